@@ -20,17 +20,17 @@ use sublet_tests::fitted::Fitter;
 use sublet_tests::passes;
 use sublet_tests::recording::{peak_of_lasting, prove};
 
-/// What the K40 of the paper has, in bytes.
+/// The memory of the paper's K40, in bytes.
 const MEMORY: u64 = 11_580 << 20;
 
 /// NVIDIA's Tesla K40 by its data sheet: 4.29 teraflops in single precision, 288 GB/s.
 const K40: Roofline =
     Roofline { flops_per_s: 4.29e12, bytes_per_s: 288e9, launch_ns: 5000, convolution_workspace: 8 << 20 };
 
-/// Larger batches are not built.
+/// The largest batch that is tried, in images.
 const MOST: u32 = 1 << 16;
 
-/// What a fit may take longer, as parts of the time.
+/// The overheads that a fit may have, as fractions of the original's time.
 const WITHIN: [f64; 3] = [0.10, 0.33, f64::INFINITY];
 
 /// A network of the paper's table 7: its usual batch there, and the largest with Layrub.
@@ -127,7 +127,7 @@ impl Iteration {
     }
 }
 
-/// What the rows take longer than the original, if they fit.
+/// The overhead of the rows, if their placement fits.
 fn placed(recorded: &Recorded<'_>, rows: &[Row], device: &Device) -> Option<f64> {
     let proved = prove(recorded, rows, Solver::Multistart, device, true).unwrap_or_else(|e| panic!("{e}"));
     (proved.footprint <= MEMORY).then(|| proved.run.overhead())
@@ -159,7 +159,7 @@ fn by_segments(iteration: &Iteration, device: &Device) -> Option<f64> {
     placed(&recorded, &rows, device)
 }
 
-/// What a fit by all means takes longer.
+/// The overhead of a fit by all means, if there is one.
 fn fitted(iteration: &Iteration, device: &Device) -> Option<f64> {
     match Fitter::new(iteration.trace.recorded()).fit(&Options::new(MEMORY, *device)) {
         Ok(fit) => Some(fit.schedule.run().overhead()),

@@ -1,6 +1,6 @@
-//! Time as it is measured here.
+//! The clock of the benches: CPU time.
 
-/// What this thread has computed, in seconds.
+/// The CPU time of this thread so far, in seconds.
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds of months are exact")]
 pub(crate) fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

@@ -28,7 +28,7 @@ MEANS = {"recompute": ["--using", "recompute"], "all": ["--reorder"]}
 
 
 def run(*command):
-    """The JSON that a command prints, its exit status, and its CPU seconds."""
+    """Runs a command. Returns the JSON that it prints, its exit status, and its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     ran = subprocess.run([*map(str, command), "--json"], capture_output=True, text=True)
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before

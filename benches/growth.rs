@@ -39,7 +39,7 @@ fn solvers(c: &mut Criterion) {
     }
 }
 
-/// Plans that are tight: nobody can stop early, and the blocks that are alive together are many.
+/// Verifies plans of instances that fill a rectangle: many blocks are alive at once.
 fn verifier(c: &mut Criterion) {
     let mut group = c.benchmark_group("verify");
     group.sample_size(10).sampling_mode(SamplingMode::Flat).warm_up_time(Duration::from_millis(100));

@@ -18,13 +18,13 @@ use sublet_tests::recording::{Recording, max_load, percent};
 
 /// Limits in % of the original peak.
 const LIMITS: [u64; 14] = [95, 90, 80, 70, 60, 50, 45, 40, 35, 30, 25, 20, 15, 10];
-/// Those of networks with more rows than this.
+/// Limits in % of the original peak, for networks with many rows.
 const FEWER: [u64; 6] = [60, 50, 35, 25, 20, 12];
 const MANY_ROWS: usize = 12_000;
 /// Overheads within which it is told what is left.
 const WITHIN: [f64; 3] = [0.10, 0.20, 0.33];
 
-/// What some means come to at a limit.
+/// The result of a fit by some means at a limit.
 struct Point {
     limit: u64,
     curve: usize,
@@ -33,7 +33,7 @@ struct Point {
     overhead: f64,
 }
 
-/// Those that are contained in another come before it.
+/// The sets of means that are compared. A set that is contained in another comes before it.
 const CURVES: [Using; 4] = [
     Using::NONE.with(Means::Swap),
     Using::NONE.with(Means::Recompute),
@@ -78,7 +78,7 @@ fn curves(name: &str, recorded: Recorded<'_>, device: Device, limits: Option<&[u
     println!("| limit | swap | recompute | both | all |\n| - | - | - | - | - |");
     let mut fitter = Fitter::new(recorded);
     let mut points: Vec<Point> = Vec::new();
-    // A means that has failed at a limit is not asked at lower ones.
+    // Means that have failed at a limit are not tried at lower limits.
     let mut failed = [false; 4];
     for part in limits {
         let limit = peak / 100 * part;

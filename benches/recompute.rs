@@ -143,7 +143,7 @@ fn write(folder: &Path, points: &[Point]) -> std::io::Result<()> {
     std::fs::write(folder.join("recompute.svg"), svg(points))
 }
 
-/// Both axes in powers of two.
+/// A picture of the curves as SVG, with both axes in powers of two.
 fn svg(points: &[Point]) -> String {
     let x = |size: u32| 60.0 + 90.0 * (f64::from(size).log2() - 5.0);
     let y = |maps: u64| 480.0 - 40.0 * (gb(maps).log2() + 3.0);

@@ -23,7 +23,7 @@ const ITERATIONS: usize = 50;
 
 const ROUNDS: usize = 9;
 
-/// Addresses are multiples of it, as on a GPU; sizes are rounded up to it for everybody.
+/// The alignment of all addresses, in bytes, as on a GPU. Sizes are rounded up to a multiple of it for every allocator.
 const ALIGNMENT: u64 = 256;
 
 fn main() {
@@ -175,7 +175,7 @@ impl Lent {
 /// (as PyTorch's caching allocator does), over one range.
 struct Caching {
     cached: BTreeSet<(u64, u64)>,
-    /// Of each block: its size, whether it is in use, and where the block below it begins.
+    /// By address of a block: its size in bytes, whether it is in use, and the address of the block below it.
     blocks: HashMap<u64, (u64, bool, Option<u64>)>,
 }
 
@@ -218,7 +218,7 @@ impl Caching {
         self.relink(begin + size, begin);
     }
 
-    /// The block at `address`, if there is one, has this one below it.
+    /// Notes that the block at `address`, if there is one, has the block at `below` below it.
     fn relink(&mut self, address: u64, below: u64) {
         if let Some(block) = self.blocks.get_mut(&address) {
             block.2 = Some(below);

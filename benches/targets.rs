@@ -21,7 +21,7 @@ const RECOMPUTE: Using = Using::NONE.with(Means::Recompute);
 /// What may be left at most, in tenths of a per cent of the original peak, and the overhead within which, in %.
 type Figure = (u64, f64);
 
-/// Without overhead, up to a tenth of a per cent.
+/// The overhead that counts as none, in %.
 const FREE: f64 = 0.1;
 
 const FIGURES: [(&str, Using, &[Figure]); 33] = [

@@ -53,13 +53,13 @@ def max_load(blocks):
 
 
 def exact(solver, blocks, touched, fast):
-    """The least cost, or none where the solver does not end in time. Sizes count in what divides them all: a placement whose
-    blocks all lie on others needs no offset between."""
+    """The least cost; none if the solver does not end in time. Sizes are divided by their greatest common divisor: in a
+    placement in which each block lies on another one or at 0, all offsets are multiples of it."""
     unit = gcd(*(size for _, _, size in blocks))
     if unit % ALIGNMENT:
         return None
     small = [[start, end, size // unit] for start, end, size in blocks]
-    # All that is alive at once is room enough.
+    # The slow bank has room for all blocks side by side.
     slow = sum(size for _, _, size in small)
     banks = [[fast // unit, 1, 1], [slow, COST, 1]]
     uses = [[bytes_ // unit, [0, 1] if size <= fast // unit else [1]] for bytes_, (_, _, size) in zip(touched, small)]
@@ -83,7 +83,7 @@ def row(program, solver, model, blocks, touched, fast):
 
 
 def tell(rows):
-    """The sums that the documents name."""
+    """Prints the sums that the documents name."""
     kept = [r for r in rows if r[7] != ""]
     asked = [r for r in rows if r[5] != ""]
     tight = [r for r in kept if r[4] > r[3]]

@@ -1,4 +1,4 @@
-//! Arrays of Python as vectors: one copy, no object per element.
+//! Copies Python's arrays into vectors, without a Python object for each element.
 
 use numpy::{AllowTypeChange, Element, PyArrayLike1};
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! A network into less memory.
+//! Fits of a recorded iteration into less memory, for Python.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,57 +17,60 @@ use crate::place::deadline;
 use crate::problem::Problem;
 use crate::refused;
 
-/// A verified schedule, a row at a time, and what is known of it.
+/// A verified schedule: its rows as columns, and its figures.
 #[pyclass(frozen, get_all, module = "sublet._sublet")]
 pub struct Fitted {
-    /// What happens: 0 malloc, 1 free, 2 read, 3 write, 4 swap out, 5 swap in.
+    /// By row: the event: 0 malloc, 1 free, 2 read, 3 write, 4 swap out, 5 swap in.
     event: Py<PyArray1<u8>>,
-    /// The block of each row; masks have numbers from the count of blocks on.
+    /// By row: the block. The mask of block `b` has the number `b` plus the number of blocks.
     block: Py<PyArray1<u32>>,
-    /// Size of the block in bytes; only of a malloc.
+    /// By row: the size of the block, in bytes; only for a malloc.
     bytes: Py<PyArray1<u64>>,
-    /// The operator of each row, -1 for none.
+    /// By row: the operator, or -1 for none.
     op: Py<PyArray1<i64>>,
-    /// Whether the operator of the row runs again.
+    /// By row: whether the operator is recomputed.
     again: Py<PyArray1<bool>>,
-    /// When each row is done, in ns.
+    /// By row: the time at which the row ends, in ns.
     end_ns: Py<PyArray1<f64>>,
-    /// Where each residency lies, in bytes, in the order of the mallocs.
+    /// By residency, in the order of the mallocs: the offset, in bytes.
     offsets: Py<PyArray1<u64>>,
     /// The highest end of a residency, in bytes.
     footprint: u64,
     /// The most bytes on the device at once.
     peak_load: u64,
-    /// The same of the original.
+    /// The most bytes on the device at once in the original.
     original_peak: u64,
-    /// What the run takes longer than the original, as simulated, as a fraction of it.
+    /// The overhead: simulated time over the original's, minus 1.
     overhead: f64,
-    /// Bytes that are copied, both ways together.
+    /// The bytes that are copied, both ways together.
     swapped_bytes: u64,
-    /// How long the operators that run again take, in ns.
+    /// The time of the recomputed operators, in ns.
     recomputed_ns: u64,
 }
 
-/// What a fit tells while it works.
+/// The progress of a fit, shared between the thread that fits and the one that waits for it.
 #[derive(Default)]
 struct Told {
     /// How many schedules were tried.
     tried: AtomicUsize,
-    /// The least overhead of those within the limit, in ns; none where nothing is within it.
+    /// The least time over the original, in ns, of the schedules within the limit; none if there is none.
     best: Mutex<Option<f64>>,
-    /// Whether nobody waits any more.
+    /// Whether the fit is to end, since no thread waits for it any more.
     ends: AtomicBool,
 }
 
-/// What is asked for beside the limit: until when, and who is told of seconds, schedules tried and the least overhead.
+/// A fit to be made.
 struct Asked {
+    /// The options, with the limit.
     options: Options,
+    /// When the fit has to end; none if it may take any time.
     until: Option<Instant>,
+    /// A Python function that is called with the progress: seconds, schedules tried, least overhead.
     progress: Option<Py<PyAny>>,
 }
 
 impl Told {
-    /// Takes note of a schedule.
+    /// Counts a schedule, and notes its time if it is within the limit in bytes.
     fn note(&self, tried: &Tried, limit: u64) {
         self.tried.fetch_add(1, Ordering::Relaxed);
         if tried.footprint <= limit {
@@ -76,7 +79,7 @@ impl Told {
         }
     }
 
-    /// Tells Python, which may raise.
+    /// Calls the Python function `progress`, which may raise. `time_ns` is the time of the original.
     fn pass_on(&self, py: Python<'_>, progress: &Py<PyAny>, begin: Instant, time_ns: u64) -> PyResult<()> {
         let best = *self.best.lock().unwrap_or_else(PoisonError::into_inner);
         #[expect(clippy::cast_precision_loss, reason = "a time")]
@@ -86,8 +89,8 @@ impl Told {
     }
 }
 
-/// Fits on a thread of its own, so that Ctrl-C is seen: `KeyboardInterrupt` is raised at once, and the thread ends at the
-/// next schedule that it tries.
+/// Fits on a thread of its own, while this one looks for Ctrl-C ten times a second. On Ctrl-C `KeyboardInterrupt` is
+/// raised, and the thread that fits ends at its next report of progress.
 fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<owned::Fit> {
     let Asked { options, until, progress } = asked;
     let (done, wait) = mpsc::channel();
@@ -103,7 +106,7 @@ fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<owned::Fi
             let ends = watched.ends.load(Ordering::Relaxed) || until.is_some_and(|until| Instant::now() >= until);
             if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        // Where nobody waits any more, there is nobody to tell.
+        // Sending fails if no thread waits any more: the result is not needed then.
         let _ = done.send(owned::fit_watched(&recorded, &options, &mut watch));
     });
     py.detach(move || {
@@ -128,9 +131,10 @@ fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<owned::Fi
     })
 }
 
-/// Rewrites a recorded iteration so that it stays within a limit of bytes. `time_limit` is in seconds: the best so far counts
-/// then. `progress` is called ten times a second with the seconds since it began, how many schedules were tried, and the
-/// least overhead of those within the limit, or None.
+/// Rewrites a recorded iteration so that its footprint is within a limit, in bytes. After `time_limit` seconds the
+/// result is the best schedule so far. `progress` is called ten times a second with the seconds since the fit began,
+/// the number of schedules tried, and the least overhead of those within the limit (a fraction of the original's time),
+/// or None.
 #[pyfunction]
 #[pyo3(signature = (problem, *, limit, using, device, alignment, time_limit, progress))]
 pub fn fit(

@@ -1,4 +1,5 @@
-//! `sublet._sublet`: what the Python package calls. Arrays in, arrays out; the classes that people see are in Python.
+//! `sublet._sublet`: the functions that the Python package calls. They take and return arrays; the public classes are
+//! written in Python.
 
 mod arrays;
 mod fit;
@@ -31,19 +32,19 @@ mod _sublet {
     use super::{doctor, run};
 }
 
-/// The command line with these arguments, the first of which is the program's name; the status that it ends with.
+/// Runs the command line with these arguments, the first of which is the program's name. Returns the exit status.
 #[pyfunction]
 fn run(py: Python<'_>, args: Vec<String>) -> u8 {
     py.detach(|| sublet_cli::run_with(args))
 }
 
-/// What a memory snapshot of PyTorch tells, as JSON and as a page for people.
+/// The diagnosis of a memory snapshot of PyTorch: as JSON, and as text for people.
 #[pyfunction]
 fn doctor(py: Python<'_>, file: &str) -> PyResult<(String, String)> {
     py.detach(|| sublet_cli::doctor(file)).map_err(refused)
 }
 
-/// An error of Python with this sentence.
+/// A `PlanError` with this message.
 fn refused(message: impl ToString) -> PyErr {
     PlanError::new_err(message.to_string())
 }

@@ -1,4 +1,4 @@
-//! Placement and its proof.
+//! Placement, and verification of a plan, for Python.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -12,18 +12,19 @@ use crate::arrays::{Column, column};
 use crate::problem::Problem;
 use crate::refused;
 
-/// Offsets, peak, max load, lower bound, solver.
+/// A plan: offsets, peak, max load and lower bound in bytes, and the name of the solver.
 type Placed<'py> = (Bound<'py, PyArray1<u64>>, u64, u64, u64, &'static str);
 
-/// When a time limit in seconds is over; none where there is none, or it is further away than the clock counts.
+/// The time at which a time limit in seconds ends; none if there is no limit, or if its end is later than the clock can
+/// count.
 pub fn deadline(time_limit: Option<f64>) -> PyResult<Option<Instant>> {
     let Some(seconds) = time_limit else { return Ok(None) };
     let limit = Duration::try_from_secs_f64(seconds).map_err(|_| refused("a time limit is in seconds"))?;
     Ok(Instant::now().checked_add(limit))
 }
 
-/// Places the blocks of a problem and proves the plan. `effort` multiplies the work; `time_limit` is in seconds. Ctrl-C
-/// raises `KeyboardInterrupt`.
+/// Places the blocks of a problem and verifies the plan. `effort` multiplies the work of the search; `time_limit` is in
+/// seconds, `capacity` and `alignment` in bytes. Ctrl-C raises `KeyboardInterrupt`.
 #[pyfunction]
 #[pyo3(signature = (problem, *, capacity, alignment, solver, effort, time_limit))]
 pub fn place<'py>(
@@ -49,7 +50,7 @@ pub fn place<'py>(
     let mut signal = None;
     let mut asked = Instant::now();
     let mut watch = |_: &Summary| {
-        // Asking Python takes its lock: ten times a second is enough for a person.
+        // A check for Ctrl-C takes Python's lock: ten times a second is enough for a person.
         if asked.elapsed() > Duration::from_millis(100) {
             asked = Instant::now();
             #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone is for one lifetime")]
@@ -72,7 +73,7 @@ pub fn place<'py>(
     Ok((offsets, plan.peak, plan.max_load, plan.lower_bound, plan.solver.name()))
 }
 
-/// Proves that offsets are a plan for the blocks of a problem: peak and max load in bytes.
+/// Verifies that offsets are a plan for the blocks of a problem. Returns the peak and the max load, in bytes.
 #[pyfunction]
 #[pyo3(signature = (problem, offsets, *, capacity, alignment))]
 pub fn verify(

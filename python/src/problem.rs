@@ -1,4 +1,4 @@
-//! What is planned: blocks, a recorded iteration, or a static graph.
+//! Problems for the planner: blocks, a recorded iteration, or a static graph.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use sublet_core::trace::{Event, Kind, Op, Operator, Row};
 use crate::arrays::{Column, column};
 use crate::refused;
 
-/// Columns of blocks: starts and ends in steps, sizes and alignments in bytes.
+/// Blocks as columns: start and end of the live ranges in steps, sizes and alignments in bytes.
 type Blocks<'py> =
     (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>);
 
-/// What is planned.
+/// A problem for the planner: blocks, a recorded iteration, or a static graph.
 #[pyclass(frozen, module = "sublet._sublet")]
 pub struct Problem {
-    /// With names for messages and pages.
+    /// The problem of the command line, with names of blocks and operators for messages and pages.
     pub inner: Arc<sublet_cli::Problem>,
 }
 
@@ -28,14 +28,20 @@ impl Problem {
     }
 }
 
-/// What is known of each operator.
+/// Descriptions of operators, as columns with an element for each operator.
 #[derive(FromPyObject)]
 pub struct Operators<'py> {
+    /// The names.
     names: Vec<String>,
+    /// Not 0 if the operator may be recomputed.
     rerun: Column<'py, u8>,
+    /// Not 0 if the operator may write its first output over its first input.
     in_place: Column<'py, u8>,
+    /// Not 0 if the operator keeps its place in the order among all such operators.
     ordered: Column<'py, u8>,
+    /// `relu`, `relu_backward`, or nothing.
     kind: Vec<String>,
+    /// The bytes of an element of the operator's blocks: 1, 2, 4 or 8.
     element: Column<'py, u8>,
 }
 
@@ -73,7 +79,8 @@ impl Problem {
         py.detach(|| sublet_cli::Problem::open(file)).map(Self::of).map_err(refused)
     }
 
-    /// Blocks: alive in `[start, end)`; sizes and alignments in bytes; `pin` is an offset in bytes, or negative for none.
+    /// Makes a problem of blocks. A block is alive in the steps `[start, end)`; sizes and alignments are in bytes;
+    /// `pin` is the offset at which the block must lie, in bytes, or negative for none.
     #[staticmethod]
     fn from_blocks(
         start: Column<'_, u32>,
@@ -100,8 +107,8 @@ impl Problem {
         Ok(Self::of(inner))
     }
 
-    /// A recorded iteration, a row at a time: when (ns), what (0 malloc, 1 free, 2 read, 3 write), of which block, bytes of
-    /// a malloc, and the operator, or a negative number for none.
+    /// Makes a problem of a recorded iteration. By row: the time in ns; the event (0 malloc, 1 free, 2 read, 3 write);
+    /// the block; the size of a malloc in bytes; and the operator, or a negative number for none.
     #[staticmethod]
     fn from_trace(
         time_ns: Column<'_, u64>,
@@ -138,8 +145,10 @@ impl Problem {
         Ok(Self::of(inner))
     }
 
-    /// A static graph. The inputs of operator k are `inputs[input_starts[k]..input_starts[k + 1]]`, tensors by their
-    /// numbers, and so for outputs. `storage`: 0 transient, 1 kept to the end of the iteration, 2 persistent. Bytes and ns.
+    /// Makes a problem of a static graph. The inputs of operator k are the tensors with the numbers
+    /// `inputs[input_starts[k]..input_starts[k + 1]]`; the outputs are given in the same form. `storage` is 0 for a
+    /// transient tensor, 1 for one that is kept to the end of the iteration, 2 for a persistent one. `bytes` and
+    /// `workspace` are in bytes, `time_ns` in ns.
     #[staticmethod]
     #[expect(clippy::too_many_arguments, reason = "columns of two tables, called by name from Python")]
     fn from_graph(
@@ -186,19 +195,19 @@ impl Problem {
         Ok(Self::of(inner))
     }
 
-    /// What plans call the blocks.
+    /// The names of the blocks in plans.
     #[getter]
     fn ids(&self) -> Vec<String> {
         self.inner.ids().to_vec()
     }
 
-    /// The blocks of the trace by their numbers.
+    /// The names of the trace's blocks, by their numbers.
     #[getter]
     fn names(&self) -> Vec<String> {
         self.inner.names().to_vec()
     }
 
-    /// Start, end, size and alignment of the blocks.
+    /// The blocks as columns: start, end, size and alignment.
     #[getter]
     fn blocks<'py>(&self, py: Python<'py>) -> Blocks<'py> {
         let blocks = self.inner.blocks();
@@ -207,18 +216,18 @@ impl Problem {
         (step(|b| b.start), step(|b| b.end), bytes(|b| b.size), bytes(|b| b.alignment))
     }
 
-    /// Every solver and every allocator of today, as a JSON object.
+    /// Places the blocks by every solver, and by the allocators that users have today. Returns a JSON object.
     fn compare(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| self.inner.compare()).map_err(refused)
     }
 
-    /// The memory map of a plan as a page of HTML.
+    /// The memory map of a plan as a page of HTML. `offsets` are in bytes.
     fn page(&self, offsets: Column<'_, u64>, solver: &str) -> PyResult<String> {
         let offsets = column("offsets", &offsets, self.inner.blocks().len())?;
         self.inner.page(&offsets, solver).map_err(refused)
     }
 
-    /// Writes a plan; `.html` and `.svg` are pictures of it.
+    /// Writes a plan to a file: a picture of the plan if the name ends in `.html` or `.svg`.
     fn save(&self, file: &str, offsets: Column<'_, u64>, solver: &str) -> PyResult<()> {
         let offsets = column("offsets", &offsets, self.inner.blocks().len())?;
         self.inner.save(file, &offsets, solver).map_err(refused)
@@ -232,8 +241,11 @@ fn numbers(n: usize) -> Vec<String> {
 
 /// Lists of tensors, one for each operator, in one array.
 struct Operands {
+    /// The name of the column, for messages.
     name: &'static str,
+    /// By operator: where its list begins in `tensors`; one element more for the end of the last list.
     starts: Vec<u32>,
+    /// The lists, one after the other: numbers of tensors.
     tensors: Vec<u32>,
 }
 

@@ -1,9 +1,9 @@
-//! Device memory for PyTorch: the C library's functions, and an exception of C++ where there is no memory.
+//! Device memory for PyTorch: the C library's functions, which throw an exception of C++ if there is no memory.
 //!
-//! PyTorch does not look at what an allocator of others returns, and goes on with NULL. So that training ends with
-//! `torch.OutOfMemoryError`, this throws what PyTorch's own allocator throws: a `c10::OutOfMemoryError`. This module
-//! knows no header of PyTorch; the addresses of constructor, vtable and type come from Python, which looks them up by
-//! their names in `libc10`.
+//! PyTorch does not check whether a pluggable allocator returns NULL. So that training ends with
+//! `torch.OutOfMemoryError`, this module throws what PyTorch's own allocator throws: a `c10::OutOfMemoryError`. The
+//! module is built without PyTorch's headers. The addresses of the constructor, the vtable and the type come from
+//! Python, which looks them up by their names in `libc10`.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -15,7 +15,7 @@ use sublet::torch::{sublet_torch_malloc, sublet_torch_statistics, sublet_torch_s
 
 use crate::refused;
 
-/// More than any `c10::Error` takes: text, notes, a backtrace.
+/// The bytes that are allocated for an exception: more than any `c10::Error` takes.
 const EXCEPTION_BYTES: usize = 1024;
 
 /// `c10::SourceLocation`.
@@ -39,23 +39,29 @@ type Allocate = unsafe extern "C" fn(usize) -> *mut c_void;
 type Construct = unsafe extern "C" fn(*mut c_void, SourceLocation, *mut CppString);
 type Throw = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *const c_void) -> !;
 
-/// How an exception of PyTorch is made and thrown.
+/// The functions and addresses by which an exception of PyTorch is made and thrown.
 struct Thrower {
+    /// `__cxa_allocate_exception`.
     allocate: Allocate,
+    /// `__cxa_throw`.
     throw: Throw,
+    /// The constructor of `c10::Error`.
     construct: Construct,
+    /// The address of the vtable of `c10::OutOfMemoryError`.
     out_of_memory_vtable: usize,
+    /// The address of the type of `c10::OutOfMemoryError`.
     out_of_memory_type: usize,
+    /// The address of the type of `c10::Error`.
     error_type: usize,
 }
 
 static THROWER: OnceLock<Thrower> = OnceLock::new();
 
-/// Tells how exceptions are thrown: the addresses of `__cxa_allocate_exception`, `__cxa_throw`, the constructor of
-/// `c10::Error`, the vtable of `c10::OutOfMemoryError`, and the types of both. Nothing, where they are told already.
+/// Sets how exceptions are thrown: the addresses of `__cxa_allocate_exception`, `__cxa_throw`, the constructor of
+/// `c10::Error`, the vtable of `c10::OutOfMemoryError`, and the types of both exceptions. Later calls change nothing.
 ///
 /// # Safety of the caller
-/// They have to be those of PyTorch's libraries in this process.
+/// The addresses have to be those of PyTorch's libraries in this process.
 #[pyfunction]
 pub fn throw_by(
     allocate: usize,
@@ -82,7 +88,8 @@ pub fn throw_by(
     Ok(())
 }
 
-/// Memory of a device, or an exception of C++: what `CUDAPluggableAllocator` takes as `alloc_fn_name`.
+/// Allocates memory of a device, or throws an exception of C++. `CUDAPluggableAllocator` takes this function's name as
+/// `alloc_fn_name`. `size` is in bytes.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn sublet_torch_malloc_or_throw(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let memory = sublet_torch_malloc(size, device, stream);
@@ -92,8 +99,8 @@ pub extern "C-unwind" fn sublet_torch_malloc_or_throw(size: isize, device: c_int
     memory
 }
 
-/// Throws `c10::OutOfMemoryError`, or where the device does not work at all, `c10::Error`. Returns where nobody has told how
-/// to throw.
+/// Throws `c10::OutOfMemoryError`, or `c10::Error` if the device does not work at all. Returns if [`throw_by`] was not
+/// called. `size` is in bytes.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn sublet_torch_throw(size: isize, device: c_int, works: bool) {
     let Some(thrower) = THROWER.get() else { return };
@@ -132,7 +139,8 @@ fn works(device: c_int) -> bool {
     told(device).0 == sublet_status::Ok
 }
 
-/// What a device's memory has done: planned, unplanned, plans, arena, held, held at most.
+/// The counters of a device's memory: requests that were planned, requests that were not, plans, bytes of the arena,
+/// bytes held, most bytes held.
 #[pyfunction]
 pub fn device_statistics(device: c_int) -> PyResult<[u64; 6]> {
     match told(device) {

@@ -6,7 +6,7 @@ from . import _sublet
 
 
 def main() -> int:
-    """Does what the arguments of the process ask for; the status to end with."""
+    """Runs the command that the arguments of the process name, and returns the exit status."""
     return _sublet.run(["sublet", *sys.argv[1:]])
 
 

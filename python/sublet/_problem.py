@@ -1,4 +1,4 @@
-"""What is planned: blocks, a recorded iteration, a static graph, or a file of any of them."""
+"""Problems for the planner: a recorded iteration, a static graph, blocks, or a file of any of these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import _sublet
 Problem = _sublet.Problem
 
 MALLOC, FREE, READ, WRITE, SWAP_OUT, SWAP_IN = range(6)
-"""What happens in a row of a trace."""
+"""The events of a row of a trace."""
 
 TRANSIENT, ITERATION, PERSISTENT = range(3)
 """How long the memory of a tensor is needed: to its last reader, to the end of the iteration, always."""
@@ -22,19 +22,20 @@ TRANSIENT, ITERATION, PERSISTENT = range(3)
 
 @dataclass
 class Operators:
-    """What is known of operators, one element each."""
+    """Descriptions of operators, as columns with an element for each operator."""
 
     names: list[str] = field(default_factory=list)
     rerun: list[int] = field(default_factory=list)
-    """1: it may run again, and gives the same result."""
+    """1: the operator may be recomputed, and gives the same result then. 0: it may not."""
     in_place: list[int] = field(default_factory=list)
-    """1: its kernel may write its first output over its first input."""
+    """1: the operator's kernel may write its first output over its first input. 0: it may not."""
     ordered: list[int] = field(default_factory=list)
-    """1: it keeps its place among those that do (random numbers, collectives); 0: it may run whenever its inputs are there."""
+    """1: the operator keeps its place in the order among all operators that have a 1 here (random numbers,
+    collectives). 0: it may run as soon as its inputs are there."""
     kind: list[str] = field(default_factory=list)
     """`relu`, `relu_backward`, or nothing."""
     element: list[int] = field(default_factory=list)
-    """Bytes of an element of what it reads and writes, which say how long a mask is: 1, 2, 4 or 8."""
+    """The bytes of an element of the operator's blocks: 1, 2, 4 or 8. A mask has one bit for each element."""
 
     def add(
         self,
@@ -46,7 +47,7 @@ class Operators:
         kind: str = "",
         element: int = 4,
     ) -> int:
-        """Adds an operator; its number."""
+        """Adds an operator, and returns its number."""
         self.names.append(name)
         self.rerun.append(int(rerun))
         self.in_place.append(int(in_place))
@@ -58,21 +59,25 @@ class Operators:
 
 @dataclass
 class Trace:
-    """A recorded iteration, one element a row.
-
-    `event` is MALLOC, FREE, READ or WRITE; `bytes` counts for MALLOC alone; `op` is -1 where no operator does it.
-    """
+    """A recorded iteration, as columns with an element for each row."""
 
     time_ns: ArrayLike
+    """The time of the row, in ns."""
     event: ArrayLike
+    """MALLOC, FREE, READ or WRITE."""
     block: ArrayLike
+    """The number of the block."""
     bytes: ArrayLike
+    """The size of the block, in bytes; only for MALLOC."""
     op: ArrayLike
+    """The number of the operator; -1 for a row without an operator."""
     names: list[str] | None = None
+    """The names of the blocks, by number; None for their numbers."""
     operators: Operators | None = None
+    """The descriptions of the operators, by number."""
 
     def problem(self) -> Problem:
-        """As the planner takes it. PlanError names the row that cannot follow the rows before it."""
+        """The trace as a problem for the planner. PlanError names the row that cannot follow the rows before it."""
         return Problem.from_trace(
             self.time_ns, self.event, self.block, self.bytes, self.op, self.names, self.operators
         )
@@ -94,18 +99,28 @@ class Graph:
     """
 
     bytes: list[int] = field(default_factory=list)
+    """By tensor: its size, in bytes."""
     storage: list[int] = field(default_factory=list)
+    """By tensor: TRANSIENT, ITERATION or PERSISTENT."""
     names: list[str] = field(default_factory=list)
+    """By tensor: its name."""
     operators: Operators = field(default_factory=Operators)
+    """The descriptions of the operators."""
     inputs: list[int] = field(default_factory=list)
+    """The numbers of the tensors that operators read, one operator after the other."""
     outputs: list[int] = field(default_factory=list)
+    """The numbers of the tensors that operators write, one operator after the other."""
     input_starts: list[int] = field(default_factory=lambda: [0])
+    """By operator: where its part of `inputs` begins; one element more for the end of the last part."""
     output_starts: list[int] = field(default_factory=lambda: [0])
+    """By operator: where its part of `outputs` begins; one element more for the end of the last part."""
     workspace: list[int] = field(default_factory=list)
+    """By operator: the memory that it needs only while it runs, in bytes."""
     time_ns: list[int] = field(default_factory=list)
+    """By operator: how long it runs, in ns."""
 
     def tensor(self, name: str, bytes: int, storage: int = TRANSIENT) -> int:
-        """Adds a tensor of so many bytes; its number."""
+        """Adds a tensor of so many bytes, and returns its number."""
         self.names.append(name)
         self.bytes.append(bytes)
         self.storage.append(storage)
@@ -121,8 +136,8 @@ class Graph:
         time_ns: int = 0,
         **known: Any,
     ) -> int:
-        """Adds an operator that reads and writes tensors; its number. `workspace` is in bytes, while it runs; what else is
-        `known` of it is as in `Operators.add`."""
+        """Adds an operator that reads and writes tensors, and returns its number. `workspace` is the memory that the
+        operator needs only while it runs, in bytes; `known` are the other arguments of `Operators.add`."""
         self.inputs += inputs
         self.outputs += outputs
         self.input_starts.append(len(self.inputs))
@@ -132,7 +147,7 @@ class Graph:
         return self.operators.add(name, **known)
 
     def problem(self) -> Problem:
-        """As the planner takes it. PlanError names the tensor or operator that is wrong."""
+        """The graph as a problem for the planner. PlanError names the tensor or operator that is wrong."""
         return Problem.from_graph(
             self.bytes,
             self.storage,

@@ -27,7 +27,7 @@ class Plan:
 
     problem: Problem
     offsets: NDArray[np.uint64]
-    """Where each block lies, in bytes from the start of the arena."""
+    """The offset of each block, in bytes from the start of the arena."""
     peak: int
     """The highest end of a block, in bytes."""
     max_load: int
@@ -35,7 +35,7 @@ class Plan:
     lower_bound: int
     """No plan has a lower peak than this, in bytes."""
     solver: str
-    """The method that made it."""
+    """The name of the solver that made the plan."""
 
     @property
     def optimal(self) -> bool:
@@ -43,11 +43,12 @@ class Plan:
         return self.peak == self.lower_bound
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Writes the plan: `.html` and `.svg` are pictures of it, other names its rows."""
+        """Writes the plan to a file: a picture if the name ends in `.html` or `.svg`, otherwise the rows of the
+        plan."""
         self.problem.save(os.fspath(file), self.offsets, self.solver)
 
     def html(self) -> str:
-        """The memory map as a page that needs nothing beside it."""
+        """The memory map as a page of HTML that needs no other file."""
         return self.problem.page(self.offsets, self.solver)
 
     def _repr_html_(self) -> str:
@@ -62,22 +63,24 @@ class Plan:
 
 @dataclass(frozen=True)
 class Fit:
-    """A verified schedule: what leaves the device, what is computed again, and where everything lies."""
+    """A verified schedule: which blocks are swapped, which operators are recomputed, and the offset of each
+    residency."""
 
     problem: Problem
     schedule: _sublet.Fitted
-    """Its rows, as columns: event, block, bytes, op, again, end_ns; and offsets, in the order of the mallocs."""
+    """The rows as columns: event, block, bytes, op, again, end_ns; and the offset of each residency in bytes, in the
+    order of the mallocs."""
     limit: int
-    """What was asked for, in bytes."""
+    """The limit that was asked for, in bytes."""
 
     @property
     def overhead(self) -> float:
-        """What it takes longer than the original, as simulated, as a fraction of it."""
+        """The overhead: simulated time over the original's, minus 1."""
         return self.schedule.overhead
 
     @property
     def footprint(self) -> int:
-        """The bytes that it needs."""
+        """The highest end of a residency, in bytes: the memory that the schedule needs."""
         return self.schedule.footprint
 
     @property
@@ -87,7 +90,9 @@ class Fit:
 
     @property
     def timeline(self) -> list[dict[str, Any]]:
-        """Every row that is an operator or a copy: what, which block or operator, when it is done in ns."""
+        """The reads, writes and copies of the schedule, in order: for each the kind (`op` or a copy), the block, the
+        operator (-1 for none), whether the operator is recomputed, and the time at which the row ends, in ns. `B~` is
+        the mask of the block `B`."""
         kinds = {2: "op", 3: "op", 4: "swap_out", 5: "swap_in"}
         s, names = self.schedule, self.problem.names
         rows = zip(s.event.tolist(), s.block.tolist(), s.op.tolist(), s.again.tolist(), s.end_ns.tolist())
@@ -142,11 +147,12 @@ def plan(
     effort: int = 1,
     time_limit: float | None = None,
 ) -> Plan:
-    """An address for every block, proved.
+    """A verified plan: an offset for every block.
 
-    Blocks come from a file, a trace or a graph; or as columns: alive in `[start, end)`, sizes in bytes, with alignments
-    and pins (offsets that are given; negative for none) where there are any. `effort` multiplies the work of the search,
-    `time_limit` is in seconds. PlanError names the block that cannot be planned, or says what it would take.
+    The blocks come from a file, a trace or a graph; or as columns: `start` and `end` in steps, a block being alive in
+    `[start, end)`, and `size` in bytes. `block_alignment` is the alignment of each block in bytes; `pin` is the offset
+    at which a block must lie in bytes, negative for none. `effort` multiplies the work of the search, `time_limit` is
+    in seconds. PlanError names the block that cannot be planned, or says what capacity would be enough.
     """
     if source is not None:
         problem = problem_of(source)
@@ -163,14 +169,15 @@ def plan(
 
 
 def verify(source: Input, offsets: ArrayLike, *, capacity: int | str | None = None, alignment: int = 1) -> int:
-    """Proves that offsets are a plan; its peak in bytes. PlanError names the constraint and the blocks that break it."""
+    """Verifies that offsets are a plan, and returns the plan's peak in bytes. PlanError names the constraint that does
+    not hold, and the blocks."""
     most = None if capacity is None else bytes_of(capacity)
     peak, _ = _sublet.verify(problem_of(source), offsets, capacity=most, alignment=alignment)
     return peak
 
 
 class Line:
-    """A line on standard error that tells of a fit which takes longer than a second."""
+    """A line on standard error that shows the progress of a fit, if the fit takes longer than a second."""
 
     def __init__(self) -> None:
         self._shown = 0
@@ -181,7 +188,7 @@ class Line:
             self._show(f"fitting: {seconds:.0f} s, {tried} schedules tried, {best}")
 
     def end(self) -> None:
-        """Takes the line away."""
+        """Erases the line."""
         if self._shown:
             self._show("")
 
@@ -201,12 +208,13 @@ def fit(
     time_limit: float | None = None,
     progress: bool | None = None,
 ) -> Fit:
-    """Rewrites a recorded iteration so that it needs at most `limit` bytes, at as little time as is found.
+    """Rewrites a recorded iteration so that its footprint is at most `limit`, at the least overhead that is found.
 
-    `limit` is bytes, `8GiB`, or `60%` of the most bytes alive. `using` names the means: swap, recompute, in-place, relu.
-    With `reorder`, operators that do not keep their place may run at another. After `time_limit` seconds the best so far
-    counts. `progress` shows a line on standard error; None where that is a terminal. PlanError names the least limit that
-    is known to work, or says that nothing was within it in time.
+    `limit` is a number of bytes, a size such as `8GiB`, or a share such as `60%` of the max load. `using` names the
+    means: swap, recompute, in-place, relu. With `reorder`, the operators may run in another order, except those that
+    keep their place. After `time_limit` seconds the result is the best schedule so far. `progress` tells whether a line
+    on standard error shows the progress; None shows it if standard error is a terminal. PlanError names the least limit
+    that is known to work, or says that no schedule was within the limit in time.
     """
     problem = problem_of(source)
     most = bytes_of(limit, max_load(problem)) if isinstance(limit, str) else int(limit)
@@ -223,9 +231,12 @@ def fit(
 
 
 def sweep(source: Input, limits: Iterable[int | str] | None = None, **options: Any) -> Any:
-    """What each limit costs: a DataFrame where pandas is there, else a list of rows. What fits a lower limit is a schedule
-    for a higher one as it stands: each limit has the quickest that was found, and `fitted_to` says for which limit. So none
-    costs more than a lower one. Limits that nothing meets have no overhead; `options` are those of `fit`."""
+    """Fits to each limit, and returns a row for each: a DataFrame if pandas is installed, otherwise a list.
+
+    A schedule that fits a lower limit fits a higher one too. So each limit has the schedule of least overhead among all
+    whose footprint is within it, and `fitted_to` is the limit, in bytes, that this schedule was made for: no limit has
+    a higher overhead than a lower limit. A limit that no schedule meets has no overhead. `options` are those of `fit`.
+    """
     problem = problem_of(source)
     most = max_load(problem)
     asked = [f"{percent}%" for percent in range(95, 15, -5)] if limits is None else list(limits)
@@ -241,7 +252,7 @@ def sweep(source: Input, limits: Iterable[int | str] | None = None, **options: A
     rows: list[dict[str, Any]] = []
     for limit in wanted:
         within = [row for row in found if row["footprint"] <= limit]
-        # Of equals the limit's own comes first.
+        # Of schedules of equal overhead, the one that was made for this limit comes first.
         nothing = {"footprint": None, "overhead": None, "fitted_to": None, "error": errors.get(limit)}
         quickest = min(within, key=lambda row: (row["overhead"], row["fitted_to"] != limit), default=nothing)
         rows.append({"limit": limit, **quickest})
@@ -253,7 +264,7 @@ def sweep(source: Input, limits: Iterable[int | str] | None = None, **options: A
 
 
 def compare(source: Input) -> dict[str, Any]:
-    """Every solver, and the allocators that users have today, on the same blocks."""
+    """Places the same blocks by every solver and by the allocators that users have today, and returns the results."""
     compared: dict[str, Any] = json.loads(problem_of(source).compare())
     return compared
 
@@ -265,38 +276,40 @@ def read_snapshot(file: str | os.PathLike[str]) -> Problem:
 
 @dataclass(frozen=True)
 class Holder:
-    """What one place of a program holds at the peak."""
+    """The memory that one place of a program holds at the peak."""
 
     place: str
     """The innermost frame outside of PyTorch: file, line, function."""
     bytes: int
+    """The bytes that it holds."""
     blocks: int
+    """The number of blocks that it holds."""
     frames: list[str]
-    """The stack that holds most of it, innermost first."""
+    """The call stack that holds most of these bytes, innermost frame first."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What a memory snapshot of PyTorch tells of one device; `print` shows it. Sizes in bytes."""
+    """The diagnosis of one device in a memory snapshot of PyTorch, with sizes in bytes; `print` shows it as text."""
 
     input: str
     device: int
     events: int
     blocks: int
     reserved: int | None
-    """The most that the allocator had reserved; None where the snapshot does not tell."""
+    """The most bytes that the allocator had reserved; None if the snapshot does not say."""
     in_use: int
-    """The most that the program had in use."""
+    """The most bytes that the program had in use."""
     lost: int | None
-    """Reserved at most, less in use at most: fragmentation, rounding, memory kept free."""
+    """`reserved` less `in_use`: fragmentation, rounding, memory kept free."""
     plan: int
-    """What a plan of the same blocks takes."""
+    """The peak of a plan of the same blocks."""
     lower_bound: int
-    """No plan takes less."""
+    """A lower bound on the peak of all plans of these blocks."""
     refused: list[dict[str, int | None]]
-    """Requests that could not be served: event, bytes, device_free, reserved_free."""
+    """The requests that could not be served: for each event, bytes, device_free and reserved_free."""
     holders: list[Holder]
-    """Who holds what is in use at the peak, the largest first."""
+    """The places of the program that hold memory at the peak, the largest first."""
     page: str
 
     def __str__(self) -> str:
@@ -304,10 +317,11 @@ class Diagnosis:
 
 
 def doctor(file: str | os.PathLike[str]) -> Diagnosis:
-    """What a memory snapshot of PyTorch tells: what fragmentation costs, what a plan would take, who holds the peak.
+    """Diagnoses a memory snapshot of PyTorch: the bytes lost to fragmentation, the peak of a plan, and the places of
+    the program that hold memory at the peak.
 
-    The file may be of any length: about 250 bytes of memory are taken for each event, and nothing in it is run.
-    PlanError says where it is no snapshot.
+    The file may be of any length: reading it takes about 250 bytes of memory for each event, and runs no code in the
+    file. PlanError says where the file is not a snapshot.
     """
     told, page = _sublet.doctor(os.fspath(file))
     found = json.loads(told)

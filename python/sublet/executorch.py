@@ -1,4 +1,4 @@
-"""Plans for ExecuTorch: tensors get their offsets, and where there are several memories their banks, from sublet.
+"""Plans for ExecuTorch: sublet chooses the offset of each tensor, and if there are several memories, its bank.
 
     from executorch.exir import ExecutorchBackendConfig
     from executorch.exir.passes import MemoryPlanningPass
@@ -32,17 +32,24 @@ __all__ = ["Bank", "planner"]
 
 @dataclass(frozen=True)
 class Bank:
-    """A memory: the number of its arena, its size in bytes, and what a byte costs that is read or written."""
+    """One of several memories."""
 
     mem_id: int
+    """The number of its arena in ExecuTorch, from 1 on."""
     size: int
+    """Its size, in bytes."""
     cost: int = 1
+    """The cost of reading or writing a byte there, relative to the other banks."""
 
 
 def planner(banks: Sequence[Bank] | None = None) -> Any:
-    """What `MemoryPlanningPass(memory_planning_algo=...)` takes. Without banks each arena is as small as it can be, and
-    what no pass has given a `mem_id` is in arena 1. With banks what has none goes to where accesses cost least in sum; a
-    tensor counts once for each operator that touches it. A tensor that fits in no bank is a PlanError."""
+    """An algorithm for `MemoryPlanningPass(memory_planning_algo=...)`.
+
+    Tensors to which another pass has given a `mem_id` stay in that arena. Without banks, all other tensors lie in arena
+    1, and each arena is planned to be small. With banks, the other tensors are spread over the banks so that their
+    accesses cost little in sum; each operator that touches a tensor counts as one access. PlanError if a tensor fits in
+    no bank.
+    """
     ids = [bank.mem_id for bank in banks or ()]
     if len(set(ids)) < len(ids) or any(mem_id < 1 for mem_id in ids):
         raise ValueError("banks have different numbers from 1 on: arena 0 holds constants")
@@ -77,14 +84,15 @@ def planner(banks: Sequence[Bank] | None = None) -> Any:
 
 
 def _one_bank(pool: Sequence[Any], alignment: int) -> tuple[int, list[int]]:
-    """Lifetimes of ExecuTorch hold their last step."""
+    """The peak, and the offset of each tensor, in bytes: a plan for one arena. The last step of a lifetime of
+    ExecuTorch belongs to the lifetime, so the end of the live range is one step later."""
     start, end = ([spec.lifetime[side] + side for spec in pool] for side in (0, 1))
     found = plan(start=start, end=end, size=[spec.allocated_memory for spec in pool], alignment=alignment)
     return found.peak, found.offsets.tolist()
 
 
 def _touched(free: Sequence[Any], graph: Any) -> list[int]:
-    """How many operators read or write each tensor: at least its first and its last."""
+    """The number of operators that touch each tensor, and at least 2: its first and its last."""
     times = {id(spec): 0 for spec in free}
     for node in graph.graph.nodes:
         around = [node, *node.all_input_nodes]
@@ -127,7 +135,8 @@ def _several(
 
 
 def _result(every: Sequence[Any], placed: dict[Any, tuple[int, int]], taken: dict[int, int], padding: int) -> Any:
-    """As ExecuTorch wants it: a view lies inside its base, and each arena ends where its highest tensor does."""
+    """The plan in ExecuTorch's form. A view lies inside its base, and each arena ends with its highest tensor, plus the
+    padding in bytes if the arena holds a tensor."""
     found = MemoryAlgoResult({}, [])
     sizes = dict(taken)
     for number, spec in enumerate(every):

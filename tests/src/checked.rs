@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use sublet_core::replay::{self, Allocator, Config, Memory};
 use sublet_core::{Block, Error};
 
-/// An [`Allocator`] whose memory is lent for good: tests are short.
+/// An [`Allocator`] whose memory is never freed: tests are short.
 ///
 /// # Panics
 /// If the allocator refuses the configuration.
 #[must_use]
 pub fn allocator(config: &Config) -> Allocator<'static> {
     let len = replay::memory(config);
-    // What the memory holds before means nothing.
+    // The allocator does not depend on what this memory holds at first.
     let memory = Memory {
         blocks: vec![Block::new(7, 9, 11); len.blocks].leak(),
         words: vec![u64::MAX; len.words].leak(),
@@ -22,13 +22,14 @@ pub fn allocator(config: &Config) -> Allocator<'static> {
     Allocator::new(config, memory).expect("the memory is as long as was asked for")
 }
 
-/// An allocator, the memory that it gives out, and the naive model: what is live, where, and with which content.
+/// An allocator, the memory that it gives out, and a naive model of it: the live blocks with their addresses and
+/// contents.
 pub struct Checked {
     /// The allocator.
     pub allocator: Allocator<'static>,
     config: Config,
     memory: Vec<u8>,
-    /// Address to size and pattern of each live block.
+    /// The live blocks, by address: the size in bytes, and the pattern that fills the block.
     live: BTreeMap<u64, (u64, u8)>,
     mallocs: u64,
 }

@@ -12,10 +12,10 @@ use sublet_core::Block;
 /// Height of the rectangle that [`tight`] cuts, in bytes.
 pub const TIGHT_HEIGHT: u64 = 1 << 30;
 
-/// Its cuts are at multiples of this many bytes.
+/// The offsets at which [`tight`] cuts are multiples of this, in bytes.
 const TIGHT_GRAIN: u64 = 512;
 
-/// Width of the same rectangle, in steps.
+/// Width of the rectangle that [`tight`] cuts, in steps.
 const TIGHT_WIDTH: u32 = 1 << 20;
 
 /// The seeded generator that all instances draw from.

@@ -14,7 +14,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use sublet_core::place::{self, Options, Solver, Summary};
 use sublet_core::{Block, Constraints, Error, VerifiedPlan, Workspace, verify};
 
-/// Places the blocks with default options; what the solver says, and its offsets.
+/// Places the blocks with default options. Returns the solver's summary and the offsets.
 ///
 /// # Panics
 /// Where the solver refuses the blocks, or the verifier the plan.
@@ -23,7 +23,7 @@ pub fn place(solver: Solver, blocks: &[Block]) -> (Summary, Vec<u64>) {
     place_with(solver, blocks, &Options::default()).unwrap_or_else(|e| panic!("{}: {e}", solver.name()))
 }
 
-/// Places the blocks; what the solver says, and its offsets.
+/// Places the blocks. Returns the solver's summary and the offsets.
 ///
 /// # Errors
 /// As [`place::place`].
@@ -61,7 +61,7 @@ pub fn unfitting(rng: &mut Xoshiro256PlusPlus) -> Vec<Block> {
     }
 }
 
-/// The verifier with a workspace of its own.
+/// Verifies a plan, in a workspace that is allocated here.
 ///
 /// # Errors
 /// As [`verify::verify`].

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::recording::trace_named;
 
-/// What is asked for.
+/// A request to an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// So many bytes, known by this number from then on.
+    /// A block with this number is allocated, with so many bytes.
     Malloc(usize, u64),
-    /// The block of this number is given back.
+    /// The block of this number is freed.
     Free(usize),
 }
 
@@ -18,11 +18,11 @@ pub enum Request {
 pub struct Network {
     /// The file's name without its ending.
     pub name: String,
-    /// Sizes of the blocks that are never freed.
+    /// The sizes of the blocks that are never freed, in bytes.
     pub persistent: Vec<u64>,
     /// An iteration, all of whose blocks are freed.
     pub iteration: Vec<Request>,
-    /// How many blocks that are.
+    /// How many blocks the iteration has.
     pub blocks: usize,
 }
 
@@ -98,7 +98,7 @@ impl Network {
         most
     }
 
-    /// The same with every size divided, so that real memory can stand behind it.
+    /// The network with every size divided, so that its blocks fit into real memory.
     #[must_use]
     pub fn scaled(&self, divisor: u64) -> Self {
         let smaller = |bytes: u64| bytes.div_ceil(divisor);

@@ -1,4 +1,4 @@
-//! The published passes with memory of their own, for tests and benches. What the memory holds before means nothing.
+//! The published passes, each in memory that is allocated for the call and not zeroed, for tests and benches.
 
 use sublet_core::rewrite::means::{in_place, mask};
 use sublet_core::rewrite::published::chen::{self, Mirrored, Plan};
@@ -7,7 +7,7 @@ use sublet_core::simulate::Device;
 use sublet_core::trace::{Recorded, Row};
 use sublet_core::{Error, Workspace, WorkspaceLen};
 
-/// Lends what a pass asks for; the rows that it writes, and what it tells of them.
+/// Lends a pass its workspace. Returns the rows that the pass writes, and its result.
 fn lend<T>(
     len: WorkspaceLen,
     most_rows: usize,
@@ -20,7 +20,7 @@ fn lend<T>(
     Ok((rows, told))
 }
 
-/// Masks in place of what rectifiers read and write, in rows of a rewritten trace.
+/// Rewrites the rows of a rewritten trace with masks in place of the blocks that ReLUs read and write.
 ///
 /// # Errors
 /// As [`mask::rewrite`].
@@ -31,7 +31,7 @@ pub fn masks(recorded: &Recorded<'_>, rows: &[Row]) -> Result<Vec<Row>, Error> {
     made.map(|(rows, ())| rows)
 }
 
-/// Outputs over inputs, in rows of a rewritten trace.
+/// Rewrites the rows of a rewritten trace with in-place reuse.
 ///
 /// # Errors
 /// As [`in_place::rewrite`].
@@ -54,7 +54,7 @@ pub fn mirrored(recorded: &Recorded<'_>, plan: Plan, depth: u32) -> Result<(Vec<
     })
 }
 
-/// The best of their search over the budget, by what `cost` says of the rows of a plan.
+/// The best plan of Chen et al.'s search over the budget, by the `cost` of the plan's rows.
 ///
 /// # Errors
 /// As [`chen::search`].

@@ -1,4 +1,4 @@
-//! Recorded iterations with what is known of their operators, and rewritten ones with a plan that is proved.
+//! Recorded iterations with the descriptions of their operators, and rewritten traces with a verified plan.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -23,9 +23,9 @@ pub(crate) fn trace_named(name: &str) -> Option<PathBuf> {
 pub struct Recording {
     /// The file's name without its ending.
     pub name: String,
-    /// What happened.
+    /// The rows of the recording.
     pub rows: Vec<Row>,
-    /// What is known of the operators.
+    /// The descriptions of the operators.
     pub operators: Vec<Operator>,
     /// The lines of the file of operators, without their numbers: name, phase, inplace, rerun.
     pub lines: Vec<String>,
@@ -107,7 +107,7 @@ impl Recording {
         trace_named(name).map(|file| Self::read(&file))
     }
 
-    /// As the core takes it.
+    /// The recording in the form that the core takes.
     #[must_use]
     pub fn recorded(&self) -> Recorded<'_> {
         Recorded { rows: &self.rows, operators: &self.operators, blocks: self.blocks }
@@ -177,11 +177,11 @@ fn peak_of(rows: &[Row], counts: impl Fn(u32) -> bool) -> u64 {
 /// A rewritten trace that the verifier has accepted.
 #[derive(Clone, Debug)]
 pub struct Proved {
-    /// How it runs.
+    /// The figures of its simulated run.
     pub run: Run,
-    /// What its placement needs, in bytes.
+    /// The highest end of a block in its placement, in bytes.
     pub footprint: u64,
-    /// Where each of its residencies lies.
+    /// The offset of each residency, in bytes.
     pub offsets: Vec<u64>,
 }
 

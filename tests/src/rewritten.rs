@@ -7,9 +7,9 @@ use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 /// A recorded network.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// What happened.
+    /// The rows of the recording.
     pub rows: Vec<Row>,
-    /// What is known of the operators.
+    /// The descriptions of the operators.
     pub operators: Vec<Operator>,
     /// How many block numbers there are.
     pub blocks: u32,
@@ -79,7 +79,7 @@ impl Network {
         Self { rows, operators, blocks }
     }
 
-    /// As the core takes it.
+    /// The network in the form that the core takes.
     #[must_use]
     pub fn recorded(&self) -> Recorded<'_> {
         Recorded { rows: &self.rows, operators: &self.operators, blocks: self.blocks as usize }
@@ -119,12 +119,12 @@ fn resident(rows: &[Row], at: usize, block: u32) -> bool {
     last.is_some_and(|r| r.event == Event::Malloc)
 }
 
-/// One of them, if there is one.
+/// A random element of `of`; none if it is empty.
 fn any<T>(rng: &mut Xoshiro256PlusPlus, mut of: Vec<T>) -> Option<T> {
     if of.is_empty() { None } else { Some(of.swap_remove(rng.random_range(0..of.len()))) }
 }
 
-/// One change that is mostly valid.
+/// Makes one random change to the rows that is mostly valid.
 ///
 /// # Panics
 /// If the network has no operator.
@@ -200,7 +200,7 @@ pub fn rewrite(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusP
     }
 }
 
-/// One change that is rarely valid.
+/// Makes one random change to the rows that is rarely valid.
 ///
 /// # Panics
 /// If there are no rows.

@@ -1,4 +1,4 @@
-"""PyTorch within a limit.
+"""Training with PyTorch within a memory limit.
 
     model = torch.compile(model, backend="sublet", options={"limit": "8GiB"})
 """
@@ -38,8 +38,9 @@ __all__ = [
 
 @register_backend(name="sublet")
 def backend(module: fx.GraphModule, inputs: list[Any], *, options: dict[str, Any] | None = None) -> Any:
-    """The backend `sublet` of torch.compile. `options` are those of `Partitioner`; or
-    `partitioner`, to read its reports afterwards; or `parts`, for a network that breaks into several graphs."""
+    """The backend `sublet` of torch.compile. `options` are the arguments of `Partitioner`; or `partitioner`, a
+    `Partitioner` whose reports can be read afterwards; or `parts`, a `Parts` for a network that breaks into several
+    graphs."""
     chosen = dict(options or {})
     if "parts" in chosen:
         return chosen["parts"].compiled(module, inputs).run

@@ -1,4 +1,4 @@
-"""Two operators of PyTorch: a copy to the host, and back to the device."""
+"""Two operators for PyTorch: a copy of a block to the host, and a copy of a block back to the device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Device memory for PyTorch by plans.
+"""An allocator of device memory for PyTorch that follows plans.
 
-PyTorch takes it from functions of this package through `CUDAPluggableAllocator`. Iterations are found in the requests, and
-planned; a request is then a look-up.
+PyTorch calls functions of this package through `CUDAPluggableAllocator`. The allocator finds the iterations in the
+sequence of requests, and plans them; afterwards a request is a look-up in the plan.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SETTERS = {
     "set_reset_fn": "sublet_torch_reset",
     "set_memory_fraction_fn": "sublet_torch_memory_fraction",
 }
-"""What PyTorch's setters are given."""
+"""The functions of this package that PyTorch's allocator calls, by the name of the setter that takes each."""
 
 ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
-"""The constructor of `c10::Error`."""
+"""The mangled name of the constructor of `c10::Error`."""
 
 STATISTICS = ("planned", "unplanned", "plans", "arena", "held", "held_peak")
 
@@ -43,7 +43,7 @@ def install() -> None:
 
 
 def allocator() -> Any:
-    """The allocator with all that PyTorch asks of one, not yet in use."""
+    """The allocator with all functions that PyTorch calls. PyTorch does not use it yet."""
     library = ctypes.CDLL(_sublet.__file__)
     try:
         _throw_as_pytorch()
@@ -58,9 +58,12 @@ def allocator() -> Any:
 
 
 def memory_stats(device: int | None = None) -> dict[str, int]:
-    """What the memory of a device has done, under the names of `torch.cuda.memory_stats` where it has them, which itself
-    knows PyTorch's own allocator only: bytes held now and at most; `sublet.` requests planned and not, plans, bytes of the
-    arena. RuntimeError where the device has no such memory."""
+    """The counters of a device's memory. `torch.cuda.memory_stats` counts only for PyTorch's own allocator.
+
+    The bytes held now and the most bytes held have the names that `torch.cuda.memory_stats` gives to reserved bytes.
+    The other names begin with `sublet.`: requests that were planned, requests that were not, plans, bytes of the arena.
+    RuntimeError if the device has no memory of sublet.
+    """
     try:
         told = _sublet.device_statistics(torch.cuda.current_device() if device is None else device)
     except PlanError as e:
@@ -71,7 +74,7 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
 
 
 def _throw_as_pytorch() -> None:
-    """Tells the allocator how PyTorch's exceptions are thrown."""
+    """Gives the allocator the addresses that it needs to throw PyTorch's exceptions."""
     c10 = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libc10.so"))
     runtime = ctypes.CDLL("libstdc++.so.6")
     _sublet.throw_by(

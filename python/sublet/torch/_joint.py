@@ -1,8 +1,8 @@
 """The joint graph of forward and backward as operators over blocks.
 
-AOTAutograd traces both into one functional graph. A block is the storage of a tensor; views are no operators, and have the
-block of what they look at. Two operators are added that compute nothing: the loss, between forward and backward, reads what
-the forward pass returns and gives the tangents; the end reads the gradients.
+AOTAutograd traces both into one functional graph. A block is the storage of a tensor. Views are no operators: a view
+has the block of the tensor that it looks at. Two operators are added that compute nothing: the loss, between forward
+and backward, reads the results of the forward pass and makes the tangents; the end reads the gradients and the results.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from ._measure import Cost, copy_ns, cost_of
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
 STATISTICS = (3, 4)
-"""The arguments and outputs of batch norm that it updates: running mean and variance. Run again, it leaves them alone."""
+"""The positions of the running mean and variance among batch norm's arguments and outputs. Batch norm updates them when
+it runs first, and does not when it is recomputed."""
 FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
 
 ALIASES = {aten._unsafe_view.default, aten._reshape_alias.default, aten.lift_fresh.default}
-"""Operators that return their input's storage and do not say so."""
+"""Operators that return the storage of their input although their schema does not say so."""
 
 COLLECTIVES = ("_c10d_functional", "c10d_functional", "_dtensor")
 LOSS = END = None
 
 
 def is_item(node: fx.Node) -> bool:
-    """Whether it takes one output of an operator that has several."""
+    """Whether a node takes one output of an operator that has several."""
     return node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem"
 
 
 def is_view(node: fx.Node) -> bool:
-    """Whether its storage is that of its first argument."""
+    """Whether a node is a view: its storage is that of its first argument."""
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return False
     returns = node.target._schema.returns
@@ -46,7 +47,7 @@ def is_view(node: fx.Node) -> bool:
 
 
 def root(node: fx.Node) -> fx.Node:
-    """The node whose storage this one has."""
+    """The node that a view looks at, through all views between; for other nodes the node itself."""
     while True:
         source = node.args[0] if is_item(node) and node.args else node
         if not isinstance(source, fx.Node) or not is_view(source):
@@ -57,20 +58,22 @@ def root(node: fx.Node) -> fx.Node:
 
 
 def bytes_of(node: fx.Node) -> int:
-    """The bytes of its storage; 0 where it is no tensor."""
+    """The bytes of a node's storage; 0 if the node is no tensor."""
     value = node.meta.get("val")
     return value.untyped_storage().nbytes() if isinstance(value, torch.Tensor) else 0
 
 
 def is_random(target: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
-    """Whether an operator draws random numbers. Attention has the tag even where nothing is dropped."""
+    """Whether an operator draws random numbers. Attention on the CPU has PyTorch's tag for this even without
+    dropout."""
     if torch.Tag.nondeterministic_seeded not in target.tags:
         return False
     return target is not FLASH or tuple(args[3:4]) not in ((), (0.0,))
 
 
 def keeps_its_place(node: fx.Node) -> bool:
-    """Whether it has an effect beside its outputs: random numbers, collectives, anything in place."""
+    """Whether an operator has an effect beside its outputs: random numbers, collectives, writes over its inputs. Its
+    place in the order then stays among all such operators."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target.namespace in COLLECTIVES:
         return True
@@ -78,7 +81,7 @@ def keeps_its_place(node: fx.Node) -> bool:
 
 
 def written_by(node: fx.Node) -> list[Any]:
-    """What an operator writes over."""
+    """The arguments that an operator writes over."""
     arguments = node.target._schema.arguments if isinstance(node.target, torch._ops.OpOverload) else []
     given = zip(arguments, [*node.args, *(node.kwargs.get(a.name) for a in arguments[len(node.args) :])])
     return [value for argument, value in given if argument.alias_info is not None and argument.alias_info.is_write]
@@ -87,28 +90,30 @@ def written_by(node: fx.Node) -> list[Any]:
 POINTWISE = {"aten.select_scatter.default", "prims.inductor_random.default"}
 """Operators that PyTorch's compiler computes point by point, and that have no tag for it."""
 KERNELS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default}
-"""Operators that it leaves to libraries, though it could write them."""
+"""Operators for which PyTorch's compiler calls libraries, though it could generate code."""
 
 
 def is_fusible(node: fx.Node) -> bool:
-    """Whether PyTorch's compiler computes it in one loop with its readers, or with what it reads."""
+    """Whether PyTorch's compiler can compute an operator in one loop with its readers, or with the operators that it
+    reads."""
     return is_pointwise(node) or torch.Tag.reduction in getattr(node.target, "tags", ())
 
 
 def is_loop(node: fx.Node) -> bool:
-    """Whether PyTorch's compiler writes its loops itself: what it takes beside its outputs when it runs alone is not taken."""
+    """Whether PyTorch's compiler generates the loops of an operator. These need no scratch memory, unlike the operator
+    when it runs alone."""
     from torch._inductor import lowering
 
     return node.target in lowering.lowerings and node.target not in lowering.fallbacks and node.target not in KERNELS
 
 
 def is_pointwise(node: fx.Node) -> bool:
-    """Whether each element that it makes is computed by itself."""
+    """Whether an operator computes each element of its output by itself."""
     return str(node.target) in POINTWISE or torch.Tag.pointwise in getattr(node.target, "tags", ())
 
 
 def readers(node: fx.Node) -> list[fx.Node]:
-    """The operators that read a value, or a view of it; the output of the graph too."""
+    """The operators that read a value or a view of the value; the output of the graph counts as one."""
     found: list[fx.Node] = []
     for user in node.users:
         found += readers(user) if is_view(user) or is_item(user) else [user]
@@ -116,7 +121,7 @@ def readers(node: fx.Node) -> list[fx.Node]:
 
 
 class Joint:
-    """Operators, the blocks that they read and make, and where forward ends."""
+    """The operators of a joint graph, the blocks that they read and make, and the position at which forward ends."""
 
     def __init__(
         self,
@@ -143,16 +148,17 @@ class Joint:
         self.ops: list[fx.Node | None] = [*body[: self.loss], LOSS, *body[self.loss :], END]
         self.graph = Graph()
         self.blocks: list[fx.Node | None] = []
-        """What each tensor of `graph` is; None for what only keeps an operator alive."""
+        """By tensor of `graph`: its node; None for the mark of an operator without an output."""
         self._build(agree([self._compiled(op) for op in body] if fuses else [cost_of(op) for op in body]))
 
     def reads(self, nodes: list[Any]) -> list[fx.Node]:
-        """The blocks of these nodes, each once."""
+        """The blocks of these nodes, each once, as the nodes that are not views."""
         return list(dict.fromkeys(r for r in (root(n) for n in nodes if isinstance(n, fx.Node)) if bytes_of(r)))
 
     def _compiled(self, op: fx.Node) -> Cost:
-        """What an operator takes within a loop of PyTorch's compiler: its traffic, and what it takes alone beside that. Where all
-        its readers are fused with it, it is not written, and they read what it reads in its place."""
+        """The cost of an operator when PyTorch's compiler generates its code. Its time is that of its memory traffic,
+        plus the time that it takes beside its traffic when it runs alone. If all its readers can be fused with the
+        operator, its output is not written, and the readers read its inputs instead."""
         alone = cost_of(op)
         if not is_loop(op):
             return alone
@@ -166,14 +172,14 @@ class Joint:
         return Cost(max(copy_ns(traffic, device) - begins, 0) + beside, 0)
 
     def makes(self, node: fx.Node) -> list[fx.Node]:
-        """The blocks that an operator makes and somebody reads."""
+        """The blocks that an operator makes; of several outputs only those that are taken."""
         if isinstance(node.meta.get("val"), (tuple, list)):
             items = sorted((u for u in node.users if is_item(u)), key=lambda u: int(u.args[1]))
             return [u for u in items if bytes_of(u)]
         return [node] if bytes_of(node) else []
 
     def _unread(self, node: fx.Node) -> int:
-        """Bytes of outputs that nobody reads: they live as long as the operator runs."""
+        """The bytes of the outputs that no node takes: they are alive only while the operator runs."""
         value = node.meta.get("val")
         if not isinstance(value, (tuple, list)):
             return 0
@@ -183,10 +189,10 @@ class Joint:
     def _build(self, costs: list[Cost]) -> None:
         number: dict[fx.Node, int] = {}
         measured = iter(costs)
-        # Who reads what is written over has to come before, and cannot run again.
+        # Operators that read a block that is written over keep their place, and cannot be recomputed.
         written = {r for op in self.ops if op for r in self.reads(written_by(op))}
 
-        # Who called the network holds what it returns: that is not dropped.
+        # The caller of the network holds the results: they cannot be dropped.
         returned = set(self.reads(self.fwd_outputs))
 
         def tensor(node: fx.Node, storage: int = TRANSIENT) -> int:
@@ -209,7 +215,7 @@ class Joint:
             elif k == self.loss:
                 reads, makes = self.reads(self.fwd_outputs), [t for t in self.tangents if bytes_of(t)]
             else:
-                # Who calls the network holds its results until the iteration ends.
+                # The caller of the network holds its results until the iteration ends.
                 reads, makes = self.reads([*self.bwd_outputs, *self.fwd_outputs]), []
             outputs = [tensor(n) for n in makes]
             if not outputs:
@@ -222,12 +228,12 @@ class Joint:
 
 
 def _anew(op: fx.Node, makes: list[fx.Node]) -> list[fx.Node]:
-    """What an operator makes when it runs again."""
+    """The blocks that an operator makes when it is recomputed."""
     return [n for n in makes if op.target is not BATCH_NORM or n.args[1] not in STATISTICS]
 
 
 def _closure(nodes: Any) -> set[fx.Node]:
-    """These nodes and all that they need."""
+    """These nodes and all nodes that they depend on."""
     needed: set[fx.Node] = set()
     stack = list(nodes)
     while stack:

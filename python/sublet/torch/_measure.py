@@ -1,6 +1,7 @@
-"""What an operator takes: time, and scratch memory beside its outputs.
+"""Measures operators: their time, and the scratch memory that they need beside their inputs and outputs.
 
-Each is run alone on made-up inputs, so that nothing has to fit first. Equal operators on equal shapes are measured once.
+Each operator is run alone on made-up inputs, so that the network need not fit into memory for this. Equal operators on
+equal shapes are measured once.
 """
 
 from __future__ import annotations
@@ -18,21 +19,23 @@ from torch import fx
 
 REPEAT = 3
 LONG_NS = 50_000_000
-"""What takes longer is measured once: noise matters less, and patience more."""
+"""An operator that takes longer, in ns, is run once and not `REPEAT` times."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What an operator takes."""
+    """The time and the memory that an operator takes."""
 
     time_ns: int
+    """How long it runs, in ns."""
     scratch: int
-    """Bytes that it takes while it runs, beside its inputs and outputs."""
+    """The bytes that it takes only while it runs, beside its inputs and outputs."""
 
 
 class Heap:
-    """The bytes that are allocated, now and at most: of CUDA by its allocator; of the host by a counter that is
-    preloaded (`memcount_now`, `memcount_peak`, `memcount_reset`), and without one nothing is known."""
+    """Counts the bytes that are allocated, now and at most. On CUDA its allocator counts them; on the host a library
+    that is preloaded does (`memcount_now`, `memcount_peak`, `memcount_reset`). Without that library the counts are
+    0."""
 
     def __init__(self) -> None:
         process = ctypes.CDLL(None)
@@ -44,7 +47,7 @@ class Heap:
             self._reset: Callable[[], None] = process.memcount_reset
 
     def since(self, device: torch.device) -> Since:
-        """What is allocated from now on. The peak begins anew, for all."""
+        """Begins to count what is allocated from now on. The peak is reset for every other count too."""
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         elif self.counts:
@@ -52,13 +55,13 @@ class Heap:
         return Since(self, device, self.now(device))
 
     def now(self, device: torch.device) -> int:
-        """Bytes that are allocated."""
+        """The bytes that are allocated now."""
         if device.type == "cuda":
             return torch.cuda.memory_allocated(device)
         return self._now() if self.counts else 0
 
     def most(self, device: torch.device) -> int:
-        """The most bytes since the peak began anew."""
+        """The most bytes that were allocated at once since the peak was reset."""
         if device.type == "cuda":
             return torch.cuda.max_memory_allocated(device)
         return self._peak() if self.counts else 0
@@ -66,20 +69,21 @@ class Heap:
 
 @dataclass(frozen=True)
 class Since:
-    """What is allocated beside what was there at a moment, in bytes."""
+    """The bytes that are allocated beyond those that were allocated at some moment."""
 
     heap: Heap
     device: torch.device
     before: int
+    """The bytes that were allocated at that moment."""
 
     @property
     def now(self) -> int:
-        """Now; below 0 where what was there has been freed."""
+        """The bytes now; below 0 if more was freed than allocated since then."""
         return self.heap.now(self.device) - self.before
 
     @property
     def peak(self) -> int:
-        """The most since then."""
+        """The most bytes since then."""
         return self.heap.most(self.device) - self.before
 
 
@@ -88,7 +92,8 @@ _costs: dict[str, Cost] = {}
 
 
 def clock(device: torch.device) -> int:
-    """The time in ns, when all work on the device is done; on the processor that of this thread."""
+    """A clock, in ns. For CUDA it waits until all work on the device is done, and is wall-clock time. For the host it
+    is the CPU time of this thread, or wall-clock time if PyTorch runs several threads."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         return time.perf_counter_ns()
@@ -96,7 +101,7 @@ def clock(device: torch.device) -> int:
 
 
 def cost_of(node: fx.Node) -> Cost:
-    """What an operator of a joint graph takes."""
+    """The cost of an operator of a joint graph, measured once for equal arguments."""
     key = f"{node.target}{fx.node.map_arg((node.args, node.kwargs), lambda a: _shape(a.meta['val']))}"
     if key not in _costs:
         with torch.utils._mode_utils.no_dispatch(), torch.no_grad():
@@ -106,7 +111,7 @@ def cost_of(node: fx.Node) -> Cost:
 
 @functools.cache
 def copy_ns(size: int, device: torch.device) -> int:
-    """What a copy takes that reads and writes so many bytes together, in ns."""
+    """The time of a copy within a device, in ns. `size` is the bytes read plus the bytes written."""
     source = torch.zeros(size // 2, dtype=torch.uint8, device=device)
     target, best = torch.empty_like(source), math.inf
     for _ in range(REPEAT + 1):
@@ -147,7 +152,8 @@ def _measured(node: fx.Node) -> Cost:
 
 
 def _made_up(value: Any) -> Any:
-    """A tensor of this shape; numbers are normal, indices 0."""
+    """A tensor with the shape and strides of `value`, filled with normally distributed numbers, or with 0 if its type
+    is not a floating-point type. Other values are returned as they are."""
     if not isinstance(value, torch.Tensor):
         return value
     reach = sum((d - 1) * s for d, s in zip(value.shape, value.stride())) + 1 if value.numel() else 0

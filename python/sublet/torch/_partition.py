@@ -1,8 +1,9 @@
-"""A fit becomes the graphs that PyTorch runs: what its partitioner decides, decided by `sublet.fit`.
+"""Cuts a joint graph into a forward graph and a backward graph that follow a fit, in place of PyTorch's own
+partitioner.
 
-The rows of the schedule are followed: an operator runs when its first row comes, again when it runs again, and a block that
-is freed is no longer named. What the backward pass names and the forward pass made is saved between them. A block that
-is swapped leaves by a copy to the host and comes back by a copy to the device.
+The graphs follow the rows of the schedule: an operator runs at the first of its rows, and once more where it is
+recomputed; a block that is freed is not used any more. A block that the forward pass makes and the backward pass uses
+is saved between the passes. A block that is swapped is copied to the host, and later copied back to the device.
 """
 
 from __future__ import annotations
@@ -28,37 +29,44 @@ from ._ranks import Speaking, agree, check_equal
 
 aten = torch.ops.aten
 HALVINGS = 10
-"""How often the range of limits is halved where several passes share one."""
+"""If several passes share one limit: how often the range of limits for one pass is halved."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Something that happens in the order of the schedule."""
+    """A step of the schedule: an operator, a free or a copy."""
 
     what: Literal["run", "free", "out", "in"]
+    """The kind: an operator runs, or a block is freed, copied to the host, or copied back."""
     at: int
-    """The operator that runs, or the block."""
+    """The number of the operator that runs, or of the block."""
     again: bool = False
+    """Whether the operator is recomputed."""
 
 
 @dataclass
 class Report:
-    """What was planned for one graph. Bytes count parameters, inputs, gradients, activations and scratch."""
+    """The plan of one graph in figures. Peaks and the limit count parameters, inputs, gradients, activations and
+    scratch."""
 
     limit: int
+    """The limit, in bytes."""
     planned_peak: int
+    """The most bytes that are alive at once by the plan, all passes together."""
     original_peak: int
+    """The most bytes that are alive at once without a plan, in one pass."""
     persistent: int
-    """Parameters, buffers and inputs, in bytes."""
+    """The bytes of parameters, buffers and inputs."""
     kept: int
-    """What a forward pass keeps for its backward pass, beside parameters and buffers, in bytes."""
+    """The bytes that a forward pass keeps for its backward pass, beside parameters and buffers."""
     overhead: float
-    """Operators that run again and copies, as a fraction of the time of the operators."""
+    """The simulated time over the original's, minus 1: for recomputed operators and for copies."""
     again: list[str] = field(default_factory=list)
-    """The operators that run again."""
+    """The operators that are recomputed."""
     swapped: list[str] = field(default_factory=list)
+    """The names of the blocks that are swapped."""
     held: int = 0
-    """What the schedule of a pipeline holds beside the passes, in bytes."""
+    """The bytes that the schedule of a pipeline holds beside the passes."""
 
 
 def steps_of(fitted: Fit) -> list[Step]:
@@ -87,8 +95,9 @@ class Writer:
         self.joint = joint
         self.graph = fx.Graph()
         self.device: dict[fx.Node, fx.Node] = {}
-        """Blocks on the device."""
+        """The blocks that are on the device: their nodes in the new graph, by their nodes in the joint graph."""
         self.host: dict[fx.Node, fx.Node] = {}
+        """The blocks that are on the host, in the same form as in `device`."""
         self._views: dict[fx.Node, fx.Node] = {}
         for old in placeholders:
             new = self.graph.placeholder(old.name)
@@ -96,7 +105,7 @@ class Writer:
             (self.host if old in on_host else self.device)[old] = new
 
     def get(self, node: fx.Node) -> fx.Node:
-        """This value in the new graph."""
+        """The node in the new graph for a node of the joint graph."""
         if root(node) is node and not (is_item(node) and node not in self.device):
             return self.device[node]
         if node not in self._views:
@@ -106,7 +115,7 @@ class Writer:
         return self._views[node]
 
     def play(self, steps: Iterable[Step]) -> None:
-        """Writes what happens."""
+        """Writes the nodes for these steps."""
         for step in steps:
             if step.what == "run":
                 op = self.joint.ops[step.at]
@@ -125,7 +134,7 @@ class Writer:
 
     def _run(self, op: fx.Node, again: bool) -> None:
         if again and op.target is BATCH_NORM:
-            # The running statistics are updated once.
+            # The running statistics are updated once: not by a recomputation.
             args = [a for i, a in enumerate(op.args) if i not in STATISTICS]
             new = self.graph.call_function(aten._native_batch_norm_legit.no_stats, fx.node.map_arg(tuple(args), self.get))
             new.meta = {**op.meta, "val": op.meta["val"][:3]}
@@ -156,13 +165,16 @@ class Writer:
 class Partitioner(CustomPartitionerFn):
     """Cuts a joint graph into forward and backward so that both stay within a limit.
 
-    `limit` is bytes, `8GiB`, or `60%` of what the graph takes at most; it counts parameters, inputs, gradients, activations
-    and scratch. `using` names the means: recompute, swap. PlanError names the least limit that is known to work.
-    `reports` tells what was planned, a graph each. With a process group of `torch.distributed`, all its ranks come to one
-    schedule: all make a partitioner at the same place. A rank that waits for the others longer than `timeout` seconds gives up
-    with a PlanError. With `passes`, so many forward passes may be alive at once, as in a pipeline, or where equal blocks share
-    one plan: what each keeps for its backward pass counts as many times. A `stage` of a pipeline says how many there are, and what
-    its schedule holds beside them, which counts too.
+    `limit` is a number of bytes, a size such as `8GiB`, or a share such as `60%` of the graph's peak; it counts
+    parameters, inputs, gradients, activations and scratch. `using` names the means: recompute, swap. PlanError names
+    the least limit that is known to work. `reports` has a report for each graph.
+
+    `group` is a process group of `torch.distributed`: all its ranks get the same schedule. All of them have to make a
+    partitioner at the same place; a rank that waits for the others longer than `timeout` seconds raises PlanError.
+
+    `passes` is how many forward passes may be alive at once, as in a pipeline, or where equal blocks share one plan:
+    the bytes that a forward pass keeps for its backward pass count as many times. `stage` is a stage of a pipeline: it
+    sets `passes`, and the bytes that its schedule holds beside the passes count too.
     """
 
     def __init__(
@@ -194,7 +206,7 @@ class Partitioner(CustomPartitionerFn):
         static_lifetime_input_indices: list[int] | None = None,
         **options: Any,
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
-        """What AOTAutograd calls."""
+        """Cuts a joint graph into forward and backward; AOTAutograd calls this."""
         if any(isinstance(n.meta.get("val"), torch.SymInt) for n in joint_module.graph.nodes):
             warnings.warn("sublet: shapes that are not fixed cannot be planned; PyTorch's own partition runs", stacklevel=2)
             return partitioners.min_cut_rematerialization_partition(
@@ -205,7 +217,7 @@ class Partitioner(CustomPartitionerFn):
                 **options,
             )
         joint_module.graph.eliminate_dead_code()
-        # Marks what may be saved without a check of its version.
+        # Marks the nodes that may be saved without a check of their version.
         partitioners.classify_nodes(joint_module, static_lifetime_input_indices or [], num_fwd_outputs)
         fuses = options.get("compiler") == "inductor"
         joint = Joint(joint_module, num_fwd_outputs, self._agree, static_lifetime_input_indices or [], fuses)
@@ -231,7 +243,8 @@ class Partitioner(CustomPartitionerFn):
         return cut(joint, steps)
 
     def uuid(self) -> None:
-        """Inductor keeps no code of what this has cut: times that are measured anew may cut it otherwise."""
+        """None, so that Inductor does not cache the code of these graphs: with times that are measured anew, a graph
+        may be cut differently."""
 
     def _agree(self, costs: list[Cost]) -> list[Cost]:
         if self.ranks is None:
@@ -250,19 +263,20 @@ class Partitioner(CustomPartitionerFn):
         return fit(joint.graph, limit, using=self.using, reorder=self.reorder, device=self.device, alignment=1)
 
     def _kept(self, joint: Joint, steps: list[Step]) -> int:
-        """What one more pass keeps. The first stage of a pipeline is given parts of one batch, which is there anyway."""
+        """The bytes that one more pass keeps. The inputs of a pipeline's first stage are parts of one batch, and do not
+        count: the batch is in memory anyway."""
         given = set(joint.primals) if self.stage is not None and self.stage.index == 0 else joint.static
         return sum(map(bytes_of, saved_nodes(joint, steps) - given))
 
     def _taken(self, joint: Joint, fitted: Fit) -> int:
-        """What all passes take together."""
+        """The most bytes that all passes take together."""
         more = (self.passes - 1) * self._kept(joint, steps_of(fitted)) if self.passes > 1 else 0
         if self.stage is None:
             return fitted.schedule.peak_load + more
         return max(fitted.schedule.peak_load + more + self.stage.held(joint), self.stage.at_the_end(joint))
 
     def _fit_passes(self, joint: Joint) -> Fit:
-        """The fit of one pass with the highest limit at which all of them together are within theirs."""
+        """The fit of one pass with the highest limit found at which all passes together are within their limit."""
         found = self._fit_one(joint, "100%")
         least = most = self._taken(joint, found)
         limit = size_in_bytes(self.limit, most)
@@ -289,14 +303,14 @@ class Partitioner(CustomPartitionerFn):
 
 
 def saved_nodes(joint: Joint, steps: list[Step]) -> set[fx.Node]:
-    """What a forward pass keeps on the device for its backward pass."""
+    """The blocks that a forward pass keeps on the device for its backward pass."""
     end = _end_of_forward(joint, steps)
     left = {step.at for step in steps[:end] if step.what == "out"}
     return _saved(joint, steps[end:], left)[0]
 
 
 def loads(joint: Joint, fitted: Fit) -> tuple[int, int]:
-    """The most bytes that are there while the forward pass runs, and while the backward pass does."""
+    """The most bytes that are alive while the forward pass runs, and while the backward pass runs."""
     s = fitted.schedule
     sizes: dict[int, int] = {}
     now, most, is_backward = 0, [0, 0], False
@@ -313,7 +327,8 @@ def loads(joint: Joint, fitted: Fit) -> tuple[int, int]:
 
 
 def _largest(joint: Joint) -> str:
-    """The operator that takes most, with what it reads and makes: no limit is below it."""
+    """A message that names the operator that needs most bytes, with its inputs and outputs: no lower limit can be
+    met."""
     def bytes_at(k: int, op: fx.Node) -> int:
         own = {*joint.reads(op.all_input_nodes), *joint.makes(op)} - set(joint.primals)
         return joint.graph.workspace[k] + sum(map(bytes_of, own))
@@ -328,7 +343,7 @@ def _end_of_forward(joint: Joint, steps: list[Step]) -> int:
 
 
 def cut(joint: Joint, steps: list[Step]) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """Forward up to the loss, backward after it."""
+    """The forward graph, of the steps up to the loss, and the backward graph, of the steps after it."""
     end = _end_of_forward(joint, steps)
     before, after = steps[:end], steps[end:]
     left = {step.at for step in before if step.what == "out"}
@@ -336,7 +351,7 @@ def cut(joint: Joint, steps: list[Step]) -> tuple[fx.GraphModule, fx.GraphModule
     order = {node: i for i, node in enumerate(joint.module.graph.nodes)}
     values = sorted(saved | on_host, key=lambda n: (bool(n.meta.get("saved_tensor_with_no_vc_check")), order[n]))
     checked = sum(not n.meta.get("saved_tensor_with_no_vc_check") for n in values)
-    # What the passes return is freed by who called them.
+    # The caller frees the results of the forward pass, and the saved blocks.
     kept = {*joint.reads(joint.fwd_outputs), *joint.primals, *saved}
     forward = Writer(joint, joint.primals, set())
     forward.play(step for step in before if not (step.what == "free" and _block(joint, step) in kept))
@@ -364,7 +379,7 @@ def _block(joint: Joint, step: Step) -> fx.Node | None:
 
 
 def _saved(joint: Joint, after: list[Step], left: set[int]) -> tuple[set[fx.Node], set[fx.Node]]:
-    """What the backward pass needs of what was before it: on the device, and on the host."""
+    """The blocks that the backward pass needs and does not make: those on the device, and those on the host."""
     made: set[fx.Node] = set(joint.tangents)
     saved: set[fx.Node] = set()
     on_host: set[fx.Node] = set()

@@ -1,11 +1,12 @@
-"""A network that breaks into several graphs, under one limit.
+"""One limit for a network that breaks into several graphs, its parts.
 
-While the forward pass of a part runs, what those of the parts before it keep is there, and what they return. While its backward
-pass runs, the gradients of the parts after it are there too; but what was returned has ended, unless a part has kept it, or
-who called the network. So no part can be planned alone, and what the later ones take is not known when the first
-is compiled. In the first iteration each part therefore keeps the least that it can. Then all parts are known: how each would
-run within several limits of its own, and one of these is chosen for each, so that all together stay within the limit in the
-least time. At its next call a part is compiled anew.
+While the forward pass of a part runs, the blocks that earlier parts keep for their backward passes are alive, and the
+results of these parts. While the backward pass of a part runs, the gradients of later parts are alive too; results are
+freed by then, unless a part or the caller of the network keeps them. So no part can be planned alone, and the memory of
+later parts is not known when the first part is compiled. In the first iteration each part therefore keeps as little as
+possible. Then all parts are known, and for each part there are choices: schedules for several limits of its own. One is
+chosen for each part, so that all parts together stay within the limit in the least time. A part is compiled anew at its
+next call.
 """
 
 from __future__ import annotations
@@ -32,41 +33,44 @@ CHOICES = 10
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to run a part. Bytes and ns."""
+    """One way to run a part: a schedule, and the memory that it takes."""
 
     fitted: Fit
+    """The schedule."""
     forward: int
-    """The most that its forward pass takes beside what it is given."""
+    """The most bytes that the forward pass takes, beside the part's inputs."""
     backward: int
-    """The most that its backward pass takes beside what it was given and has returned."""
+    """The most bytes that the backward pass takes, beside the part's inputs and results."""
     kept: int
-    """What its forward pass keeps for its backward pass beside these."""
+    """The bytes that the forward pass keeps for the backward pass, beside the part's inputs and results."""
     keeps: frozenset[int]
-    """What it keeps of what it is given, by number."""
+    """The numbers of the inputs that the part keeps for its backward pass."""
     keeps_results: bool
-    """Whether it keeps something that it returns."""
+    """Whether the part keeps a result for its backward pass."""
     time_ns: int
-    """What it takes more than without a limit."""
+    """The time that the schedule takes over the original, in ns."""
 
 
 @dataclass
 class Turn:
-    """A part's turn in an iteration: what it is given and leaves, by storage, in bytes."""
+    """One call of a part in an iteration: the storages that it reads and returns, with their bytes."""
 
     part: Part
     given: dict[StorageWeakRef, int]
-    """What was there before the iteration: parameters, buffers, inputs."""
+    """The inputs that no earlier part has returned: parameters, buffers, inputs of the network."""
     passed: dict[StorageWeakRef, int]
-    """What earlier parts have returned and this one reads."""
+    """The inputs that earlier parts have returned."""
     numbers: dict[StorageWeakRef, set[int]]
-    """Which inputs of the part lie where."""
+    """The numbers of the inputs that lie in each storage."""
     returned: dict[StorageWeakRef, int] = field(default_factory=dict)
+    """The results of the part, without its inputs."""
     stays: dict[StorageWeakRef, int] | None = None
-    """What of it is still there when its own backward pass begins; None where that has not run."""
+    """The results that are still alive when the part's own backward pass begins; None if it has not begun."""
     beside_forward: int = 0
-    """What is there beside the part and what others keep, while its forward pass runs."""
+    """The bytes that are alive while the forward pass runs, beside the part's own and those that other parts keep."""
     beside_backward: int = 0
-    """The same of its backward pass, but for what was returned and has not ended."""
+    """The bytes that are alive while the backward pass runs, beside the part's own, those that other parts keep, and
+    results that are still alive."""
 
 
 class Parts:
@@ -83,11 +87,11 @@ class Parts:
     def __init__(self, limit: int | str, **options: Any) -> None:
         self.limit = limit
         self.planned_peak = 0
-        """The most that the parts take together, in bytes, parameters and inputs included; 0 before there is a plan."""
+        """The most bytes that the parts take together, parameters and inputs included; 0 before there is a plan."""
         self.persistent = 0
-        """Parameters, buffers and inputs of all parts, in bytes."""
+        """The bytes of the parameters, buffers and inputs of all parts."""
         self.overhead_ns = 0
-        """What runs again takes, in all parts together."""
+        """The time over the original, in all parts together, in ns."""
         self.parts: list[Part] = []
         self._options = options
         self._turns: list[Turn] = []
@@ -96,12 +100,12 @@ class Parts:
         self._is_backward = False
 
     def compiled(self, module: fx.GraphModule, inputs: list[Any]) -> Part:
-        """A part that has been found."""
+        """Adds a part, compiles it and returns it."""
         self.parts.append(Part(self, module, inputs, self._options))
         return self.parts[-1]
 
     def begin(self, part: Part, inputs: list[Any]) -> Turn:
-        """A part is about to run."""
+        """Notes that a part is about to run."""
         if self._is_backward:
             # The iteration before is over.
             self._is_backward = False
@@ -118,7 +122,7 @@ class Parts:
         return turn
 
     def backward(self, part: Part) -> None:
-        """The backward pass of a part has begun."""
+        """Notes that the backward pass of a part has begun."""
         self._is_backward = True
         turn = next((turn for turn in reversed(self._turns) if turn.part is part and turn.stays is None), None)
         if turn is not None:
@@ -152,17 +156,17 @@ class Part(Partitioner):
         """From the fastest to the one that keeps least."""
         self.chosen = -1
         self.gradients = 0
-        """Of its parameters, in bytes."""
+        """The bytes of the gradients of its parameters."""
         self._whole, self._module = whole, module
         self._names: list[str] = []
         self._inputs = 0
-        """How many it has, parameters and buffers included."""
+        """The number of its inputs, parameters and buffers included."""
         self._is_run = -1
-        """The choice that is compiled."""
+        """The number of the choice that is compiled."""
         self._run = self._compiled(inputs)
 
     def run(self, *args: Any) -> Any:
-        """What `torch.compile` calls."""
+        """Runs the part, compiled anew if another choice was made; `torch.compile` calls this."""
         turn = self._whole.begin(self, self._given(args))
         if self._is_run != self.chosen:
             self._run = self._compiled(list(args))
@@ -172,7 +176,7 @@ class Part(Partitioner):
         return results
 
     def _given(self, inputs: Iterable[Any]) -> list[Any]:
-        """All that it reads, as AOTAutograd numbers it."""
+        """The parameters, buffers and inputs of the part, in the order in which AOTAutograd numbers them."""
         return [*self._module.parameters(), *self._module.buffers(), *inputs]
 
     def _compiled(self, inputs: list[Any]) -> Callable[..., Any]:
@@ -202,7 +206,7 @@ class Part(Partitioner):
         return self.choices[self.chosen].fitted
 
     def _ways(self, joint: Joint) -> list[Choice]:
-        """Fits within several limits, but for those that are slower and take no less."""
+        """The choices: fits to falling limits, without those that take no less memory than the choice before."""
         persistent = sum(map(bytes_of, joint.primals))
         found: list[Choice] = []
         most = 0
@@ -220,7 +224,7 @@ class Part(Partitioner):
 
 
 def _way(joint: Joint, fitted: Fit, inputs: int) -> Choice:
-    """What a fit of a part keeps and takes, which has so many inputs."""
+    """The choice that a fit of a part is. `inputs` is the number of the part's inputs."""
     steps = steps_of(fitted)
     returned = {*joint.reads(joint.fwd_outputs)} - {*joint.primals}
     saved = saved_nodes(joint, steps)
@@ -231,7 +235,7 @@ def _way(joint: Joint, fitted: Fit, inputs: int) -> Choice:
         forward=forward - given,
         backward=backward - given - results,
         kept=sum(map(bytes_of, saved - {*joint.primals, *returned})),
-        # Where AOTAutograd has put inputs together, which are kept is not known.
+        # If AOTAutograd has merged inputs, it is not known which are kept: all count as kept.
         keeps=frozenset(i for i in range(inputs) if len(joint.primals) != inputs or joint.primals[i] in saved),
         keeps_results=not saved.isdisjoint(returned),
         time_ns=int(fitted.overhead * sum(joint.graph.time_ns)),
@@ -239,29 +243,31 @@ def _way(joint: Joint, fitted: Fit, inputs: int) -> Choice:
 
 
 def _storages(values: list[Any]) -> dict[StorageWeakRef, int]:
-    """Where the tensors among these lie, and how many bytes that is."""
+    """The storages of the tensors among these values, with their bytes."""
     storages = [x.untyped_storage() for x in values if isinstance(x, Tensor)]
     return {StorageWeakRef(storage): storage.nbytes() for storage in storages}
 
 
 class Sum(NamedTuple):
-    """What some turns, one after the other, leave and take."""
+    """The memory and time of some turns, one after the other."""
 
     kept: int = 0
-    """What they keep for their backward passes."""
+    """The bytes that the turns keep for their backward passes."""
     alive: int = 0
-    """What they have returned, as far as it is there while backward passes run."""
+    """The bytes of their results that are alive while backward passes run."""
     most: int = 0
-    """The most that is there while one of them runs."""
+    """The most bytes that are alive while one of them runs."""
     time_ns: int = 0
+    """The time that they take over the original, in ns."""
     numbers: tuple[int, ...] = ()
-    """The way of each."""
+    """The number of the choice of each turn."""
 
     def then(self, turn: Turn, number: int, stays: Collection[StorageWeakRef]) -> Sum:
-        """With one more turn in one of its ways; of what was returned, `stays` is alive in any way."""
+        """The sum with one more turn, which runs by the choice `number`. `stays` are the results that are alive
+        whatever is chosen."""
         way = turn.part.choices[number]
         alive = self.alive + sum((turn.returned if way.keeps_results or turn.stays is None else turn.stays).values())
-        # What several parts keep counts several times.
+        # A storage that several parts keep counts several times.
         alive += sum(b for s, b in turn.passed.items() if s not in stays and not way.keeps.isdisjoint(turn.numbers[s]))
         forward = turn.beside_forward + self.kept + way.forward
         backward = turn.beside_backward + self.kept + alive + way.backward
@@ -274,7 +280,7 @@ def _stays(turns: list[Turn]) -> set[StorageWeakRef]:
 
 
 def _peak(turns: list[Turn], chosen: list[int]) -> int:
-    """What the parts take together at most."""
+    """The most bytes that the turns take together."""
     stays, total = _stays(turns), Sum()
     for turn, number in zip(turns, chosen):
         total = total.then(turn, number, stays)
@@ -282,10 +288,11 @@ def _peak(turns: list[Turn], chosen: list[int]) -> int:
 
 
 def _least_time(turns: list[Turn], limit: int) -> list[int] | None:
-    """The way of each turn with which all stay within the limit in the least time; None where there is none.
+    """The choice of each turn with which all turns together stay within the limit in the least time; None if there is
+    none.
 
-    Turn by turn, of all combinations those are kept that no other is below in what is held and in time. A part that has
-    several turns runs in one way in all of them.
+    Turn by turn, combinations are dropped if another one keeps no more bytes and takes no more time. A part that has
+    several turns runs by the same choice in all of them.
     """
     order, stays = [turn.part for turn in turns], _stays(turns)
     sums = [Sum()]
@@ -301,8 +308,8 @@ def _least_time(turns: list[Turn], limit: int) -> list[int] | None:
 
 
 def _undominated(sums: list[Sum], again: list[int]) -> list[Sum]:
-    """Those that no other is below in what they keep and in time, among those that are equal in what is alive, and that
-    agree on the parts that come again."""
+    """The sums without those for which another one keeps no more bytes and takes no more time. Only sums are compared
+    that have as many bytes alive, and the same choices for the turns `again`, whose parts have more turns to come."""
     best: dict[tuple[int, ...], int] = {}
     kept = []
     for each in sorted(sums, key=lambda each: (each.kept, each.time_ns)):

@@ -1,9 +1,9 @@
-"""A stage of a pipeline: what its schedule holds beside the passes that run.
+"""A stage of a pipeline: the memory that its schedule holds beside the passes that run.
 
-`torch.distributed.pipelining` runs the passes of a stage in the order 1F1B. Between and beside them it holds gradients that add up,
-the gradient that is being sent to the stage before, an output that is being sent to the one after, and on the last stage the
-outputs of all microbatches, which it merges in the end. Its losses hold their graphs, and with them what was received, until
-the step ends; `released` lets go of them.
+`torch.distributed.pipelining` runs the passes of a stage in the order 1F1B. Besides the passes, the schedule holds the
+gradients of the parameters, the gradient that is being sent to the stage before, the output that is being sent to the
+stage after, and on the last stage the outputs of all microbatches, which it merges in the end. The losses hold their
+graphs, and so the tensors that were received, until the step ends; `released` ends the graphs earlier.
 """
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ from ._joint import Joint, bytes_of
 
 @dataclass(frozen=True)
 class Stage1F1B:
-    """The stage `index` of `stages`, in a schedule 1F1B of so many microbatches: what its limit has to count."""
+    """A stage of a pipeline whose schedule is 1F1B: the memory that the limit of the stage has to count."""
 
     index: int
+    """The number of the stage, from 0 on."""
     stages: int
+    """How many stages the pipeline has."""
     microbatches: int
+    """How many microbatches a step has."""
     outputs: bool = True
     """Whether the last stage keeps the outputs of all microbatches: `return_outputs` of the schedule's `step`."""
 
     @property
     def passes(self) -> int:
-        """How many forward passes are alive at once."""
+        """How many forward passes are alive at once, at most."""
         return min(self.microbatches, self.stages - self.index)
 
     @property
     def is_last(self) -> bool:
-        """Whether it computes the loss."""
+        """Whether the stage is the last one, which computes the loss."""
         return self.index == self.stages - 1
 
     def held(self, joint: Joint) -> int:
-        """What the schedule holds beside the passes while one runs, in bytes."""
+        """The bytes that the schedule holds beside the passes while a pass runs."""
         if self.microbatches == 1:
             return 0
         others = self.microbatches - 1 if self.is_last and self.outputs else int(not self.is_last)
@@ -48,7 +51,7 @@ class Stage1F1B:
         return of_parameters + (to_send if self.index else 0) + others * _outputs(joint)
 
     def at_the_end(self, joint: Joint) -> int:
-        """What is there when the outputs of all microbatches are merged, in bytes."""
+        """The bytes that are alive when the outputs of all microbatches are merged, parameters and buffers included."""
         merged = 2 * self.microbatches * _outputs(joint) if self.is_last and self.outputs else 0
         of_parameters, to_send = gradients(joint)
         return sum(map(bytes_of, joint.static)) + of_parameters + (to_send if self.index else 0) + merged
@@ -59,19 +62,19 @@ def _outputs(joint: Joint) -> int:
 
 
 def gradients(joint: Joint) -> tuple[int, int]:
-    """Bytes of the gradients of parameters, and of those of what the stage was given."""
+    """The bytes of the gradients of parameters, and the bytes of the gradients of the stage's inputs."""
     pairs = [(p, g) for p, g in zip(joint.primals, joint.bwd_outputs) if isinstance(g, fx.Node)]
     of_parameters = sum(bytes_of(g) for p, g in pairs if p in joint.static)
     return of_parameters, sum(bytes_of(g) for _, g in pairs) - of_parameters
 
 
 def released(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A loss function of a schedule whose graph ends with its backward pass.
+    """A loss function for a schedule: each graph ends with its backward pass, and not with the step.
 
         schedule = Schedule1F1B(stage, microbatches, loss_fn=sublet.torch.released(loss))
 
     A schedule keeps the losses of all microbatches, and each keeps its graph, which holds what the stage has received.
-    Some losses are one number in the memory of many, such as that of `mse_loss`; what is kept is a copy.
+    If a loss is one number in a larger storage, as that of `mse_loss` is, a copy of the number is kept instead.
     """
 
     def computed(*args: Any, **kwargs: Any) -> Tensor:

@@ -1,12 +1,13 @@
-"""Many ranks, one decision.
+"""One schedule for all ranks of a process group.
 
-Each rank measures its own operators, and the times differ; decided apart, one rank would compute again what another keeps. So
-the costs are gathered, the slowest rank's count, and the least limit; the planner is deterministic, and from the same figures
-all ranks come to the same schedule. That is checked: its hash is compared before anything runs. A rank that has ended, or
-that has nothing to plan while the others do, is waited for no longer than told.
+Each rank measures its own operators, and the times differ between ranks: planned apart, one rank might recompute a
+value that another rank keeps. So the costs of all ranks are gathered, and each operator counts with its highest cost,
+and the least limit counts. The planner is deterministic, so that all ranks get the same schedule; this is checked by a
+hash of the schedule before anything runs. The ranks wait for one that has ended, or that plans nothing, no longer than
+a timeout.
 
-A rank that leaves in the middle of a step, by an error or because it has ended, is named to all others (`Together`). What
-they see by themselves is a collective that fails with an error of the network, at another time on each.
+If a rank leaves in the middle of a step, by an error or because its process has ended, all others learn which one
+(`Together`). Otherwise they would only see a collective fail with an error of the network, each at another time.
 """
 
 from __future__ import annotations
@@ -28,20 +29,22 @@ from .. import PlanError
 from ._measure import Cost
 
 _made: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
-"""How much the ranks of a group have made together, by the group's name: each has keys of its own in the store."""
+"""The number of stores that were made for a group so far, by the group's name: each has keys of its own."""
 
 
 def _store_of(group: Any) -> dist.Store:
-    """A part of the store of `torch.distributed` for what all ranks of a group make next, with a connection of its own."""
+    """A new part of the store of `torch.distributed`, with a connection of its own. All ranks of a group that call this
+    the same number of times get the same part."""
     name = f"sublet/{group.group_name}/{next(_made[group.group_name])}"
     return dist.PrefixStore(name, dist.distributed_c10d._get_default_store().clone())
 
 
 class Speaking:
-    """The ranks of a group, which tell each other what they have, over the store of `torch.distributed`. All ranks make it at the
-    same place. Nobody waits longer than `timeout` seconds.
+    """Exchanges values between the ranks of a group, over the store of `torch.distributed`. All ranks have to make it
+    at the same place. No rank waits longer than `timeout` seconds.
 
-    Not by a collective: one of gloo was seen to wait for ever where the others had given up before it began.
+    A collective is not used: one of gloo was seen to wait for ever because the other ranks had given up before it
+    began.
     """
 
     def __init__(self, group: Any, timeout: float) -> None:
@@ -50,7 +53,7 @@ class Speaking:
         self._told = 0
 
     def gathered(self, value: Any) -> list[Any]:
-        """What each rank says, by rank. PlanError where a rank says nothing."""
+        """The values of all ranks, by rank; `value` is this rank's. PlanError if a rank sends none in time."""
         keys = [f"{self._told} {rank}" for rank in range(self._size)]
         self._told += 1
         alone = f"rank {self._rank} plans alone: another has ended, or does something else"
@@ -67,8 +70,8 @@ class Speaking:
 
 
 def agree(costs: list[Cost], limit: int | str, ranks: Speaking) -> tuple[list[Cost], int | str]:
-    """The costs of the slowest rank, operator by operator, and the least limit. PlanError on all ranks where their
-    graphs differ."""
+    """The highest cost of each operator on any rank, and the least limit. PlanError on all ranks if their graphs have
+    different numbers of operators, or if their limits differ and are not all in bytes."""
     told = ranks.gathered(([(c.time_ns, c.scratch) for c in costs], limit))
     if len({len(theirs) for theirs, _ in told}) > 1:
         counts = ", ".join(str(len(theirs)) for theirs, _ in told)
@@ -83,7 +86,7 @@ def agree(costs: list[Cost], limit: int | str, ranks: Speaking) -> tuple[list[Co
 
 
 def check_equal(schedule: Any, ranks: Speaking) -> None:
-    """PlanError on all ranks where their schedules differ."""
+    """Raises PlanError on all ranks if their schedules differ."""
     digest = hashlib.sha256(repr(schedule).encode()).hexdigest()
     told = ranks.gathered(digest)
     if len(set(told)) > 1:
@@ -92,13 +95,14 @@ def check_equal(schedule: Any, ranks: Speaking) -> None:
 
 
 LEFT = "left"
-"""The key of the store under which stands why a rank has left; the first that writes it is believed by all."""
+"""The key of the store for the message why a rank has left. Only the first message is kept, and all ranks report that
+one."""
 CALLED = "called"
-"""The key under which a rank asks who is there."""
+"""The key that a rank sets to call all others: each that is alive answers under a key of its own."""
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The PlanError that an error comes from, or the error: compilers and schedules wrap what went wrong in them."""
+    """The PlanError that an error comes from, or the error itself: compilers and schedules wrap errors in others."""
     at: BaseException | None = error
     while at is not None:
         inner = getattr(at, "inner_exception", at)
@@ -109,18 +113,20 @@ def _cause(error: BaseException) -> BaseException:
 
 
 class Together:
-    """Steps that all ranks of a group take, or none: where one ends with an error, all get the same PlanError, which names it.
+    """A context for steps of all ranks of a group: if a rank ends with an error, all ranks raise the same PlanError,
+    which names that rank.
 
         together = sublet.torch.Together()      # at the same place on all ranks
         for x, y in loader:
             with together:
                 ...                             # forward, backward, collectives, optimizer
 
-    Each rank has a thread that looks at the store of `torch.distributed` and answers there, even while the rank waits in a
-    collective. A rank that leaves writes why, and waits until the others have read it: one of them may hold the store. A rank
-    whose collective has failed reads it; where nobody has written anything it calls all, and who does not answer has ended.
-    A rank that waits in a collective goes on waiting until that fails, as it does when the others end, or by the timeout of
-    its group. `patience` is how many seconds the others may take to answer.
+    Each rank has a thread that reads the store of `torch.distributed` and answers calls there, even while the rank
+    waits in a collective. A rank that leaves writes the reason to the store, and waits until the others have read the
+    reason, since its process may be the one that holds the store. A rank whose collective has failed reads the reason.
+    If there is none, it calls all ranks, and those that do not answer within `patience` seconds count as ended. A rank
+    that waits in a collective goes on waiting until the collective fails: when other ranks end, or after the timeout of
+    the group.
     """
 
     LOOK = 0.1
@@ -130,7 +136,7 @@ class Together:
         group = group or dist.group.WORLD
         self._rank, self._size, self._patience = dist.get_rank(group), dist.get_world_size(group), patience
         self._store = _store_of(group)
-        # A connection for the thread, for the other may be waiting for an answer.
+        # The thread has a connection of its own, since the main thread may be waiting for an answer on the other one.
         self._looks = self._store.clone()
         self._left: str | None = None
         self._heard, self._ends = threading.Event(), threading.Event()
@@ -139,14 +145,14 @@ class Together:
         atexit.register(self._end)
 
     def __enter__(self) -> None:
-        """PlanError where a rank has left."""
+        """Raises PlanError if a rank has left."""
         if self._heard.is_set():
             raise PlanError(self._left)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Tells the others of an error, and says on all ranks who has left."""
+        """After an error: writes the reason to the store, and raises a PlanError that names the rank that has left."""
         if not isinstance(error, Exception):
             return
         lines = str(_cause(error)).strip().splitlines() or [type(error).__name__]
@@ -165,18 +171,19 @@ class Together:
         raise PlanError(self._left) from error
 
     def _end(self) -> None:
-        """The thread ends before Python does."""
+        """Ends the thread, before Python exits."""
         self._ends.set()
         self._thread.join(1)
 
     def _missing(self) -> list[int]:
-        """Who does not answer a call. Nobody is missed where somebody has written why meanwhile."""
+        """Calls all ranks, and returns those that do not answer; none if a rank has written a reason meanwhile."""
         self._store.set(CALLED, "")
         missing = self._wait("here", [])
         return [] if self._heard.is_set() else missing
 
     def _wait(self, key: str, gone: list[int]) -> list[int]:
-        """The ranks, but for those that are gone, that have not written a key before patience ends."""
+        """Waits until all ranks but those in `gone` have written a key, for `patience` seconds at most. Returns the
+        ranks that have not."""
         end = time.monotonic() + self._patience
         missing = [rank for rank in range(self._size) if rank not in gone]
         while missing and time.monotonic() < end:
@@ -185,7 +192,7 @@ class Together:
         return missing
 
     def _look(self) -> None:
-        """What the thread does: answers a call, and reads why somebody has left."""
+        """The loop of the thread: it answers a call, and reads the reason why a rank has left."""
         called = False
         try:
             while not self._looks.check([LEFT]):
@@ -198,5 +205,5 @@ class Together:
             self._heard.set()
             self._looks.set(f"heard {self._rank}", "")
         except RuntimeError:
-            # The store has ended, and with it its holder, which the main thread will see.
+            # The process that holds the store has ended. The main thread sees this at its next access.
             return

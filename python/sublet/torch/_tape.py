@@ -1,8 +1,9 @@
 """A whole training step as a tape: recorded once, then replayed in the order of a fit.
 
-Every tensor is a storage with a type, an offset, sizes and strides, so that views need no operators. Storages end when the
-schedule frees them. A replay runs the same operators on the same kinds of tensors, without autograd and without Python's
-part of the network: shapes are fixed, and numbers that Python computes (a learning rate) are those of the recording.
+Every tensor is a storage with a type, an offset, sizes and strides, so that views need no operators. A storage is
+dropped when the schedule frees it. A replay runs the recorded operators on tensors of the recorded shapes and types,
+without autograd and without the network's Python code: numbers that Python computes (a learning rate) are those of the
+recording.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LEAST_SCRATCH = 4096
 
 @dataclass(frozen=True)
 class Ref:
-    """A tensor of the tape: a block and how it is looked at."""
+    """A tensor of the tape: a block, and the type, offset, sizes and strides with which the tensor looks at it."""
 
     block: int
     dtype: torch.dtype
@@ -52,7 +53,7 @@ class Call:
 
     target: Any
     args: list[Any]
-    """Flat; tensors are refs."""
+    """The arguments as a flat list, in which tensors are refs."""
     spec: Any
     results: list[Ref | None]
     made: set[int]
@@ -66,16 +67,16 @@ class Recording(TorchDispatchMode):
             step()
         plan = sublet.plan(recording.trace)
 
-    What `keep` names persists; so does every tensor that was there before.
+    The tensors in `keep` persist, and so does every tensor that was there before the recording.
     """
 
     def __init__(self, keep: Iterable[Tensor]) -> None:
         super().__init__()
         self.calls: list[Call] = []
         self.order: list[Step] = []
-        """Operators and frees as they happened."""
+        """Operators and frees in the order in which they happened."""
         self.before: dict[int, torch.UntypedStorage] = {}
-        """Blocks that were there before, by their numbers."""
+        """The storages of the blocks that were there before the recording, by number."""
         self.left: set[int] = set()
         """Blocks that were still there at the end."""
         self.sizes: list[int] = []
@@ -101,7 +102,7 @@ class Recording(TorchDispatchMode):
 
     @property
     def trace(self) -> Trace:
-        """The iteration as the planner takes it. What was there before stands first."""
+        """The recorded iteration as a trace for the planner. The blocks that were there before come first."""
         given = [(0, MALLOC, block, self.sizes[block], -1) for block in self.before]
         rows = given + self._rows
         time_ns, event, block, size, op = (list(column) for column in zip(*rows)) if rows else ([], [], [], [], [])
@@ -110,11 +111,11 @@ class Recording(TorchDispatchMode):
 
     @property
     def persistent(self) -> int:
-        """Bytes that were there before."""
+        """The bytes of the blocks that were there before the recording."""
         return sum(self.sizes[block] for block in self.before)
 
     def ref(self, tensor: Tensor) -> Ref | None:
-        """A tensor that is alive as one of the tape."""
+        """The tape's ref for a tensor; None if its storage has no block."""
         block = self._live.get(tensor.untyped_storage()._cdata)
         if block is None:
             return None
@@ -157,8 +158,9 @@ class Recording(TorchDispatchMode):
         return out
 
     def _may_run_again(self, func: Any, args: Any, written: list[int]) -> bool:
-        """Whether it gives the same bits again: no random numbers, no collectives, nothing in the backward pass, nothing
-        that persists is changed. Batch norm that runs again leaves its running statistics alone."""
+        """Whether an operator may be recomputed, with the same bits as result: not if it draws random numbers, is a
+        collective, runs in the backward pass, or writes a block that persists. Batch norm may be recomputed, without an
+        update of its running statistics."""
         if torch._C._current_graph_task_id() != -1 or "c10d" in func.namespace:
             return False
         if is_random(func, args):
@@ -173,7 +175,8 @@ class Recording(TorchDispatchMode):
         return list(dict.fromkeys(b for b in blocks if b is not None))
 
     def _block(self, tensor: Tensor, op: int) -> int | None:
-        """The block of a tensor; one that was not met begins here, before the iteration where `op` is -1."""
+        """The number of a tensor's block; None for a storage of no bytes. A block that is new begins here, or before
+        the iteration if `op` is -1."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self._live:
@@ -189,7 +192,7 @@ class Recording(TorchDispatchMode):
         return self._live[key]
 
     def _end(self, key: int, block: int) -> None:
-        """A storage is gone."""
+        """Records that the storage of a block is freed."""
         if self._live.get(key) == block:
             del self._live[key]
             if self._on:
@@ -198,7 +201,8 @@ class Recording(TorchDispatchMode):
 
 
 def _keeps_its_place(func: Any, args: Any, written: list[int]) -> bool:
-    """Whether it has an effect beside the blocks that it writes: random numbers, collectives, numbers for Python."""
+    """Whether an operator keeps its place in the order: it draws random numbers, is a collective, or writes no block
+    (its result is a number for Python)."""
     return "c10d" in func.namespace or not written or is_random(func, args)
 
 
@@ -208,7 +212,7 @@ def _changed(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
     values = [*zip(schema, args), *((a, kwargs[a.name]) for a in schema if a.name in kwargs)]
     changed = [x for a, v in values if a.alias_info is not None and a.alias_info.is_write for x in tree_leaves(v)]
     if func.namespace == "c10d":
-        # Its schemas do not say what they write.
+        # The schemas of collectives do not say which arguments they write over.
         changed += tree_leaves((args, kwargs))
     if func is BATCH_NORM and args[5]:
         changed += [args[i] for i in STATISTICS]
@@ -237,7 +241,7 @@ class TapedStep:
 
     def __init__(self, function: Callable[..., Any], keep: tuple[Any, ...], limit: int | str) -> None:
         self.fitted: Fit | None = None
-        """What was planned; None until the second call has recorded the step."""
+        """The fit of the recorded step; None until the second call has recorded the step."""
         self._function, self._keep = function, keep
         self._limit = limit
         self._calls = 0
@@ -245,7 +249,7 @@ class TapedStep:
 
     @property
     def planned_peak(self) -> int:
-        """The most bytes that the replay takes, beside what persists; 0 before there is a plan."""
+        """The most bytes that the replay takes, beside the blocks that persist; 0 before there is a plan."""
         if self.fitted is None:
             return 0
         return self.fitted.schedule.peak_load - self._recording.persistent
@@ -261,7 +265,8 @@ class TapedStep:
         return self._replay(inputs)
 
     def _python_numbers(self) -> list[dict[str, Any]]:
-        """What optimizers compute with and no tensor holds: where it changes, the step is recorded anew."""
+        """The options of the optimizers that are not tensors, such as learning rates: if one changes, the step is
+        recorded anew."""
         groups = [g for o in self._keep if isinstance(o, torch.optim.Optimizer) for g in o.param_groups]
         return [{k: v for k, v in g.items() if k != "params" and not isinstance(v, Tensor)} for g in groups]
 

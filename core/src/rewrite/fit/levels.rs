@@ -1,32 +1,38 @@
-//! Recompute down to a level, then the search for swaps down to the limit.
+//! Recomputation down to a level, then a search for swaps down to the limit. A level is a load in bytes between the
+//! limit and the peak.
 //!
-//! Where swaps cost much (transformers: the link is busy all the time), what is recomputed first makes room that the link would
-//! take longest for, and the search for swaps then sees a trace in which the rest is easy. Which level is best is not known
-//! beforehand: a grid between the limit and the peak is estimated, then the levels about the best. An estimate is a search of its own,
-//! an eighth as long: shorter ones put the levels in another order than what they come to. The most promising are made until they fit,
-//! which says more than an estimate; the search goes on from the one that takes least then, and from the one that promised most.
+//! This is for networks in which swaps take much time (transformers: the link is busy all the time). Recomputation
+//! first saves the bytes that would take the link longest, and the rest is easier to swap. The best level is not known
+//! beforehand. So a grid of levels is estimated, and then some levels near the best. An estimate is a search with an
+//! eighth of the work: shorter searches rank the levels differently from the schedules that are made in the end. For
+//! each of the levels with the best estimates, schedules are made and placed until one fits. The search then goes on
+//! from the level whose schedule takes least time, and from the level with the best estimate.
 //!
-//! The obvious alternative, to search for both at once, is tried as well ([`both`](super::both)): it wins where the link is
-//! nearly free, and loses by a factor of up to 7 where it is not.
+//! The obvious alternative, to search for swaps and recomputation at once, is tried as well ([`both`](super::both)): it
+//! wins where the link is mostly idle, and loses by a factor of up to 7 where it is busy.
 
 use super::pass::{Arrangement, Pass};
 use super::trial::Swaps;
 use crate::Error;
 use crate::rewrite::means::swap::Policy;
 
-/// How many levels between limit and peak are estimated first, and how many with those beside the best.
+/// How many levels are estimated first, at even distances between limit and peak.
 const LEVELS: u64 = 14;
+/// How many levels are estimated in all: the others lie in pairs beside the best.
 const LOOKS: usize = 20;
-/// How many are made until they fit.
+/// How many levels are tried: for each, schedules are made until one fits.
 const TRIED: usize = 4;
-/// The part of its work that an estimate may do, and the search until it fits.
+/// The work of an estimate, as a part of the whole: one in so many.
 const ESTIMATE: u64 = 8;
+/// The work of the first search for swaps at a level, as a part of the whole: one in so many.
 const FIRST: u64 = 4;
-/// What promises so many times what the best takes is not made; the search does not go on from what takes so many times it.
+/// No schedule is made for a level whose estimated time over the original is so many times the incumbent's.
 const HOPELESS: f64 = 1.25;
+/// The search does not go on from a schedule whose time over the original is so many times the incumbent's.
 const WORTH_CLIMBING: f64 = 2.0;
 
-/// Tries the levels.
+/// Tries recomputation down to levels between limit and peak, each followed by swaps. `limit` and `peak` are in bytes,
+/// `work` in segments and gaps looked at.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let swaps = Swaps::By(&[Policy::Auto]);
     let estimate = work / ESTIMATE;
@@ -34,14 +40,15 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     let mut found = promises::<LOOKS>((limit, peak), (1, LEVELS), |level| {
         Ok(pass.promise(&quick, level)?.unwrap_or(f64::INFINITY))
     })?;
-    // Where the search first gets, in a part of its work: that of the most promising first, and then the best.
+    // By level that is tried: the time over the original of the first schedule that fits, in ns, and the level. The
+    // level with the best estimate comes first.
     let thorough = Arrangement { choice: work, work, ..quick };
     let light = Arrangement { work: work / FIRST, ..thorough };
     let mut first = [(f64::INFINITY, limit); TRIED];
     let mut before = f64::INFINITY;
     for first in &mut first {
         let (mut promise, mut level) = take_best(&mut found);
-        // What promises the same to the last bit is the same schedule.
+        // Levels whose estimates are equal to the last bit are taken to have the same schedule.
         while promise.is_finite() && promise.total_cmp(&before).is_eq() {
             (promise, level) = take_best(&mut found);
         }
@@ -60,9 +67,10 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     Ok(())
 }
 
-/// What `N` levels promise, in ns, and the levels. `count` of them lie between limit and peak in even steps, the first
-/// so many steps above the limit; the others lie beside the best of these by pairs, each pair half as far away as the
-/// one before.
+/// Estimates `N` levels by `look`. Returns for each the estimated time over the original, in ns, and the level, in
+/// bytes. `count` levels lie above the limit at multiples of one step, from `first` steps on; a step is the distance
+/// from limit to peak over `count`. The others lie in pairs at both sides of the best level so far, half a step away at
+/// first; for each next pair the distance is halved.
 pub(super) fn promises<const N: usize>(
     (limit, peak): (u64, u64),
     (first, count): (u64, u64),
@@ -90,7 +98,8 @@ pub(super) fn promises<const N: usize>(
     Ok(found)
 }
 
-/// The level that promises most, the first of equals, which then promises nothing any more.
+/// Takes the level with the least estimated time, of equal ones the first. Returns the time, in ns, and the level, and
+/// sets the time in `found` to infinity, so that another level is taken next.
 pub(super) fn take_best(found: &mut [(f64, u64)]) -> (f64, u64) {
     let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or((f64::INFINITY, 0), |best| core::mem::replace(best, (f64::INFINITY, best.1)))

@@ -1,34 +1,40 @@
-//! A network into less memory: outputs over inputs, masks of rectifiers, swaps, recomputation; then place over the changed
-//! trace.
+//! Fits a network into less memory: rewrites its trace by in-place reuse, masks, swaps and recomputation, and places
+//! the residencies of the rewritten trace.
 //!
 //! Steps:
-//! 1. Each order of the operators is tried by itself (`means/order`): as recorded, and if operators may stand
-//!    elsewhere, updates early, and the order with the least max load. What follows is done for each.
-//! 2. Where masks or in-place reuse change the trace, it begins with the trace that has them, and then with the one
-//!    that was recorded: neither is worse for the other. Masks come first, for they change what is alive; in-place reuse last,
-//!    over whatever the other means made, and what decides knows of them. They take no time: where they are enough, that is all.
-//! 3. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
-//!    time. [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too, each as it would be tried alone, and take what
-//!    takes least time: neither is ever worse than those it contains. Of equal times the first wins. The search then goes
-//!    on from there. Where it is slow it comes last, and not at all where the [`bound`](super::lower_bound) proves that it takes
-//!    longer than what was found.
-//! 4. Recomputation alone; where there are few values, what is recomputed is proved to be the least.
-//! 5. Both, one after the other: recompute down to a level, then the search for swaps down to the limit, over a grid of levels
+//! 1. Each order of the operators is tried by itself (`means/order`): the recorded one, and if operators may be
+//!    reordered, one with early updates and the one with the least max load. The next steps are done for each order.
+//! 2. Where masks or in-place reuse change the trace, two traces are tried: first the one that has masks and in-place
+//!    reuse, then the recorded one. Masks are made first, since they change which blocks are alive. In-place reuse is
+//!    made last, over the rows that the other means write, and the other means take it into account. Both take no time:
+//!    where they are enough, nothing else is tried.
+//! 3. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, which is then tightened without
+//!    taking longer. [`Policy::Auto`] and [`Policy::Bayes`] try other policies too, each as it would be tried alone,
+//!    and keep the schedule of least time, of equal ones the first: neither is ever worse than a policy that it
+//!    contains. The search of [`Policy::Auto`] then goes on from the best schedule. Where recomputation is possible too
+//!    and swapping alone is estimated to be slow, swapping alone is tried last, and not at all where the
+//!    [lower bound](super::lower_bound) proves that it takes longer than the incumbent.
+//! 4. Recomputation alone. Where there are few values, the least recomputation is found and proved.
+//! 5. Both, one after the other: recomputation down to a level, then swaps down to the limit, for a grid of levels
 //!    (`levels`).
-//! 6. Both at once: at some levels between limit and peak, blocks with a high recompute cost are taken to be on the host until the
-//!    load is within the level, and what is left to save is recomputed, or swapped where that is too little; then offloads
-//!    and recomputation are chosen together. The arrangements with the least estimated time are made, but for those whose
-//!    estimate is far above the best, and until a budget of placements is spent once something fits.
-//! 7. The residencies of each are placed, those that share memory in place as one. Where the placement is above the limit, memory is
-//!    lost between blocks: in those segments a part of what is too much is held back, from recomputation and from swaps alike,
-//!    and the means decide again, some times over. Where nothing fits, what takes least memory is made, whatever it costs;
-//!    the limit has no part in that, so that the least limit that is named is one that works. An order of which the lower
-//!    bound says that nothing fits is left out, and while nothing fits, what may be spent on arrangements is bounded over all orders.
+//! 6. Both at once: at some levels between limit and peak, blocks with a high recompute cost are offloaded until the
+//!    load is within the level, and the rest is saved by recomputation, and by more swaps where that is not enough.
+//!    Then offloads and recomputation are chosen together. Schedules are made for the levels with the least estimated
+//!    time, except where the estimate is far above the incumbent's time. Once a schedule fits, this ends when a budget
+//!    of placements is spent.
+//! 7. The residencies of each schedule are placed; residencies that share memory in place are placed as one block.
+//!    Where the placement is above the limit, a part of the excess is held back as headroom in the operators where it
+//!    is, from recomputation and swaps alike, and the means decide again, several times.
+//! 8. Where no schedule fits, those that take least memory are made, however long they take. They do not depend on the
+//!    limit, so that the least limit that is reported is one that works.
 //!
-//! The least time wins. Each means alone is tried as it would be if nothing else were, and all of them on the trace as it was
-//! recorded where that is not hopeless, so that more means are not worse than fewer. What comes out has been accepted by
-//! [`verify::schedule`](crate::verify::schedule::schedule), over iterations that repeat: persistent blocks may be on the
-//! host at both ends.
+//! An order is left out where the lower bound says that no schedule fits. While none fits, the work is limited over all
+//! orders together.
+//!
+//! The schedule of least time wins. Each means alone is tried as if it were the only one, and on the recorded trace
+//! too, except where that is known not to beat the incumbent: so more means are not worse than fewer. The result has
+//! been accepted by [`verify::schedule`](crate::verify::schedule::schedule) for iterations that repeat: persistent
+//! blocks may be on the host at the start and the end of the iteration.
 
 mod bases;
 mod levels;
@@ -61,34 +67,36 @@ use stage::Stage;
 use trial::Swaps;
 pub use watch::{Progress, Strategy, Tried, Watch};
 
-/// What is asked for.
+/// The limit of a fit, and how it is searched for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The most bytes that the footprint may have.
+    /// The limit: the highest footprint that is allowed, in bytes.
     pub limit: u64,
-    /// The links to the host.
+    /// The device, with its links to the host.
     pub device: Device,
-    /// The means.
+    /// The means that may be used.
     pub using: Using,
-    /// Who decides what is swapped.
+    /// The policy that decides which blocks are swapped.
     pub policy: Policy,
-    /// Smaller blocks are not swapped, in bytes.
+    /// The size of the smallest block that may be swapped, in bytes.
     pub least_bytes: u64,
-    /// Every block begins at a multiple of this, a power of two, and takes a multiple of it of the limit.
+    /// The alignment of all offsets, in bytes: a power of two. Sizes are rounded up to a multiple of it while the trace
+    /// is fitted.
     pub alignment: u64,
-    /// Where random choices begin; the same seed gives the same result everywhere.
+    /// The seed of random choices. The same seed gives the same result on every machine.
     pub seed: u64,
-    /// How much the search may do for each row of the trace, in segments and gaps looked at.
+    /// The work that a search may do for each row of the trace, in segments and gaps looked at.
     pub work: u64,
 }
 
 impl Options {
-    /// What GPUs ask for, and the runtime with them.
+    /// The default alignment, in bytes: that of memory on GPUs, and of the runtime.
     pub const DEFAULT_ALIGNMENT: u64 = 256;
-    /// A second for the networks of 5,000 rows.
+    /// The default work for each row of the trace: a search takes about a second for 5,000 rows.
     pub const DEFAULT_WORK: u64 = 5_000;
 
-    /// A limit and a device; the blocks that are [worth copying](Device::least_worth_copying).
+    /// Options for a limit, in bytes, and a device: with all means, and swaps of the blocks that are
+    /// [worth copying](Device::least_worth_copying).
     #[must_use]
     pub fn new(limit: u64, device: Device) -> Self {
         let least_bytes = device.least_worth_copying();
@@ -105,25 +113,25 @@ impl Options {
     }
 }
 
-/// Memory for the result, which the caller lends; how long is told by [`Lengths`].
+/// Memory for the result, which the caller lends. [`Lengths`] tells how long the slices must be.
 #[derive(Debug)]
 pub struct Output<'a> {
-    /// For the rewritten trace.
+    /// Room for the rewritten trace, and for the traces that it is made from.
     pub rows: &'a mut [Row],
-    /// When its rows happen.
+    /// Room for the times of the rewritten trace's rows, one for each row.
     pub timings: &'a mut [Timing],
-    /// Its residencies as blocks.
+    /// Room for the residencies of the rewritten trace, as blocks to be placed.
     pub blocks: &'a mut [Block],
-    /// Which residencies they are.
+    /// Room for the names of these residencies: for each, the block of the trace and its ordinal.
     pub names: &'a mut [Residency],
-    /// Where they lie.
+    /// Room for the offsets of these residencies, in bytes.
     pub offsets: &'a mut [u64],
 }
 
 /// How long the slices of an [`Output`] must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// Length of the slice of rows: the rewritten trace, and the traces that it is chosen from.
+    /// Length of the slice of rows: enough for the rewritten trace and the traces that it is made from.
     pub rows: usize,
     /// Length of the slice of timings: the most rows that the result can have.
     pub timings: usize,
@@ -132,32 +140,34 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// Enough for whatever becomes of this trace.
+    /// Lengths that are enough for every schedule of this trace.
     #[must_use]
     pub fn of(rows: &[Row], block_count: usize) -> Self {
         let accesses = rows.iter().filter(|r| r.event.is_access()).count();
         Self::of_counts(rows.len(), accesses, liveness::residencies(rows), block_count)
     }
 
-    /// The same of a trace that has so many rows, of which so many are accesses and mallocs.
+    /// Lengths as of [`Lengths::of`], for a trace with so many rows and blocks. `accesses` is how many rows are
+    /// accesses, and `mallocs` how many are mallocs.
     #[must_use]
     pub const fn of_counts(rows: usize, accesses: usize, mallocs: usize, blocks: usize) -> Self {
         let gaps = accesses + blocks;
-        // Copy out, free, malloc and copy in; a copy out at the end.
+        // Each gap may add a copy out, a free, a malloc and a copy in; each block a copy out at the end.
         let timings = interim_rows(rows) + 4 * gaps + blocks;
         Self::for_result(rows, timings, means::most_rows(rows) + mallocs + gaps)
     }
 
-    /// Those of a trace of so many rows, of which the result has no more rows and residencies than these.
+    /// Lengths for a trace of `recorded` rows whose rewritten trace has at most so many rows and residencies.
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, residencies: usize) -> Self {
-        // Aligned; with masks; the same with in-place reuse; the trace between two passes; what is made, and the best.
+        // The traces to begin with; the trace between two passes; the schedule that is made, and the best one.
         let rows_of_all = bases::rows(recorded) + interim_rows(recorded) + 2 * rows;
         Self { rows: rows_of_all, timings: rows, residencies }
     }
 }
 
-/// The most rows of a trace with masks and recomputation, and with in-place reuse of what is never freed.
+/// The most rows of the trace between two passes: with masks and recomputation, and one more for each block that is
+/// never freed in the recording, and whose memory is reused in place.
 const fn interim_rows(rows: usize) -> usize {
     recompute::most_rows(means::most_rows(rows)) + rows
 }
@@ -165,14 +175,14 @@ const fn interim_rows(rows: usize) -> usize {
 /// A network that fits.
 #[derive(Debug)]
 pub struct Fitted<'a> {
-    /// The rewritten trace with its plan, both proved.
+    /// The rewritten trace with its plan, both verified.
     pub schedule: VerifiedSchedule<'a>,
-    /// The policy that made it.
+    /// The policy that decided which blocks are swapped.
     pub policy: Policy,
     /// The most bytes on the device in the original.
     pub original_peak: u64,
-    /// The least load of Zhang et al. 2019: every gap over the peak away. It is of swapping alone: with other means a
-    /// footprint may be below it.
+    /// The max load if every block that has a gap at the original's max load is swapped out in that gap, in bytes:
+    /// `load_min` of Zhang et al. 2019. It is about swaps alone: with other means a footprint may be lower.
     pub load_min: u64,
 }
 
@@ -192,12 +202,12 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
         .and(stage::workspace(lengths))
 }
 
-/// Rewrites a trace so that its footprint is within a limit, at as little cost in time as the policy finds.
+/// Rewrites a trace so that its footprint is within a limit, at the least overhead that is found.
 ///
 /// # Errors
-/// [`Error::OverLimit`] with the least footprint that was made, a limit that works; [`Error::Row`] for a trace that is not as
-/// recorded; [`Error::TooManyBlocks`]; [`Error::Device`]; [`Error::BufferTooSmall`] if the output or the workspace is too
-/// short.
+/// [`Error::OverLimit`] if no schedule fits, with the least footprint that was made: a limit that works;
+/// [`Error::Alignment`]; [`Error::Row`] for a trace that is not as recorded; [`Error::TooManyBlocks`];
+/// [`Error::Device`]; [`Error::BufferTooSmall`] if the output or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
@@ -244,8 +254,9 @@ pub fn fit<'a>(
     fit_watched(recorded, options, scratch, output, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`fit`], and tells `watch` of every schedule that is tried, and that work goes on; it may end the work, which then
-/// gives the best so far. Between two calls lies at most one search for what is recomputed: seconds for 100,000 rows.
+/// As [`fit`], and calls `watch` for every schedule that is tried, and in between to say that work goes on. If `watch`
+/// ends the work, the result is the best schedule so far. Between two calls lies at most one search for what is
+/// recomputed: seconds for 100,000 rows.
 ///
 /// # Errors
 /// As [`fit`]; [`Error::Stopped`] where the work was ended before anything was within the limit.
@@ -259,8 +270,8 @@ pub fn fit_watched<'a>(
     fit_patiently(recorded, options, scratch, output, watch, pass::patience(work(recorded, options)))
 }
 
-/// As [`fit_watched`], and spends no more than `patience` on finding something that fits, in blocks placed, and as much on the
-/// least limit, beside what is tried once.
+/// As [`fit_watched`]. `patience` limits the work while no schedule fits, in blocks placed: as much again may then be
+/// spent on the least limit. Some schedules are tried once even if the work is spent.
 fn fit_patiently<'a>(
     recorded: &Recorded<'_>,
     options: &Options,
@@ -290,7 +301,7 @@ fn fit_patiently<'a>(
             return Err(Error::BufferTooSmall { buffer, needed, got });
         }
     }
-    // The passes take it for granted that the rows can follow each other.
+    // Checks that the rows can follow each other, which the passes rely on.
     let residencies = liveness::lifetimes(original, blocks, scratch.reborrow(), output.blocks, output.names)?;
     persistent_first(original, output.blocks.get(..residencies).unwrap_or_default())?;
     let original_peak = max_load(original, blocks, scratch.reborrow());
@@ -330,7 +341,8 @@ fn fit_patiently<'a>(
     Ok(Fitted { schedule, policy, original_peak, load_min: load_min.unwrap_or_default() })
 }
 
-/// Refuses persistent blocks that are not there from the start; `residencies` are the trace's.
+/// Refuses a trace in which a persistent block, one that is allocated at time 0 and never freed, is allocated after the
+/// first access. `residencies` are those of the trace, in rows.
 fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
     let first_access = rows.iter().position(|r| r.event.is_access()).and_then(|row| u32::try_from(row).ok());
     let late = |residency: &&Block| {
@@ -344,7 +356,7 @@ fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
     }
 }
 
-/// The most bytes that are live at once.
+/// The max load of the rows, in bytes.
 fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     let mut size = scratch.words(blocks);
     let (mut load, mut most) = (0u64, 0);
@@ -362,14 +374,16 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     most
 }
 
-/// What is swapped with no more delay than this part of the original's time is tried before anything is recomputed.
+/// If the published schedules estimate the overhead of swapping alone to be at most this, it is tried before
+/// recomputation.
 const HIDDEN: f64 = 0.02;
 
-/// Recomputation alone is searched for so many times as long as what is swapped: a walk is cheap, and ends by itself where
-/// it finds nothing more.
+/// The work of the search for recomputation alone, as a multiple of that of the search for swaps: a walk is cheap, and
+/// ends by itself when it finds nothing more.
 const ALONE: u64 = 4;
 
-/// Tries the arrangements of the means that are asked for.
+/// Tries the combinations of the means that `options` allow, on the trace of a pass. `peak` is the max load of the
+/// recording in the same order, in bytes.
 #[expect(clippy::cast_precision_loss, reason = "a time")]
 fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
     let using = options.using.on(&options.device);
@@ -379,7 +393,7 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     let nothing = Arrangement { recomputes: false, swaps: Swaps::None, choice: 0, work };
     let swapping = Arrangement { swaps: swaps(using, options), ..nothing };
     let recomputing = Arrangement { recomputes: true, choice: work.saturating_mul(ALONE), ..nothing };
-    // What costs nothing.
+    // Neither swaps nor recomputation: the trace to begin with, which takes no longer than the original.
     pass.fit(&nothing)?;
     if pass.bound() <= 0.0 {
         return Ok(());
@@ -387,7 +401,7 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     if swap && recompute {
         pass.know_gaps()?;
     }
-    // What would be swapped without much delay is tried first, and what is sure to be slow last.
+    // Swapping alone comes first where it is estimated to be quick, and otherwise last.
     let hidden = !(swap && recompute) || pass.quickest()? <= HIDDEN * time;
     if hidden {
         pass.fit_alone(&swapping)?;
@@ -396,7 +410,7 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
         pass.fit_alone(&recomputing)?;
         if swap && !pass.is_in_vain() {
             both(pass, options.limit, peak, work)?;
-            // After all that was tried before there were levels, which is not spared anything: no result becomes worse.
+            // The levels come after `both`, so that their schedules do not lower the bound for it.
             levels::recompute_then_swap(pass, options.limit, peak, work)?;
         }
     }
@@ -409,8 +423,9 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     Ok(())
 }
 
-/// The least footprint that is made, whatever it costs in time. The limit has no part in it, so that it is found where
-/// it is the limit.
+/// Makes schedules that take little memory, however long they take, and returns the least of their footprints, in
+/// bytes. The schedules do not depend on the limit, so that a fit to the footprint that is returned makes the same
+/// schedule. Once one is within the limit, no more are made.
 fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Result<u64, Error> {
     let using = options.using.on(&options.device);
     let swapping = Arrangement { recomputes: false, swaps: swaps(using, options), choice: 0, work: 0 };
@@ -426,12 +441,12 @@ fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Resu
     Ok(least)
 }
 
-/// How much may be done in all, in segments and gaps looked at.
+/// The work that a search may do, in segments and gaps looked at.
 fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
     u64::try_from(recorded.rows.len()).unwrap_or(u64::MAX).saturating_mul(options.work)
 }
 
-/// Who swaps.
+/// The policies that are tried for the means and the policy in the options.
 const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
     if using.has(Means::Swap) {
         return Swaps::By(match options.policy {
@@ -443,18 +458,20 @@ const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
     if using.has(Means::Layer) { Swaps::By(&[Policy::Layer]) } else { Swaps::None }
 }
 
-/// In how many parts the way from the limit to the peak is cut: so far down blocks with a high recompute cost are
-/// swapped, and the rest of the way others are recomputed. Beside the best of them two more are looked at.
+/// How many levels are estimated first, at even distances from the limit up to the peak, which is left out. Blocks with
+/// a high recompute cost are offloaded down to the level, and the rest is saved by recomputation.
 const PARTS: u64 = 10;
+/// How many levels are estimated in all: two more lie beside the best of the first.
 const LOOKS: usize = 12;
-/// How many of these are made: what promises most is not always the best in the end.
+/// For how many levels schedules are made: the one with the best estimate is not always the best in the end.
 const MADE: usize = 4;
-/// What promises so many times what the best takes is not made.
+/// No schedule is made for a level whose estimated time over the original is so many times the incumbent's.
 const HOPELESS: f64 = 4.0;
 
-/// Tries swaps and recomputation together. The swaps that it begins with bring the load down to something between
-/// limit and peak, and recomputation goes on from there; what looks best before it is placed is made. Then the
-/// offloads are searched together with what is recomputed.
+/// Tries swaps and recomputation together. For some levels between limit and peak, blocks are offloaded until the load
+/// is within the level, and recomputation goes on from there. For the levels with the best estimates schedules are
+/// made: first with these offloads, then with offloads that are searched for together with the recomputation. `limit`
+/// and `peak` are in bytes.
 fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let quick = Arrangement { recomputes: true, swaps: Swaps::Offloads, choice: work / 12, work: work / 16 };
     let thorough = Arrangement { choice: work / 4, work: work / 2, ..quick };
@@ -466,7 +483,7 @@ fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result
             break;
         }
         let (promise, at) = take_best(&mut found);
-        // Where there is no other, the first once more: the random choices are others then.
+        // Where no other level is left, the first is tried once more: its random choices differ then.
         let other = (promise < pass.best() * HOPELESS).then_some(at);
         let Some(at) = other.or(first) else { break };
         first = first.or(other);
@@ -479,7 +496,8 @@ fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result
     Ok(())
 }
 
-/// What offloads down to a load promise, in ns.
+/// Offloads blocks down to `load` bytes, and estimates the time over the original of an arrangement that begins with
+/// these offloads, in ns; infinite if it is not within the limit.
 fn look(pass: &mut Pass<'_, '_, '_>, load: u64, arrangement: &Arrangement<'_>) -> Result<f64, Error> {
     if pass.offload_to(load)?.is_none() {
         return Ok(f64::INFINITY);

@@ -1,4 +1,4 @@
-//! The work on one trace: arrangements of means are tried, and the best of what they make is kept.
+//! The work on one trace: combinations of the means are tried, and the best schedule is kept.
 
 use super::stage::{Base, Stage};
 use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, from_offloads, part};
@@ -19,28 +19,30 @@ use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// How many times it is chosen what is recomputed, each time with more headroom held back.
+/// How often recomputation is planned for one arrangement, each time with more headroom.
 const CHOICES: u32 = 10;
-/// The part of its work that this may do each time but the first.
+/// The work of each of these plans but the first, as a part of the first's: one in so many.
 const LATER: u64 = 12;
-/// So many blocks are placed of small traces too.
+/// The budget of placements for a trace of no rows, in blocks placed; it grows with the work of a search.
 const BLOCKS: u64 = 2_000_000;
-/// While nothing fits, so many times as much may be spent as when something does, over all traces to begin with.
+/// The budget while nothing fits, over all traces to begin with, as a multiple of the budget of placements.
 const VAIN: u64 = 4;
 
-/// What may be spent while nothing fits, in blocks placed, if a search may do so much work.
+/// The budget while nothing fits, in blocks placed. `work` is that of a search, in segments and gaps looked at.
 pub(super) const fn patience(work: u64) -> u64 {
     VAIN * (BLOCKS + work / WORK_PER_BLOCK)
 }
 
-/// What is tried.
+/// A combination of swaps and recomputation that is tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Arrangement<'p> {
     /// Whether values are recomputed.
     pub(super) recomputes: bool,
+    /// How swaps are planned.
     pub(super) swaps: Swaps<'p>,
-    /// How much the choice of what is recomputed may do, and how much the choice of what is swapped.
+    /// The work that the search for recomputation may do, in references and closures looked at.
     pub(super) choice: u64,
+    /// The work that the search for swaps may do, in segments and gaps looked at.
     pub(super) work: u64,
 }
 
@@ -66,14 +68,15 @@ pub(super) struct Pass<'a, 'w, 's> {
     recomputer: Recomputer<'s>,
     scratch: Workspace<'s>,
     stage: Stage<'a, 'w>,
-    /// What may be placed in all, in blocks, once there is something that fits.
+    /// When placements end once a schedule fits: as soon as more than so many blocks were placed.
     enough: u64,
 }
 
 /// Length of the workspace of a [`Pass`], beside the recomputer's and the stage's; enough for [`Stage::prove`] too.
 pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let (base, most, residencies) = (means::most_rows(rows), interim_rows(rows), lengths.residencies);
-    // Up to so many residencies the placement searches, which takes more than it does for a few more.
+    // For at most `MOST_BLOCKS` blocks the placement runs a search, which needs more workspace than a placement of
+    // slightly more blocks without a search.
     let searched = if residencies < search::MOST_BLOCKS { residencies } else { search::MOST_BLOCKS };
     let judge = verify::workspace(rows, blocks, residencies)
         .max(place::workspace_of(Solver::Auto, residencies))
@@ -108,7 +111,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Self { recorded, options, base, recomputer, scratch, stage, enough: u64::MAX }
     }
 
-    /// Whether it begins with the trace as it was recorded.
+    /// Whether the trace has no masks and no in-place reuse.
     pub(super) fn is_as_recorded(&self) -> bool {
         self.base.trace.shared == self.recorded.rows
     }
@@ -117,7 +120,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage
     }
 
-    /// Tries an arrangement; what it makes is the best if it takes less time than what was.
+    /// Tries an arrangement. Its schedules are kept if they fit and take less time than the best.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(super) fn fit(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         if self.stops() {
@@ -136,10 +139,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             walked = self.recomputer.advised(limit, walked, arrangement.choice, scratch)?;
             walked = self.exactly(walked);
         }
-        // What the walk says of waits for copies is a guess.
+        // Whether the delay of a plan is exact: if the walk chooses offloads too, it only estimates the stalls.
         let sure = arrangement.swaps != Swaps::Together;
         let alone = arrangement.swaps == Swaps::None;
-        // What it leaves above the limit may be swapped; but where that does not fit once, it does not with more held back.
+        // Whether a plan may exceed the limit, because swaps can save the rest. Once such a plan was placed above the
+        // limit, the next ones may not: with more headroom they would not fit either.
         let mut may_exceed = arrangement.swaps != Swaps::None;
         for choice in 0..CHOICES {
             let Some(Cost { excess, delay }) = walked else { break };
@@ -152,7 +156,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             let before = walked;
             walked = self.recomputer.replan(limit, arrangement.choice / LATER);
             self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
-            // What takes as long to the nanosecond is the same, and so is what comes of it; but the optimum may be another.
+            // A plan with the cost of the one before is taken to be that plan again, so that it would be placed as
+            // before. Only a proved optimum may be another plan of equal cost.
             if alone {
                 walked = self.exactly(walked);
             }
@@ -163,8 +168,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         if arrangement.swaps == Swaps::None { self.segments(arrangement) } else { Ok(()) }
     }
 
-    /// What it promises to recompute down to `level` and to swap down to the limit, in ns, before it is placed; none if that
-    /// is not within the limit.
+    /// Estimates recomputation down to `level` bytes and then swaps down to the limit, without a placement. Returns the
+    /// time over the original, in ns; none if the limit is missed.
     pub(super) fn promise(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
         if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
@@ -178,8 +183,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         })
     }
 
-    /// Recomputes down to `level` and searches for swaps until that fits, and on from there if it `climbs`: how much longer
-    /// than the original it takes, in ns; none if it does not fit.
+    /// Recomputes down to `level` bytes and searches for swaps until a schedule fits. If `climbs`, the search goes on
+    /// from there. Returns how much longer than the original the best schedule takes, in ns; none if none fits.
     pub(super) fn fit_level(
         &mut self,
         arrangement: &Arrangement<'_>,
@@ -192,8 +197,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.trial(arrangement, |trial, _| trial.level(arrangement.work, climbs))
     }
 
-    /// Chooses what is recomputed to keep within a level, as if nothing else could be done: by the walk or by the published
-    /// segments, whichever takes less time. Whether there is a choice; it may be above the level.
+    /// Plans recomputation down to a level, in bytes, as if it were the only means: by the walk or by the published
+    /// segments, whichever takes less time. Returns whether there is a plan; its load may be above the level.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<bool, Error> {
         self.recomputer.clear_offloads();
@@ -206,12 +211,13 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(walked.is_some() || segments.is_some())
     }
 
-    /// The optimum, where there are few values, or what was found before.
+    /// Plans the least recomputation within the limit, if there are few enough values to prove it. Returns the cost of
+    /// that plan if it is better than `walked`, the plan found before; otherwise `walked`.
     fn exactly(&mut self, walked: Option<Cost>) -> Option<Cost> {
         self.recomputer.exactly(self.options.limit, walked, self.scratch.reborrow())
     }
 
-    /// Chooses what is recomputed, with nothing held back.
+    /// Plans recomputation down to the limit, without headroom. Returns the cost of the plan; none if there is no plan.
     fn plan(&mut self, arrangement: &Arrangement<'_>) -> Option<Cost> {
         let &Arrangement { swaps, choice, .. } = arrangement;
         self.recomputer.held().fill(0);
@@ -219,14 +225,15 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.walk(self.options.limit, choice, swaps == Swaps::Together)
     }
 
-    /// Plans the recomputation, and counts the work that this takes.
+    /// Plans recomputation down to `limit` bytes, and counts the work that this takes. If `together`, offloads are
+    /// chosen with it.
     fn walk(&mut self, limit: u64, choice: u64, together: bool) -> Option<Cost> {
         let walked = self.recomputer.plan(limit, choice, together);
         self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
         walked
     }
 
-    /// Tries the published segments, where they promise less time than the best.
+    /// Tries each plan of the published segments that is within the limit and takes less time than the bound.
     fn segments(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         self.recomputer.held().fill(0);
         let mut tried = 0;
@@ -241,32 +248,33 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Swaps and places.
+    /// Plans the swaps of an arrangement and places its schedules.
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
         self.trial(arrangement, |trial, recomputer| trial.run(swaps, recomputer, work))
     }
 
-    /// From now on no more blocks are placed, once there is something that fits, than take as long as so much work; while
-    /// there is nothing, the [`patience`] for all is the end.
+    /// Sets the budget of placements from now on, for when a schedule fits. It grows with `work`, in segments and gaps
+    /// looked at. While no schedule fits, only the [`patience`] counts.
     pub(super) fn allow(&mut self, work: u64) {
         let blocks = BLOCKS.saturating_add(work / WORK_PER_BLOCK);
         self.enough = self.stage.made.blocks_placed().saturating_add(blocks);
     }
 
-    /// Whether all is placed that may be: once something fits, and in vain.
+    /// Whether the work has been ended or is spent: the budget of placements once a schedule fits, the [`patience`]
+    /// while none does.
     pub(super) fn is_spent(&self) -> bool {
         let is_placed = self.bound().is_finite() && self.stage.made.blocks_placed() > self.enough;
         self.stopped() || is_placed || self.is_in_vain()
     }
 
-    /// Whether nothing fits, and all is spent that may be on finding something that does.
+    /// Whether no schedule fits, and the [`patience`] is spent.
     pub(super) const fn is_in_vain(&self) -> bool {
         self.stage.kept.is_in_vain()
     }
 
-    /// What an arrangement that begins with offloads takes longer than the original, in ns, before it is placed; none if it is not within
-    /// the limit.
+    /// Estimates an arrangement that begins with offloads, without a placement. Returns the time over the original, in
+    /// ns; none if the limit is missed.
     pub(super) fn estimate(&mut self, arrangement: &Arrangement<'_>) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
         if self.stops() || self.is_in_vain() || self.plan(arrangement).is_none() {
@@ -279,7 +287,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         })
     }
 
-    /// Gives a sign of life; whether the work is to end.
+    /// Tells the watch that work goes on; returns whether the work is to end.
     fn stops(&mut self) -> bool {
         self.stage.kept.watched.stops()
     }
@@ -289,17 +297,18 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.kept.watched.stopped()
     }
 
-    /// What takes as long is not worth making, in ns.
+    /// The bound: a schedule that takes at least so much longer than the original, in ns, is not worth making.
     pub(super) fn bound(&self) -> f64 {
         self.stage.kept.bound()
     }
 
-    /// What the best of all takes longer than the original, in ns.
+    /// How much longer than the original the best schedule takes, in ns; infinite if there is none.
     pub(super) fn best(&self) -> f64 {
         self.stage.overhead()
     }
 
-    /// Tries an arrangement as if there were no other: what it comes to, and what that spares others, are what they are alone.
+    /// Tries an arrangement without the bound of the schedules made before, so that its result is the same as if it
+    /// were the only one. Afterwards the bound is the lower of both.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.forget();
         self.fit(arrangement)?;
@@ -307,8 +316,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(())
     }
 
-    /// Offloads the blocks with the highest recompute cost per byte, as many as it takes to bring the load
-    /// within `limit`. What that takes longer than the original, in ns; none if it cannot be.
+    /// Offloads the blocks with the highest recompute cost per byte, as many as are needed to bring the load within
+    /// `limit` bytes. Returns the time that this adds, in ns; none if the load stays above.
     pub(super) fn offload_to(&mut self, limit: u64) -> Result<Option<f64>, Error> {
         let blocks = self.recorded.numbers();
         self.before_recomputation(|swapper, recomputer, mut scratch| {
@@ -325,7 +334,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         })
     }
 
-    /// What the quickest of the published schedules takes longer than the original, in ns; infinite if there is none.
+    /// How much longer than the original the quickest of the published schedules takes, in ns, without a placement;
+    /// infinite if none is within the limit.
     pub(super) fn quickest(&mut self) -> Result<f64, Error> {
         let limit = self.options.limit;
         self.before_recomputation(|swapper, _, _| {
@@ -334,8 +344,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         })
     }
 
-    /// Whether it is sure that swapping alone takes longer than the best of all. Asked of the trace as it was recorded, it
-    /// is no answer for others.
+    /// Whether it is proved that swapping alone takes longer than the best schedule. Proved only for a trace without
+    /// masks and in-place reuse; false for others.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -344,7 +354,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     )]
     pub(super) fn is_too_slow_swapped(&mut self) -> Result<bool, Error> {
         let (recorded, options, best) = (self.recorded, self.options, self.best());
-        // Up to so long a double counts every nanosecond.
+        // Above this a double does not hold every whole number of nanoseconds.
         if !self.is_as_recorded() || best > (1u64 << f64::MANTISSA_DIGITS) as f64 {
             return Ok(false);
         }
@@ -357,12 +367,12 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         )
     }
 
-    /// Learns which gaps may be swapped.
+    /// Tells the recomputer which gaps may be swapped.
     pub(super) fn know_gaps(&mut self) -> Result<(), Error> {
         self.before_recomputation(|swapper, recomputer, _| swapper.gaps().for_each(|gap| recomputer.know(gap)))
     }
 
-    /// Works on what may be swapped of the trace before anything is recomputed.
+    /// Calls `then` with a swapper over the trace in which nothing is recomputed yet.
     fn before_recomputation<R>(
         &mut self,
         then: impl FnOnce(&mut Swapper<'_>, &mut Recomputer<'s>, Workspace<'_>) -> R,
@@ -379,7 +389,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(then)
     }
 
-    /// Makes an arrangement's rows flat, and what swaps them.
+    /// Writes the rows of an arrangement before swaps, and calls `then` with a [`Trial`] that plans swaps in these
+    /// rows.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn trial<R>(
         &mut self,
@@ -420,7 +431,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         then(&mut trial, recomputer)
     }
 
-    /// Holds memory back in the segments where the placement is above the limit: a part of what is too much, in thirds.
+    /// Adds headroom in the segments where the last placement is above the limit: `part` thirds of the excess, and at
+    /// least 1/512 of the limit. A segment is an operator with the operators that are recomputed before it.
     fn hold(&mut self, part: u32) {
         let limit = self.options.limit;
         let rows = self.stage.made.rows();
@@ -428,7 +440,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let segments = self.base.trace.rows.len();
         let mut scratch = self.scratch.reborrow();
         let mut excess = scratch.words(segments + 1);
-        // The row with which each segment begins, with all that is recomputed for it.
+        // By segment: its first row, which follows the last access of the operator before.
         let mut begin = scratch.indices(segments + 2);
         let (mut segment, mut previous) = (0, Op::None);
         for (row, r) in (1..).zip(rows).filter(|(_, r)| r.event.is_access()) {
@@ -457,7 +469,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Makes what takes least memory of an arrangement, and says how much that is; it is the best if it fits.
+    /// Makes the schedule of an arrangement that takes least memory, and keeps it if it fits. Returns its footprint, in
+    /// bytes; `u64::MAX` if there is none. `peak` is the max load of the recording in this order, in bytes.
     pub(super) fn least(&mut self, arrangement: &Arrangement<'_>, peak: u64) -> Result<u64, Error> {
         if arrangement.recomputes {
             self.recomputer.held().fill(0);

@@ -1,9 +1,11 @@
-//! One arrangement: policies decide what is swapped, and what they decide is placed, again and again until it fits.
+//! The trial of one arrangement: policies decide which blocks are swapped, and their schedules are placed until one
+//! fits.
 //!
-//! A policy plans within the limit; where the placement is above it, memory is held back where it was, and the policy plans
-//! again ([`Trial::insist`]). What a policy comes to depends on nothing but the trace, so that it is the same whether it is
-//! asked for alone or as part of another: that contains it, and cannot be worse. The search goes on from the best that
-//! anybody placed: improved, placed again, kept where that fits and takes less time ([`Trial::climb`]).
+//! A policy plans within the limit. Where the placement is above the limit, headroom is added there, and the policy
+//! plans again ([`Trial::insist`]). The schedule of a policy does not depend on the policies before it, so that it is
+//! the same whether the policy is tried alone or as a part of another: a policy that contains others is never worse.
+//! The search goes on from the best schedule of all policies: it is improved, placed again, and kept if it fits and
+//! takes less time ([`Trial::climb`]).
 
 use core::num::NonZeroU64;
 
@@ -17,53 +19,58 @@ use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::trace::Recorded;
 use crate::{Error, Workspace};
 
-/// How often a policy plans until it fits.
+/// How often a policy plans, at most, until a schedule fits.
 const ATTEMPTS: u32 = 14;
-/// The part of its work that the search may do each time but the first, until it fits.
+/// The work of each of these plans but the first, as a part of the first's: one in so many.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
-/// Swaps that take so many times what they promised are given up, where values are recomputed.
+/// For an arrangement that begins with offloads: no schedule is placed whose time over the original is so many times
+/// that of its first plan.
 const COSTLIER: f64 = 1.25;
-/// What the search may do while a block is placed.
+/// Placing a block takes as long as this work of a search, in segments and gaps looked at.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
-/// After how many blocks placed a schedule is given up that is far above the limit: of a policy, and of the search, which
-/// plans more often.
+/// A placement of a policy's schedule that is far above the limit is given up after so many blocks placed.
 const FEW: u64 = 20_000;
+/// [`FEW`] for schedules of the search, which plans more often.
 const FEW_OF_SEARCH: u64 = 12_000;
 
 /// How far the search goes on from a schedule that fits.
 #[derive(Clone, Copy)]
 struct Climb {
-    /// What may be spent, in blocks placed for each row of the trace, and at least.
+    /// The budget, in blocks placed for each row of the recording.
     enough: u64,
+    /// The least budget, in blocks placed.
     least: u64,
-    /// The part of its work that it may do each time.
+    /// The work of each plan, as a part of the whole: one in so many.
     part: NonZeroU64,
-    /// After so many times in vain it goes back to the best, and after so many it ends.
+    /// After so many failures in a row, and each time after so many more, the search goes back to the best schedule.
     back: u32,
+    /// After so many failures in a row the search ends.
     end: u32,
 }
 
-/// From the search's own first that fits: it wanders on. And from the best of all: near it, in small steps.
+/// The climb from the search's own first schedule that fits: it does not go back to the best.
 const WANDER: Climb = Climb { enough: 200, least: 2_400_000, part: AGAIN, back: u32::MAX, end: 48 };
+/// The climb from the best schedule of all policies: in small steps, never far from the best.
 const NEAR: Climb = Climb { enough: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// What takes so many times what the best takes goes on for one part in `TRY` of that.
+/// A schedule whose time over the original is more than so many times the bound has only a part of the budget.
 const FAR: f64 = 1.5;
+/// That part: one in so many.
 const TRY: u64 = 4;
 
-/// The same where values were recomputed down to a level.
+/// [`WANDER`] and [`NEAR`] for traces that were recomputed down to a level.
 const OF_LEVEL: [Climb; 2] = [Climb { enough: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
-/// Who swaps.
+/// How swaps are planned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Swaps<'p> {
-    /// Nobody.
+    /// Nothing is swapped.
     None,
-    /// These, one after the other.
+    /// These policies plan swaps, one after the other.
     By(&'p [Policy]),
-    /// The search, from the offloads that were given when operators were chosen to be recomputed.
+    /// The search plans swaps. It starts from offloads that were fixed before recomputation was planned.
     Offloads,
-    /// The same, where offloads were chosen together with what is recomputed.
+    /// The search plans swaps. It starts from offloads that were chosen together with the recomputation.
     Together,
 }
 
@@ -74,11 +81,12 @@ pub(super) enum Outcome {
     Fits,
     /// The last placement is above the limit.
     Over,
-    /// There is no schedule within the limit that takes less time than the best.
+    /// No schedule was planned that is within the limit and worth placing, or there is no room for its rows.
     Fails,
 }
 
-/// One arrangement as it is tried: the trace before swaps, the swapper that plans them, and where it is placed.
+/// One arrangement as it is tried: the flat trace, which is the trace before swaps; the swapper that plans swaps in it;
+/// and the memory in which the schedules are placed.
 pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) recorded: &'t Recorded<'t>,
     pub(super) options: &'t Options,
@@ -89,30 +97,30 @@ pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) as_recorded: bool,
     /// The order in which the operators run; none is the recorded one.
     pub(super) reordering: Option<Reordering>,
-    /// The time of the flat trace less the recorded one's, in ns.
+    /// The time of the flat trace less that of the recording, in ns.
     pub(super) added: f64,
     pub(super) made: &'t mut Placed<'a, 'w>,
     pub(super) kept: &'t mut Kept<'a, 'w>,
     pub(super) scratch: Workspace<'t>,
-    /// How often this policy has planned again; added to the seed, it seeds the placement.
+    /// How often this policy has planned again. The seed of the placement is the seed in the options plus this.
     pub(super) attempt: u64,
-    /// What was spent on plans and placements, in blocks placed.
+    /// The work spent on plans and placements of this policy, or of the last climb, in blocks placed.
     pub(super) spent: u64,
 }
 
-/// What placing a schedule has shown.
+/// The result of placing a schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Settled {
     /// It fits, and takes so much longer than the flat trace, in ns.
     Fits(f64),
     /// Its footprint is above the limit.
     Over,
-    /// There is no room for its rows.
+    /// There is no room for its rows, or no schedule was planned that is worth placing.
     NoRoom,
 }
 
 impl Trial<'_, '_, '_, '_> {
-    /// Tries who swaps; work is counted in segments and gaps looked at.
+    /// Plans the swaps, and places the schedules. `work` is that of the search, in segments and gaps looked at.
     pub(super) fn run(&mut self, swaps: Swaps<'_>, recomputer: &Recomputer<'_>, work: u64) -> Result<Outcome, Error> {
         if self.kept.bound() <= self.added {
             return Ok(Outcome::Fails);
@@ -124,8 +132,9 @@ impl Trial<'_, '_, '_, '_> {
             Swaps::Offloads | Swaps::Together => {
                 self.kept.spend(work / WORK_PER_BLOCK);
                 let planned = from_offloads(self.swapper, self.flat, recomputer, self.options.limit, work);
-                // What becomes so much costlier than it was is left to another choice of what is recomputed; but swaps alone take care
-                // of what that leaves above the limit.
+                // A schedule that becomes much slower is given up: the next plan of the recomputation may be better.
+                // But where the recomputation exceeds the limit, only swaps can save the rest, and none is given up for
+                // that.
                 let costlier = if recomputer.excess() > 0 { f64::INFINITY } else { COSTLIER };
                 let promised = (self.added + planned.unwrap_or(0.0)).max(1.0);
                 let hopeless = self.kept.bound().min(promised * costlier) - self.added;
@@ -134,7 +143,8 @@ impl Trial<'_, '_, '_, '_> {
         }
     }
 
-    /// What each of these policies comes to, and with the search among them, what it makes of the best.
+    /// Tries these policies one after the other. If the search is among them, it goes on from its own first schedule,
+    /// and in the end from the best schedule of all.
     fn by(&mut self, policies: &[Policy], work: u64) -> Result<Outcome, Error> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;
@@ -164,8 +174,9 @@ impl Trial<'_, '_, '_, '_> {
         Ok(outcome)
     }
 
-    /// What the search first comes to where values were recomputed down to a level, and how far it gets from there if it
-    /// `climbs`: how much longer than the original that takes, in ns; none if it does not fit.
+    /// Searches for swaps in a trace that was recomputed down to a level, until a schedule fits. If `climbs`, the
+    /// search goes on from there. Returns how much longer than the original the best schedule takes, in ns; none if
+    /// none fits.
     pub(super) fn level(&mut self, work: u64, climbs: bool) -> Result<Option<f64>, Error> {
         if self.kept.bound() <= self.added {
             return Ok(None);
@@ -180,7 +191,7 @@ impl Trial<'_, '_, '_, '_> {
         Ok(Some(self.added + best))
     }
 
-    /// What a policy first comes to.
+    /// Plans and places by a policy, without headroom at first, until a schedule fits or the policy is given up.
     fn first(&mut self, policy: Policy, work: u64) -> Result<Settled, Error> {
         let searches = policy == Policy::Auto;
         (self.attempt, self.spent) = (0, 0);
@@ -194,15 +205,15 @@ impl Trial<'_, '_, '_, '_> {
         self.insist(policy, planned, work, few, f64::INFINITY)
     }
 
-    /// Climbs from the best that was remembered.
+    /// Climbs from the schedule that the swapper remembered. `best` is its time over the flat trace, in ns.
     fn climb_on(&mut self, best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         self.spent = 0;
         self.swapper.recall();
         self.climb(best, work, climb)
     }
 
-    /// Places what is planned, and plans again with memory held back, until that fits; gives up what takes `hopeless` ns
-    /// longer than the original.
+    /// Places what is planned, and plans again with more headroom, until a schedule fits. `planned` and `hopeless` are
+    /// times over the flat trace, in ns: a plan that takes `hopeless` or more is given up.
     fn insist(
         &mut self,
         policy: Policy,
@@ -215,7 +226,7 @@ impl Trial<'_, '_, '_, '_> {
         for attempt in 0..ATTEMPTS {
             let Some(overhead) = planned.filter(|&overhead| overhead < hopeless) else { break };
             settled = self.settle(policy, overhead, few)?;
-            // Layrub's rule knows no limit.
+            // Layrub's rule does not depend on the limit or the headroom: it would plan the same schedule.
             if settled != Settled::Over || policy == Policy::Layer || self.kept.is_in_vain() {
                 break;
             }
@@ -225,8 +236,9 @@ impl Trial<'_, '_, '_, '_> {
         Ok(settled)
     }
 
-    /// Improves what was placed last, while memory is let go of where it fits and held back where it does not; what the best
-    /// takes longer than the original, in ns.
+    /// Improves the schedule that was placed last. Lowers the headroom after a schedule that fits or an attempt that
+    /// finds nothing better, and raises it after one that does not fit. `best` is the schedule's time over the flat
+    /// trace, in ns; returns that of the best schedule.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
         let enough = climb.enough.saturating_mul(rows).max(climb.least);
@@ -263,7 +275,8 @@ impl Trial<'_, '_, '_, '_> {
         Ok(best)
     }
 
-    /// Plans again, by so much work.
+    /// Plans again, by so much work. Returns the time over the flat trace, in ns; none if the limit is missed or the
+    /// work has been ended.
     fn replan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         self.attempt += 1;
         self.spend(1 + work / WORK_PER_BLOCK);
@@ -274,7 +287,7 @@ impl Trial<'_, '_, '_, '_> {
         self.counted(|swapper| swapper.replan(policy, limit, work))
     }
 
-    /// Plans, and counts what the selections of gaps do.
+    /// Plans, and counts the work of the selections of gaps.
     pub(super) fn counted(&mut self, plan: impl FnOnce(&mut Swapper<'_>) -> Option<f64>) -> Option<f64> {
         let before = self.swapper.selected();
         let planned = plan(self.swapper);
@@ -282,13 +295,14 @@ impl Trial<'_, '_, '_, '_> {
         planned
     }
 
-    /// Counts what was spent, in blocks placed.
+    /// Counts work that was spent, in blocks placed.
     const fn spend(&mut self, blocks: u64) {
         self.spent = self.spent.saturating_add(blocks);
         self.kept.spend(blocks);
     }
 
-    /// Places a schedule and offers what fits.
+    /// Tightens and places the swapper's schedule, and offers it to be kept if it fits. `overhead` is its time over the
+    /// flat trace, in ns.
     fn settle(&mut self, policy: Policy, overhead: f64, few: u64) -> Result<Settled, Error> {
         let limit = self.options.limit;
         self.swapper.tighten();
@@ -317,23 +331,24 @@ impl Trial<'_, '_, '_, '_> {
         })
     }
 
-    /// Tells of a schedule that was placed.
+    /// Tells the watch of a schedule that was placed.
     fn tell(&mut self, policy: Policy, overhead: f64, footprint: u64) {
         let &mut Self { strategy, as_recorded, reordering, added, options, .. } = self;
         let overhead_ns = added + overhead;
         let tried = Tried { strategy, policy, as_recorded, reordering, overhead_ns, footprint, limit: options.limit };
-        // What is stopped ends at the next sign of life.
+        // If the watch ends the work here, the next call of `stops` says so.
         let _ = self.kept.watched.tell(&Progress::Tried(tried));
     }
 
-    /// Makes and places what takes least memory; it is the best if it fits, and nothing was.
+    /// Makes and places the schedule of least load, or that of the layers' rule, and offers it to be kept if it fits.
+    /// Returns its footprint, in bytes; `u64::MAX` if there is no room for its rows.
     pub(super) fn least(&mut self, policy: Policy) -> Result<u64, Error> {
         if policy == Policy::Layer {
             self.swapper.plan(policy, u64::MAX, 0);
         } else {
             self.swapper.least_load();
         }
-        // Not by the limit: what is named now has to be found again when it is asked for.
+        // The placement does not depend on the limit, so that a fit with this footprint as its limit finds it again.
         let scratch = self.scratch.reborrow();
         let (seed, watched) = (self.options.seed, &mut self.kept.watched);
         let placed = self.made.place(self.recorded, seed, None, watched, (self.swapper, self.flat), scratch)?;
@@ -344,7 +359,8 @@ impl Trial<'_, '_, '_, '_> {
         Ok(least)
     }
 
-    /// Holds memory back where the last placement is above the limit: a part of what is too much, in thirds.
+    /// Adds headroom where the last placement is above the limit: `part` thirds of the excess, and at least 1/512 of
+    /// the limit.
     fn hold(&mut self, part: u32) {
         let (blocks, offsets) = self.made.blocks();
         self.swapper.hold(blocks, offsets, self.options.limit, (part, 3));
@@ -361,7 +377,8 @@ impl Settled {
     }
 }
 
-/// Swaps what was given to be on the host, and more where that is not enough.
+/// Plans swaps that start from the recomputer's offloads and headroom, by so much work. Returns the time over the flat
+/// trace, in ns; none if the limit in bytes is missed.
 pub(super) fn from_offloads(
     swapper: &mut Swapper<'_>,
     flat: &Flat<'_>,
@@ -374,7 +391,8 @@ pub(super) fn from_offloads(
     swapper.replan(Policy::Auto, limit, work)
 }
 
-/// What is held back of what is too much, in thirds: one at first, and all of it in the end.
+/// How much of the excess becomes headroom after an attempt, in thirds: one in the first half of the attempts, then
+/// two, and three after the last two.
 pub(super) fn part(attempt: u32, attempts: u32) -> u32 {
     if 2 * attempt < attempts { 1 } else { 2 + u32::from(attempt + 3 > attempts) }
 }
