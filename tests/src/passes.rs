@@ -20,7 +20,7 @@ fn lend<T>(
     Ok((rows, told))
 }
 
-/// Rewrites the rows of a rewritten trace with masks in place of the blocks that ReLUs read and write.
+/// Rewrites the rows of a rewritten trace with masks in place of the blocks that rectifiers read and write.
 ///
 /// # Errors
 /// As [`mask::rewrite`].
