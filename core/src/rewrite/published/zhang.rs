@@ -20,8 +20,11 @@
 //! Positions: from the first operator to the last, memory is freed only where the load would be above the limit, by the
 //! gaps that begin first. From the last gap to the first, every copy in begins as late as the link allows without
 //! delay, and later where memory is not free so early. Of equals the gap with the least number is taken. Cost: O(picks
-//! · (operators + gaps)).
+//! · (operators + gaps)) with the submodular score, O(gaps · log(gaps)) and the changes of the load without it. A gap
+//! whose score was too low before is mostly passed over at the price of one comparison: areas under the load only
+//! shrink.
 
+use crate::heap::Heap;
 use crate::rewrite::gaps::{Gap, GapKind};
 use crate::rewrite::means::swap::schedule::Schedule;
 use crate::sort;
@@ -44,7 +47,8 @@ workspace! {
     /// The tables of a selection.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// By gap: its score, as the bits of an `f64`.
+            /// By gap: its score, as the bits of an `f64`; of a submodular score, the part that does not change while
+            /// gaps are chosen.
             worth: u64[rows + blocks],
             /// The gaps, the one with the highest score first.
             ranked: u32[rows + blocks],
@@ -57,6 +61,12 @@ workspace! {
             /// By boundary: the area under the load curve before it, in byte nanoseconds, when the gaps chosen so far
             /// are in use.
             area_left: f64[rows + 2],
+            /// By gap: the most that its submodular score can be.
+            most: f64[rows + blocks],
+        }
+        parts {
+            /// The gaps that are still to be positioned, by where they begin.
+            waiting: Heap(rows + blocks),
         }
         state {
             /// How many gaps and operators were looked at so far.
@@ -116,10 +126,11 @@ impl Selection<'_> {
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, scale: Option<[f64; 4]>, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         if let Some(scale) = scale {
-            // The part of each gap's score that does not change while gaps are chosen.
             for gap in 0..gaps.len {
-                let [doa, aoa, wdoa, _] = scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
-                self.worth[gap] = worth([doa, aoa, wdoa, 0.0], scale).to_bits();
+                let [doa, aoa, wdoa, swdoa] = scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
+                let fixed = worth([doa, aoa, wdoa, 0.0], scale);
+                self.worth[gap] = fixed.to_bits();
+                self.most.set(gap, fixed + (swdoa * scale[3]).max(0.0));
             }
         } else {
             // For each rank, the next to look at: itself.
@@ -135,14 +146,18 @@ impl Selection<'_> {
             };
             let best = if let Some([.., scale]) = scale {
                 self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - gaps.first_after(operator));
-                areas(schedule, &mut self.area_left);
                 let mut best: Option<(f64, u32)> = None;
                 for gap in gaps.first_after(operator)..gaps.len {
+                    if best.is_some_and(|(best, _)| self.most.get(gap) <= best) {
+                        continue;
+                    }
                     let g = gaps.gap(gap);
                     if over(gap, &g) {
-                        let worth = f64::from_bits(self.worth[gap]) + under(&g, &self.area_left) * scale;
-                        if best.is_none_or(|(most, _)| worth > most) {
-                            best = Some((worth, gap));
+                        let fixed = f64::from_bits(self.worth[gap]);
+                        let left = under(&g, &self.area_left) * scale;
+                        self.most.set(gap, fixed + left.max(0.0));
+                        if best.is_none_or(|(best, _)| fixed + left > best) {
+                            best = Some((fixed + left, gap));
                         }
                     }
                 }
@@ -153,7 +168,11 @@ impl Selection<'_> {
             let Some(gap) = best else {
                 return false;
             };
-            schedule.set(gap, whole(&gaps.gap(gap), scope));
+            let [begin, end] = whole(&gaps.gap(gap), scope);
+            schedule.set(gap, [begin, end]);
+            if scale.is_some() {
+                areas(schedule, begin, &mut self.area_left);
+            }
         }
         self.position(schedule, limit);
         true
@@ -216,8 +235,8 @@ impl Selection<'_> {
     /// The weights, each divided by the standard deviation of its score over the gaps.
     fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
         let gaps = schedule.gaps();
-        areas(schedule, &mut self.area);
-        areas(schedule, &mut self.area_left);
+        areas(schedule, 0, &mut self.area);
+        areas(schedule, 0, &mut self.area_left);
         let (mut sum, mut squares) = ([0.0; 4], [0.0; 4]);
         for gap in 0..gaps.len {
             let scores = scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
@@ -239,27 +258,30 @@ impl Selection<'_> {
     /// copies in need it, as far as the limit allows.
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
+        self.waiting.clear();
         let mut n = 0;
         for gap in 0..gaps.len {
             if schedule.is_used(gap) {
                 self.chosen[n] = gap;
                 n += 1;
-                if !schedule.is_away_at_start(gap, &gaps.gap(gap)) {
+                let g = gaps.gap(gap);
+                if !schedule.is_away_at_start(gap, &g) {
                     schedule.set(gap, [0, 0]);
+                    self.waiting.push(g.begin.into(), gap);
                 }
             }
         }
         for operator in 0..gaps.program.operators {
-            while schedule.load(operator) > limit {
-                self.looks += u64::from(n);
-                let waiting = (0..n).map(|i| self.chosen[i]).filter(|&gap| {
-                    let g = gaps.gap(gap);
-                    !schedule.is_used(gap) && g.begin.max(1) <= operator && operator < g.end
-                });
-                let Some(gap) = waiting.min_by_key(|&gap| (gaps.gap(gap).begin, gap)) else {
-                    break;
-                };
-                schedule.set(gap, [operator, gaps.gap(gap).end]);
+            while schedule.load(operator) > limit
+                && let Some((begin, gap)) = self.waiting.first()
+                && begin.max(1) <= operator.into()
+            {
+                self.looks += 1;
+                self.waiting.pop();
+                let end = gaps.gap(gap).end;
+                if operator < end {
+                    schedule.set(gap, [operator, end]);
+                }
             }
         }
         let mut link = f64::INFINITY;
@@ -345,12 +367,13 @@ pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
     area.get(gap.end) - area.get(gap.begin)
 }
 
-/// Writes the area under the present load curve up to each boundary, in byte nanoseconds.
+/// Writes the area under the present load curve up to each boundary, in byte nanoseconds. Up to boundary `from` it is
+/// known.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
-pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, area: &mut Records<'_, f64>) {
+pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, from: u32, area: &mut Records<'_, f64>) {
     let gaps = schedule.gaps();
-    let mut sum = 0.0;
-    for g in 0..gaps.program.operators {
+    let mut sum = if from > 0 { area.get(from) } else { 0.0 };
+    for g in from..gaps.program.operators {
         area.set(g, sum);
         sum += schedule.load(g) as f64 * (gaps.program.time[g + 1] - gaps.program.time[g]) as f64;
     }
