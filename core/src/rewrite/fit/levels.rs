@@ -26,9 +26,6 @@ const TRIED: usize = 4;
 const ESTIMATE: u64 = 8;
 /// The work of the first search for swaps at a level, as a part of the whole: one in so many.
 const FIRST: u64 = 4;
-/// The most work, in segments and gaps looked at: by default, that of 10,000 rows. With more, the estimates for a trace of
-/// 90,000 rows take minutes.
-const MOST_WORK: u64 = 50_000_000;
 /// No schedule is made for a level whose estimated time over the original is so many times the incumbent's.
 const HOPELESS: f64 = 1.25;
 /// The search does not go on from a schedule whose time over the original is so many times the incumbent's.
@@ -38,7 +35,6 @@ const WORTH_CLIMBING: f64 = 2.0;
 /// `work` in segments and gaps looked at.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let swaps = Swaps::By(&[Policy::Auto]);
-    let work = work.min(MOST_WORK);
     let estimate = work / ESTIMATE;
     let quick = Arrangement { recomputes: true, swaps, choice: estimate, work: estimate };
     let mut found = promises::<LOOKS>((limit, peak), (1, LEVELS), |level| {

@@ -85,7 +85,8 @@ pub struct Options {
     pub alignment: u64,
     /// The seed of random choices. The same seed gives the same result on every machine.
     pub seed: u64,
-    /// The work that a search may do for each row of the trace, in segments and gaps looked at.
+    /// The work that a search may do for each row of the trace, in segments and gaps looked at. It grows up to 10,000
+    /// rows.
     pub work: u64,
 }
 
@@ -441,9 +442,12 @@ fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Resu
     Ok(least)
 }
 
+/// The most rows for which the work of a search grows: with more, it takes minutes, and finds little more.
+const MOST_ROWS: usize = 10_000;
+
 /// The work that a search may do, in segments and gaps looked at.
 fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
-    u64::try_from(recorded.rows.len()).unwrap_or(u64::MAX).saturating_mul(options.work)
+    u64::try_from(recorded.rows.len().min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(options.work)
 }
 
 /// The policies that are tried for the means and the policy in the options.

@@ -89,10 +89,6 @@ enum Start {
     Score(Weights),
 }
 
-/// The work for finding the mixture of scores may be so many times that of the search: only very large networks need
-/// more.
-const MIXTURE: u64 = 4;
-
 workspace! {
     /// Makes schedules that swap.
     pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
@@ -183,13 +179,13 @@ impl<'a> Swapper<'a> {
         self.selection.work_done()
     }
 
-    /// The weights of the mixture of scores for a limit in bytes, found by Bayesian optimisation within [`MIXTURE`]
-    /// times `work`.
+    /// The weights of the mixture of scores for a limit in bytes, found by Bayesian optimisation. It ends early after
+    /// `work`, which only very large networks need.
     fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
             Some((known, weights)) if known == limit => weights,
             _ => {
-                let enough = self.selected().saturating_add(work.saturating_mul(MIXTURE));
+                let enough = self.selected().saturating_add(work);
                 let weights = bayes::search(self.seed, |weights| {
                     if self.selected() > enough { None } else { self.by_score(limit, weights) }
                 });
