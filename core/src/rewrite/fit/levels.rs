@@ -3,8 +3,8 @@
 //!
 //! This is for networks in which swaps take much time (transformers: the link is busy all the time). Recomputation
 //! first saves the bytes that would take the link longest, and the rest is easier to swap. The best level is not known
-//! beforehand. So a grid of levels is estimated, and then some levels near the best. An estimate is a search with an
-//! eighth of the work: shorter searches rank the levels differently from the schedules that are made in the end. For
+//! beforehand. So a grid of levels is estimated, and then some levels near the best. An estimate is a search with a
+//! tenth of the work: shorter searches rank the levels differently from the schedules that are made in the end. For
 //! each of the levels with the best estimates, schedules are made and placed until one fits. The search then goes on
 //! from the level whose schedule takes least time, and from the level with the best estimate.
 //!
@@ -23,7 +23,7 @@ const LOOKS: usize = 20;
 /// How many levels are tried: for each, schedules are made until one fits.
 const TRIED: usize = 4;
 /// The work of an estimate, as a part of the whole: one in so many.
-const ESTIMATE: u64 = 8;
+const ESTIMATE: u64 = 10;
 /// The work of the first search for swaps at a level, as a part of the whole: one in so many.
 const FIRST: u64 = 4;
 /// No schedule is made for a level whose estimated time over the original is so many times the incumbent's.
