@@ -1,6 +1,7 @@
 //! The network of Tolstikhin et al. 2021: linear maps over the patches of an image and over their channels, in turn.
 
-use crate::builder::{Builder, Filter, Kernel, Maps, Matrix, REAL};
+use crate::builder::{Builder, Kernel, Maps, Matrix, REAL};
+use crate::convolution::Filter;
 use crate::{Image, Network, Setting, Unbuildable, check, check_batch};
 
 /// An MLP-Mixer.

@@ -3,7 +3,8 @@
 //! Four stages of residual bottlenecks whose middle convolution has groups. How many blocks each stage has and how wide they are follows
 //! from a line that the paper's search found, rounded; here these are given as published.
 
-use crate::builder::{Builder, Filter, Maps};
+use crate::builder::{Builder, Maps};
+use crate::convolution::Filter;
 use crate::{Image, Network, Setting, Unbuildable, check_batch};
 
 /// A `RegNetX`.

@@ -6,7 +6,8 @@
 //! third: the network files that they publish have 3, 57, 270 and 3 blocks for 1001 layers, and 3, 83, 416 and 3 for
 //! 1517.
 
-use crate::builder::{Builder, Filter, Maps};
+use crate::builder::{Builder, Maps};
+use crate::convolution::Filter;
 use crate::{Image, Network, Setting, Unbuildable, check, check_batch};
 
 /// The deepest network that is built.

@@ -4,7 +4,8 @@
 //! the way down had at that side beside it, two convolutions. Convolutions keep their sides and have batch norm, as in the
 //! versions that are used today.
 
-use crate::builder::{Builder, Filter, INDEX, Maps, Matrix};
+use crate::builder::{Builder, INDEX, Maps, Matrix};
+use crate::convolution::Filter;
 use crate::{Network, Setting, Unbuildable, check, check_batch};
 
 /// A network of Ronneberger et al.
