@@ -526,10 +526,11 @@ impl Builder {
         loss
     }
 
-    /// The end of a classifier: in training the loss, the backward pass and the update; otherwise the scores.
-    pub(crate) fn classify(mut self, scores: Matrix) -> Network {
+    /// The end of a classifier, with a label for each row of scores, whose numbers take `element` bytes: in training the
+    /// loss, the backward pass and the update; otherwise the scores.
+    pub(crate) fn classify(mut self, scores: Matrix, element: u64) -> Network {
         if self.setting.training {
-            let labels = self.given(self.batch() * INDEX);
+            let labels = self.given(Self::rows(scores, element) * INDEX);
             let loss = self.loss(scores, labels);
             self.finish(loss)
         } else {

@@ -48,17 +48,17 @@ impl Mixer {
         for _ in 0..self.layers {
             let h = b.layer_norm(x, REAL);
             let h = transposed(&mut b, h, patches);
-            let h = mixed(&mut b, h, width / 2);
+            let h = b.feed_forward(h, width / 2, REAL);
             let h = transposed(&mut b, h, width);
             x.value = b.add(x.value, h.value);
             let h = b.layer_norm(x, REAL);
-            let h = mixed(&mut b, h, 4 * width);
+            let h = b.feed_forward(h, 4 * width, REAL);
             x.value = b.add(x.value, h.value);
         }
         let x = b.layer_norm(x, REAL);
         let x = b.mean(Maps { value: x.value, channels: width, side: maps.side });
         let scores = b.linear(x, Image::ImageNet.classes());
-        Ok(b.classify(scores))
+        Ok(b.classify(scores, REAL))
     }
 }
 
@@ -68,13 +68,6 @@ fn transposed(b: &mut Builder, x: Matrix, columns: u64) -> Matrix {
     b.emit(Kernel::forward("clone"), &[x.value], &[y], 0);
     b.undone("clone", y, &[], &[x.value], (0, false));
     Matrix { value: y, columns }
-}
-
-/// Two linear maps, and a function of each element between them.
-fn mixed(b: &mut Builder, x: Matrix, columns: u64) -> Matrix {
-    let wide = b.mapped(x, columns, true, REAL);
-    let value = b.bent(wide.value, ["gelu", "gelu_backward"]);
-    b.mapped(Matrix { value, ..wide }, x.columns, true, REAL)
 }
 
 #[cfg(test)]

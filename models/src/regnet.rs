@@ -3,8 +3,9 @@
 //! Four stages of residual bottlenecks whose middle convolution has groups. How many blocks each stage has and how wide they are follows
 //! from a line that the paper's search found, rounded; here these are given as published.
 
-use crate::builder::{Builder, Maps};
+use crate::builder::{Builder, REAL};
 use crate::convolution::Filter;
+use crate::resnet::{bottleneck, unit};
 use crate::{Image, Network, Setting, Unbuildable, check_batch};
 
 /// A `RegNetX`.
@@ -31,12 +32,14 @@ impl RegNet {
         let mut x = b.relu(x);
         for (blocks, width) in blocks.into_iter().zip(widths) {
             for block in 0..blocks {
-                x = bottleneck(&mut b, x, width, group.min(width), if block == 0 { 2 } else { 1 });
+                let stride = if block == 0 { 2 } else { 1 };
+                let middle = Filter { channels: width, side: 3, stride, bias: false };
+                x = bottleneck(&mut b, x, middle, width / group.min(width), width);
             }
         }
         let x = b.mean(x);
         let scores = b.linear(x, Image::ImageNet.classes());
-        Ok(b.classify(scores))
+        Ok(b.classify(scores, REAL))
     }
 
     /// As published.
@@ -56,24 +59,6 @@ impl RegNet {
             }
         })
     }
-}
-
-/// Convolution and batch norm.
-fn unit(b: &mut Builder, x: Maps, filter: Filter, groups: u64) -> Maps {
-    let y = b.grouped_convolution(x, filter, groups);
-    b.batch_norm(y)
-}
-
-fn bottleneck(b: &mut Builder, x: Maps, channels: u64, group: u64, stride: u64) -> Maps {
-    let one = Filter { channels, side: 1, stride: 1, bias: false };
-    let y = unit(b, x, one, 1);
-    let y = b.relu(y);
-    let y = unit(b, y, Filter { side: 3, stride, ..one }, channels / group);
-    let y = b.relu(y);
-    let y = unit(b, y, one, 1);
-    let shortcut = if x.channels == channels && stride == 1 { x } else { unit(b, x, Filter { stride, ..one }, 1) };
-    let sum = b.add_in_place(y, shortcut);
-    b.relu(sum)
 }
 
 #[cfg(test)]

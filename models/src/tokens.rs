@@ -19,7 +19,7 @@ impl Builder {
     }
 
     /// How many rows a matrix has whose numbers take `element` bytes.
-    const fn rows(x: Matrix, element: u64) -> u64 {
+    pub(crate) const fn rows(x: Matrix, element: u64) -> u64 {
         x.value.bytes / (x.columns * element)
     }
 
@@ -69,5 +69,12 @@ impl Builder {
         self.emit(Kernel::forward(forward), &[x], &[y], 0);
         self.undone(backward, y, &[x], &[x], (0, true));
         y
+    }
+
+    /// Two linear maps of each row: to `columns` numbers and back, with a GELU between them.
+    pub(crate) fn feed_forward(&mut self, x: Matrix, columns: u64, element: u64) -> Matrix {
+        let wide = self.mapped(x, columns, true, element);
+        let value = self.bent(wide.value, ["gelu", "gelu_backward"]);
+        self.mapped(Matrix { value, ..wide }, x.columns, true, element)
     }
 }

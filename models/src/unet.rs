@@ -4,7 +4,7 @@
 //! the way down had at that side beside it, two convolutions. Convolutions keep their sides and have batch norm, as in the
 //! versions that are used today.
 
-use crate::builder::{Builder, INDEX, Maps, Matrix};
+use crate::builder::{Builder, Maps, Matrix, REAL};
 use crate::convolution::Filter;
 use crate::{Network, Setting, Unbuildable, check, check_batch};
 
@@ -59,13 +59,7 @@ impl UNet {
             x = twice(&mut b, both, channels);
         }
         let scores = b.convolution(x, Filter { channels: self.classes.into(), side: 1, stride: 1, bias: true });
-        if !setting.training {
-            b.keep(scores.value);
-            return Ok(b.network);
-        }
-        let labels = b.given(b.batch() * scores.side * scores.side * INDEX);
-        let loss = b.loss(Matrix { value: scores.value, columns: scores.channels }, labels);
-        Ok(b.finish(loss))
+        Ok(b.classify(Matrix { value: scores.value, columns: scores.channels }, REAL))
     }
 }
 
