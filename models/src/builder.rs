@@ -526,8 +526,8 @@ impl Builder {
         loss
     }
 
-    /// The end of a classifier, with a label for each row of scores, whose numbers take `element` bytes: in training the
-    /// loss, the backward pass and the update; otherwise the scores.
+    /// The end of a classifier. In training it has the loss, the backward pass and the update, with a label for each row
+    /// of scores; otherwise the scores are the result. A score takes `element` bytes.
     pub(crate) fn classify(mut self, scores: Matrix, element: u64) -> Network {
         if self.setting.training {
             let labels = self.given(Self::rows(scores, element) * INDEX);

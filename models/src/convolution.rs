@@ -2,7 +2,7 @@
 
 use crate::builder::{Builder, Kernel, Maps, REAL, Step, Value, Weights};
 
-/// A convolution's shape.
+/// A convolution's shape: its output channels, the side of its window, and its stride.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filter {
     pub(crate) channels: u64,
@@ -22,21 +22,21 @@ impl Builder {
         self.convolution_by(x, filter, side, x.channels * filter.side * filter.side)
     }
 
-    /// A convolution in which each channel reads the channels of one of so many groups alone.
+    /// A convolution in groups: each output channel reads the input channels of its group alone.
     pub(crate) fn grouped_convolution(&mut self, x: Maps, filter: Filter, groups: u64) -> Maps {
         let taps = x.channels / groups * filter.side * filter.side;
         self.convolution_by(x, filter, x.side.div_ceil(filter.stride), taps)
     }
 
-    /// A transposed convolution whose sides grow by the stride; the filter is as wide, so that each output has one tap of each
-    /// channel.
+    /// A transposed convolution: sides are multiplied by the stride. The window is as wide as the stride, so that each
+    /// output reads one element of each input channel.
     pub(crate) fn transposed_convolution(&mut self, x: Maps, channels: u64, stride: u64) -> Maps {
         let weight = self.parameter(x.channels * channels * stride * stride * REAL);
         let bias = Some(self.parameter(channels * REAL));
         self.convolved(x, Weights { weight, bias, columns: channels }, x.side * stride, x.channels)
     }
 
-    /// A convolution in which so many weights are added up for an output.
+    /// A convolution in which each output is a sum of `taps` products.
     fn convolution_by(&mut self, x: Maps, filter: Filter, side: u64, taps: u64) -> Maps {
         let weight = self.parameter(filter.channels * taps * REAL);
         let bias = filter.bias.then(|| self.parameter(filter.channels * REAL));

@@ -1,4 +1,4 @@
-//! The network of Tolstikhin et al. 2021: linear maps over the patches of an image and over their channels, in turn.
+//! The MLP-Mixer of Tolstikhin et al. 2021: linear maps over the patches of an image, then over their channels.
 
 use crate::builder::{Builder, Kernel, Maps, Matrix, REAL};
 use crate::convolution::Filter;
@@ -9,15 +9,15 @@ use crate::{Image, Network, Setting, Unbuildable, check, check_batch};
 pub struct Mixer {
     /// Blocks, one above the other.
     pub layers: u32,
-    /// Numbers that represent a patch. Between the maps over patches there are half as many, between those over channels four times
-    /// as many.
+    /// How many numbers represent a patch. The hidden layer of the maps over patches has half as many, that of the
+    /// maps over channels four times as many.
     pub width: u32,
     /// The side of a patch, which divides that of the image.
     pub patch: u32,
 }
 
 impl Default for Mixer {
-    /// B/16.
+    /// The network that the paper calls B/16.
     fn default() -> Self {
         Self { layers: 12, width: 768, patch: 16 }
     }
@@ -62,7 +62,7 @@ impl Mixer {
     }
 }
 
-/// The same numbers, rows for columns, by a copy.
+/// A copy with rows and columns exchanged.
 fn transposed(b: &mut Builder, x: Matrix, columns: u64) -> Matrix {
     let y = b.result(x.value.bytes);
     b.emit(Kernel::forward("clone"), &[x.value], &[y], 0);

@@ -1,7 +1,7 @@
-//! Networks of a design space: `RegNetX` of Radosavovic et al. 2020.
+//! `RegNetX` of Radosavovic et al. 2020: residual networks whose sizes were found by a search.
 //!
-//! Four stages of residual bottlenecks whose middle convolution has groups. How many blocks each stage has and how wide they are follows
-//! from a line that the paper's search found, rounded; here these are given as published.
+//! Four stages of residual bottlenecks whose middle convolution has groups. The numbers of blocks and their widths are
+//! those that were published.
 
 use crate::builder::{Builder, REAL};
 use crate::convolution::Filter;
@@ -11,7 +11,8 @@ use crate::{Image, Network, Setting, Unbuildable, check_batch};
 /// A `RegNetX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegNet {
-    /// What it is called by: arithmetic of one image, in units of 0.1 · 10⁹ multiplications: 4, 8, 16, 32, 80, 160 or 320.
+    /// The number in its name, times ten: the multiplications for one image, in units of 10⁸. 4, 8, 16, 32, 80, 160 or
+    /// 320.
     pub tenths: u32,
 }
 
@@ -42,7 +43,7 @@ impl RegNet {
         Ok(b.classify(scores, REAL))
     }
 
-    /// As published.
+    /// The published shape.
     fn shape(self) -> Result<Shape, Unbuildable> {
         Ok(match self.tenths {
             4 => ([1, 2, 7, 12], [32, 64, 160, 400], 16),

@@ -136,14 +136,14 @@ impl ResNet {
     }
 }
 
-/// A convolution in so many groups, and batch norm.
+/// A convolution in groups, and batch norm.
 pub(crate) fn unit(b: &mut Builder, x: Maps, filter: Filter, groups: u64) -> Maps {
     let y = b.grouped_convolution(x, filter, groups);
     b.batch_norm(y)
 }
 
-/// A block whose convolution in the `middle` is as wide as its filter says, between two of 1 × 1, the second of which gives
-/// `channels`.
+/// A bottleneck: a convolution of 1 × 1, the one in the `middle`, in groups, and one of 1 × 1 that gives `channels`; then
+/// the shortcut is added.
 pub(crate) fn bottleneck(b: &mut Builder, x: Maps, middle: Filter, groups: u64, channels: u64) -> Maps {
     let one = Filter { side: 1, stride: 1, ..middle };
     let y = unit(b, x, one, 1);
@@ -154,7 +154,7 @@ pub(crate) fn bottleneck(b: &mut Builder, x: Maps, middle: Filter, groups: u64, 
     end_of_block(b, x, y, middle.stride)
 }
 
-/// A block of two convolutions.
+/// Two convolutions; then the shortcut is added.
 fn basic_block(b: &mut Builder, x: Maps, first: Filter) -> Maps {
     let y = unit(b, x, first, 1);
     let y = b.relu(y);

@@ -1,8 +1,8 @@
 //! The network of Ronneberger et al. 2015, which gives each pixel a class.
 //!
-//! Four times two convolutions of 3 × 3 and pooling, two convolutions more, and as often the way back: a transposed convolution, what
-//! the way down had at that side beside it, two convolutions. Convolutions keep their sides and have batch norm, as in the
-//! versions that are used today.
+//! Down: four times two convolutions of 3 × 3, then pooling. At the bottom two more convolutions. Up: four times a
+//! transposed convolution, whose maps are joined with those of the same side from the way down, then two convolutions.
+//! Convolutions are padded and have batch norm, as in the versions that are used today.
 
 use crate::builder::{Builder, Maps, Matrix, REAL};
 use crate::convolution::Filter;
