@@ -37,7 +37,7 @@ pub(super) enum Model {
     Wrn(WrnArgs),
     /// Groups of convolutions of 3 × 3 (Simonyan and Zisserman 2014)
     Vgg(VggArgs),
-    /// RegNetX, a residual network with grouped convolutions (Radosavovic et al. 2020)
+    /// A residual network with grouped convolutions whose sizes a search found (Radosavovic et al. 2020)
     Regnet(RegNetArgs),
     /// A U-Net, which gives each pixel a class (Ronneberger et al. 2015)
     Unet(UNetArgs),
