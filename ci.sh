@@ -68,6 +68,9 @@ test_all() {
     cargo test -p sublet-tests --test c --test packaging --test c_runtime --test frameworks --locked --no-fail-fast -- \
         --show-output 2>&1 |
         tee -a "$log" || status=$?
+    # What it leaves out since it takes long; those that take minutes are run by hand.
+    cargo test --workspace --tests --locked --no-fail-fast -- --ignored --skip _on_more_ --show-output 2>&1 |
+        tee -a "$log" || status=$?
     echo
     echo "Skipped:"
     grep -hi '^skipped:' "$log" || echo "nothing"
@@ -225,7 +228,6 @@ fuzz_changes() {
     fi
 }
 
-# What the tests of the other workspace have built is used again.
 fuzz() {
     diff <(printf '%s\n' "${changes[@]%%:*}" | sort) <(ls fuzz/seeds)
     local cargo=(--manifest-path fuzz/Cargo.toml)

@@ -10,12 +10,10 @@ fit, and names the least limit that was found.
 """
 import argparse
 import csv
-import json
-import resource
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
+
+from program import run
 
 NETWORKS = {
     "gpt2_medium_b4": ["gpt", "--layers", "24", "--width", "1024", "--heads", "16", "--batch", "4"],
@@ -25,16 +23,6 @@ NETWORKS = {
     "resnet101_b32": ["resnet", "--depth", "101", "--batch", "32"],
 }
 MEANS = {"recompute": ["--using", "recompute"], "all": ["--reorder"]}
-
-
-def run(*command):
-    """Runs a command. Returns the JSON that it prints, its exit status, and its CPU seconds."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    ran = subprocess.run([*map(str, command), "--json"], capture_output=True, text=True)
-    seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    if ran.returncode not in (0, 1):
-        sys.exit(f"{command}: {ran.stderr}")
-    return json.loads(ran.stdout), ran.returncode, seconds
 
 
 def main():
@@ -55,9 +43,9 @@ def main():
             peak = made["max_load"]
             for means in asked.means.split(","):
                 for percent in map(int, asked.limits.split(",")):
-                    fit, status, seconds = run(sublet, "fit", trace, "--limit", peak * percent // 100, *MEANS[means])
-                    told = ["", "", f"{100 * fit['least_limit'] / peak:.1f}"] if status else [
-                        f"{fit['overhead']:.4f}", f"{fit.get('overhead_lower_bound', 0):.4f}", ""]
+                    fit, fits, seconds = run(sublet, "fit", trace, "--limit", peak * percent // 100, *MEANS[means])
+                    told = [f"{fit['overhead']:.4f}", f"{fit.get('overhead_lower_bound', 0):.4f}", ""] if fits else [
+                        "", "", f"{100 * fit['least_limit'] / peak:.1f}"]
                     write([name, made["rows"], peak, means, percent, *told, f"{seconds:.1f}"])
                     file.flush()
 

@@ -16,15 +16,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from program import run
+
 
 def fit(sublet, trace, limit, options, folder=None):
     """What `sublet fit` prints."""
     output = ["--output", folder] if folder else []
-    command = [sublet, "fit", trace, "--limit", limit, *options, *output, "--json"]
-    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    if ran.returncode not in (0, 1):
-        sys.exit(f"{command}: {ran.stderr}")
-    return json.loads(ran.stdout)
+    made, _, _ = run(sublet, "fit", trace, "--limit", limit, *options, *output)
+    return made
 
 
 def judged(judge, trace, limit, folder):

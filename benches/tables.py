@@ -7,26 +7,14 @@ SUBLET is the program, DATA the folder of the larger corpus, OUT where the CSV f
 system, of the whole process. A fit that is refused has an empty overhead.
 """
 import csv
-import json
-import resource
-import subprocess
 import sys
 from pathlib import Path
+
+from program import run
 
 LIMITS = [80, 60, 50, 40]
 MEANS = {"swap": "swap", "recompute": "recompute", "both": "swap,recompute", "all": "swap,recompute,in-place,relu"}
 HEADLINE = ["resnet50_train_b32", "preresnet200_train_b32", "googlenet_train_b32", "vgg16_cifar_train_b100", "gpt2_train_b8"]
-
-
-def run(*command):
-    """The JSON that a command prints, and its CPU seconds."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ran = subprocess.run(command, capture_output=True, text=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if ran.returncode not in (0, 1):
-        sys.exit(f"{' '.join(command)}: {ran.stderr}")
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return json.loads(ran.stdout), seconds
 
 
 def write(path, header, rows):
@@ -42,7 +30,7 @@ def placement(sublet, data, out):
     for file in files:
         if file.name.endswith(".ops.csv"):
             continue
-        plan, seconds = run(sublet, "plan", str(file), "--json")
+        plan, _, seconds = run(sublet, "plan", file)
         rows.append([file.stem, plan["blocks"], plan["max_load"], plan["peak"], int(plan["optimal"]), f"{seconds:.3f}"])
         print(f"| {file.stem} | {plan['blocks']} | {plan['ratio']:.6f} | {'yes' if plan['optimal'] else 'no'} | {seconds:.2f} |", flush=True)
     write(out / "placement.csv", ["instance", "blocks", "max_load", "peak", "optimal", "cpu_s"], rows)
@@ -54,8 +42,8 @@ def fit(sublet, data, out):
         for limit in LIMITS:
             cells = []
             for means, using in MEANS.items():
-                trace = str(data / "traces" / f"{name}.csv")
-                made, seconds = run(sublet, "fit", trace, "--limit", f"{limit}%", "--using", using, "--json")
+                trace = data / "traces" / f"{name}.csv"
+                made, _, seconds = run(sublet, "fit", trace, "--limit", f"{limit}%", "--using", using)
                 overhead = made.get("overhead")
                 rows.append([name, limit, means, "" if overhead is None else f"{overhead:.6f}", made.get("footprint", ""), f"{seconds:.2f}"])
                 cells.append("–" if overhead is None else f"{100 * overhead:.2f} %")

@@ -10,23 +10,11 @@ of. The status is 1 if two calls win anywhere.
 """
 import argparse
 import csv
-import json
-import resource
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-
-def run(*command):
-    """The JSON that a command prints, none where nothing fits, and its CPU seconds."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ran = subprocess.run([*map(str, command), "--json"], capture_output=True, text=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if ran.returncode not in (0, 1):
-        sys.exit(f"{command}: {ran.stderr}")
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return (json.loads(ran.stdout) if ran.returncode == 0 else None), seconds
+from program import run
 
 
 def flatten(rewritten, operators, out):
@@ -59,13 +47,13 @@ def flatten(rewritten, operators, out):
 def two_calls(sublet, trace, limit, level, every, folder):
     """The time of recomputing to a level and then swapping to the limit, in ns; infinite if that is not within it."""
     first = "recompute,in-place,relu" if every else "recompute"
-    made, _ = run(sublet, "fit", trace, "--limit", level, "--using", first, "--output", folder)
-    if made is None:
+    _, fits, _ = run(sublet, "fit", trace, "--limit", level, "--using", first, "--output", folder)
+    if not fits:
         return float("inf")
     flat = Path(folder) / "flat.csv"
     flatten(Path(folder) / "rewritten.csv", trace.with_suffix(".ops.csv"), flat)
-    second, _ = run(sublet, "fit", flat, "--limit", limit, "--using", "swap,in-place" if every else "swap")
-    return second["time_ns"] if second else float("inf")
+    second, fits, _ = run(sublet, "fit", flat, "--limit", limit, "--using", "swap,in-place" if every else "swap")
+    return second["time_ns"] if fits else float("inf")
 
 
 def main():
@@ -83,14 +71,14 @@ def main():
         out = csv.writer(file, lineterminator="\n")
         out.writerow(["trace", "limit_percent", "means", "fit", "cpu_s", "two_calls", "level_percent"])
         for trace in asked.traces:
-            peak, _ = run(sublet := asked.sublet, "fit", trace, "--limit", "100%", "--using", "recompute")
+            peak, _, _ = run(sublet := asked.sublet, "fit", trace, "--limit", "100%", "--using", "recompute")
             peak, time_ns = peak["original_peak"], peak["time_ns"]
             for percent in map(int, asked.limits.split(",")):
                 limit = peak * percent // 100
-                made, seconds = run(sublet, "fit", trace, "--limit", limit, "--using", using)
+                made, fits, seconds = run(sublet, "fit", trace, "--limit", limit, "--using", using)
                 levels = [limit + (peak - limit) * k // asked.levels for k in range(asked.levels)]
                 best, level = min((two_calls(sublet, trace, limit, level, asked.all, folder), level) for level in levels)
-                fit, hand = (made["overhead"] if made else float("inf")), best / time_ns - 1
+                fit, hand = (made["overhead"] if fits else float("inf")), best / time_ns - 1
                 lost += hand < fit - 1e-6
                 row = [trace.stem, percent, "all" if asked.all else "both", f"{fit:.6f}", f"{seconds:.2f}"]
                 out.writerow([*row, f"{hand:.6f}", f"{100 * level / peak:.1f}"])

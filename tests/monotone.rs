@@ -9,6 +9,7 @@ use sublet_tests::recording::Recording;
 const SWAP: Using = Using::NONE.with(Means::Swap);
 
 #[test]
+#[ignore = "long: ./ci.sh test runs it"]
 fn no_limit_costs_more_than_a_lower_one() {
     let (mut rises, mut carried) = (0, 0);
     for (name, using) in [

@@ -59,6 +59,7 @@ fn full_rectangles_are_filled() {
 /// The blocks that make them hard are alive only for a short time, in which the optimum is above the max load: a lower
 /// bound from windows of time proves it.
 #[test]
+#[ignore = "long: ./ci.sh test runs it"]
 fn peaks_above_the_max_load_are_proved_optimal() {
     let mut rng = instance::rng(9);
     let (mut above, mut proved) = (0, 0);

@@ -73,6 +73,7 @@ fn second_runs_are_never_worse_than_the_published_segments_on_small_traces() {
 }
 
 #[test]
+#[ignore = "long: ./ci.sh test runs it"]
 fn second_runs_are_better_than_the_published_segments_on_recurrent_networks() {
     let setting = Setting { batch: 16, training: true, device: Roofline::GTX1080TI };
     let (mut tried, mut better) = (0, 0);

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use indicatif::ProgressBar;
+use sublet_core::place::interval::{self, Sweep};
 use sublet_core::place::search::Techniques;
 use sublet_core::place::{self, Options, Solver, Summary};
 use sublet_core::{Block, Constraints, Error};
@@ -133,10 +134,9 @@ fn default_nodes(blocks: &[Block]) -> u64 {
     const WORK: u64 = 2_250_000_000;
     const WORK_OF_NODE: u64 = 13_000;
     const WORK_OF_BLOCK: u64 = 20;
-    let mut starts: Vec<u32> = blocks.iter().map(|b| b.start).collect();
-    starts.sort_unstable();
-    let begun = |time: u32| starts.partition_point(|&start| start < time) as u64;
-    let pairs: u64 = blocks.iter().map(|b| begun(b.end) - begun(b.start + 1)).sum();
+    let mut scratch = Scratch::of(interval::workspace(blocks.len()));
+    // Blocks that cannot be are refused when they are placed.
+    let pairs = Sweep::new(blocks, scratch.lend()).map_or(0, |sweep| sweep.colliding_pair_count());
     WORK / (WORK_OF_NODE + WORK_OF_BLOCK * blocks.len() as u64 + pairs)
 }
 

@@ -150,13 +150,13 @@ fn long_snapshot(chunks: u64, events: u64, frames: u32) -> impl Iterator<Item = 
     begin.push(b't');
     begin.extend(pickle::text("device_traces"));
     begin.extend(b"](](");
+    let again: Vec<u8> = (0..frames).flat_map(|i| [&b"j"[..], &i.to_le_bytes()].concat()).collect();
+    let list = [b"](", &again[..], b"e"].concat();
     let chunk = move |k: u64| {
         let mut chunk = Vec::new();
         for i in 0..events {
-            let again: Vec<u8> = (0..frames).flat_map(|i| [&b"j"[..], &i.to_le_bytes()].concat()).collect();
-            let list = [b"](", &again[..], b"e"].concat();
             let action = if i % 2 == 0 { "alloc" } else { "free_completed" };
-            chunk.extend(event(action, 512, MIB * (1 + k % 2), list));
+            chunk.extend(event(action, 512, MIB * (1 + k % 2), list.clone()));
         }
         [chunk, b"e(".to_vec()].concat()
     };

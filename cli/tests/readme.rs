@@ -39,6 +39,7 @@ fn the_table_of_ratios_is_what_compare_finds() {
 
 /// The rows of the networks in `traces/`: the one that is quick is found anew; the others are no better than what fits.
 #[test]
+#[ignore = "long: ./ci.sh test runs it"]
 fn the_table_of_fits_is_what_sweep_finds() {
     let table = BENCHMARKS.lines().skip_while(|line| !line.starts_with("| one iteration of | peak MiB")).skip(2);
     let rows =

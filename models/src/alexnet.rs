@@ -5,7 +5,8 @@
 //! the pooling. Where the paper splits the second, fourth and fifth convolution over two GPUs, these see all maps, as
 //! Krizhevsky's single tower of 2014 and Chainer's example do; that is 62,378,344 parameters in place of 60,965,224.
 
-use crate::builder::{Builder, Filter, Maps, Matrix};
+use crate::builder::{Builder, Maps, Matrix, REAL};
+use crate::convolution::Filter;
 use crate::{Network, Setting, Unbuildable, check_batch};
 
 /// The side of an image in pixels: 55 windows of 11 pixels, 4 apart.
@@ -49,7 +50,7 @@ impl AlexNet {
             x = Matrix { value: b.fused_dropout(y.value), ..y };
         }
         let scores = b.linear(x, 1000);
-        Ok(b.classify(scores))
+        Ok(b.classify(scores, REAL))
     }
 }
 

@@ -44,15 +44,6 @@ pub(crate) struct Matrix {
     pub(crate) columns: u64,
 }
 
-/// A convolution's shape.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Filter {
-    pub(crate) channels: u64,
-    pub(crate) side: u64,
-    pub(crate) stride: u64,
-    pub(crate) bias: bool,
-}
-
 /// A linear map's parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weights {
@@ -317,13 +308,6 @@ impl Builder {
         });
     }
 
-    /// Adds an operator with the scratch of a convolution.
-    pub(crate) fn emit_convolution(&mut self, kernel: Kernel, reads: &[Value], writes: &[Value], flops: u64) {
-        let bytes = reads.iter().chain(writes).map(|v| v.bytes).sum();
-        let device = self.setting.device;
-        self.emit_with(kernel, reads, writes, device.time_ns(flops, bytes), device.convolution_workspace);
-    }
-
     pub(crate) fn note(&mut self, step: Step) {
         if self.setting.training {
             self.steps.push(step);
@@ -334,48 +318,6 @@ impl Builder {
     pub(crate) fn images(&mut self, channels: u64, side: u64) -> Maps {
         let value = self.given(self.batch() * channels * side * side * REAL);
         Maps { value, channels, side }
-    }
-
-    /// A convolution whose sides shrink by the stride alone.
-    pub(crate) fn convolution(&mut self, x: Maps, filter: Filter) -> Maps {
-        self.convolution_to(x, filter, x.side.div_ceil(filter.stride))
-    }
-
-    /// A convolution whose maps have this side, with whatever padding that takes.
-    pub(crate) fn convolution_to(&mut self, x: Maps, filter: Filter, side: u64) -> Maps {
-        self.convolution_by(x, filter, side, x.channels * filter.side * filter.side)
-    }
-
-    /// A convolution in which each channel reads the channels of one of so many groups alone.
-    pub(crate) fn grouped_convolution(&mut self, x: Maps, filter: Filter, groups: u64) -> Maps {
-        let taps = x.channels / groups * filter.side * filter.side;
-        self.convolution_by(x, filter, x.side.div_ceil(filter.stride), taps)
-    }
-
-    /// A transposed convolution whose sides grow by the stride; the filter is as wide, so that each output has one tap of each
-    /// channel.
-    pub(crate) fn transposed_convolution(&mut self, x: Maps, channels: u64, stride: u64) -> Maps {
-        let weight = self.parameter(x.channels * channels * stride * stride * REAL);
-        let bias = Some(self.parameter(channels * REAL));
-        self.convolved(x, Weights { weight, bias, columns: channels }, x.side * stride, x.channels)
-    }
-
-    /// A convolution in which so many weights are added up for an output.
-    fn convolution_by(&mut self, x: Maps, filter: Filter, side: u64, taps: u64) -> Maps {
-        let weight = self.parameter(filter.channels * taps * REAL);
-        let bias = filter.bias.then(|| self.parameter(filter.channels * REAL));
-        self.convolved(x, Weights { weight, bias, columns: filter.channels }, side, taps)
-    }
-
-    fn convolved(&mut self, x: Maps, weights: Weights, side: u64, taps: u64) -> Maps {
-        let Weights { weight, bias, columns: channels } = weights;
-        let outputs = self.batch() * side * side * channels;
-        let y = self.result(outputs * REAL);
-        let flops = 2 * outputs * taps;
-        let reads: Vec<Value> = [Some(x.value), Some(weight), bias].into_iter().flatten().collect();
-        self.emit_convolution(Kernel::forward("convolution"), &reads, &[y], flops);
-        self.note(Step::Convolution { x: x.value, weights, y, flops });
-        Maps { value: y, channels, side }
     }
 
     pub(crate) fn batch_norm(&mut self, x: Maps) -> Maps {
@@ -584,10 +526,11 @@ impl Builder {
         loss
     }
 
-    /// The end of a classifier: in training the loss, the backward pass and the update; otherwise the scores.
-    pub(crate) fn classify(mut self, scores: Matrix) -> Network {
+    /// The end of a classifier. In training it has the loss, the backward pass and the update, with a label for each row
+    /// of scores; otherwise the scores are the result. A score takes `element` bytes.
+    pub(crate) fn classify(mut self, scores: Matrix, element: u64) -> Network {
         if self.setting.training {
-            let labels = self.given(self.batch() * INDEX);
+            let labels = self.given(Self::rows(scores, element) * INDEX);
             let loss = self.loss(scores, labels);
             self.finish(loss)
         } else {

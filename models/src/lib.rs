@@ -18,6 +18,7 @@
 mod alexnet;
 mod backward;
 mod builder;
+mod convolution;
 mod lstm;
 mod mixer;
 mod network;

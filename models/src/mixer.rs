@@ -1,6 +1,7 @@
-//! The network of Tolstikhin et al. 2021: linear maps over the patches of an image and over their channels, in turn.
+//! The MLP-Mixer of Tolstikhin et al. 2021: linear maps over the patches of an image, then over their channels.
 
-use crate::builder::{Builder, Filter, Kernel, Maps, Matrix, REAL};
+use crate::builder::{Builder, Kernel, Maps, Matrix, REAL};
+use crate::convolution::Filter;
 use crate::{Image, Network, Setting, Unbuildable, check, check_batch};
 
 /// An MLP-Mixer.
@@ -8,15 +9,15 @@ use crate::{Image, Network, Setting, Unbuildable, check, check_batch};
 pub struct Mixer {
     /// Blocks, one above the other.
     pub layers: u32,
-    /// Numbers that represent a patch. Between the maps over patches there are half as many, between those over channels four times
-    /// as many.
+    /// How many numbers represent a patch. The hidden layer of the maps over patches has half as many, that of the
+    /// maps over channels four times as many.
     pub width: u32,
     /// The side of a patch, which divides that of the image.
     pub patch: u32,
 }
 
 impl Default for Mixer {
-    /// B/16.
+    /// The network that the paper calls B/16.
     fn default() -> Self {
         Self { layers: 12, width: 768, patch: 16 }
     }
@@ -47,33 +48,26 @@ impl Mixer {
         for _ in 0..self.layers {
             let h = b.layer_norm(x, REAL);
             let h = transposed(&mut b, h, patches);
-            let h = mixed(&mut b, h, width / 2);
+            let h = b.feed_forward(h, width / 2, REAL);
             let h = transposed(&mut b, h, width);
             x.value = b.add(x.value, h.value);
             let h = b.layer_norm(x, REAL);
-            let h = mixed(&mut b, h, 4 * width);
+            let h = b.feed_forward(h, 4 * width, REAL);
             x.value = b.add(x.value, h.value);
         }
         let x = b.layer_norm(x, REAL);
         let x = b.mean(Maps { value: x.value, channels: width, side: maps.side });
         let scores = b.linear(x, Image::ImageNet.classes());
-        Ok(b.classify(scores))
+        Ok(b.classify(scores, REAL))
     }
 }
 
-/// The same numbers, rows for columns, by a copy.
+/// A copy with rows and columns exchanged.
 fn transposed(b: &mut Builder, x: Matrix, columns: u64) -> Matrix {
     let y = b.result(x.value.bytes);
     b.emit(Kernel::forward("clone"), &[x.value], &[y], 0);
     b.undone("clone", y, &[], &[x.value], (0, false));
     Matrix { value: y, columns }
-}
-
-/// Two linear maps, and a function of each element between them.
-fn mixed(b: &mut Builder, x: Matrix, columns: u64) -> Matrix {
-    let wide = b.mapped(x, columns, true, REAL);
-    let value = b.bent(wide.value, ["gelu", "gelu_backward"]);
-    b.mapped(Matrix { value, ..wide }, x.columns, true, REAL)
 }
 
 #[cfg(test)]

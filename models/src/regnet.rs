@@ -1,15 +1,18 @@
-//! Networks of a design space: `RegNetX` of Radosavovic et al. 2020.
+//! `RegNetX` of Radosavovic et al. 2020: residual networks whose sizes were found by a search.
 //!
-//! Four stages of residual bottlenecks whose middle convolution has groups. How many blocks each stage has and how wide they are follows
-//! from a line that the paper's search found, rounded; here these are given as published.
+//! Four stages of residual bottlenecks whose middle convolution has groups. The numbers of blocks and their widths are
+//! those that were published.
 
-use crate::builder::{Builder, Filter, Maps};
+use crate::builder::{Builder, REAL};
+use crate::convolution::Filter;
+use crate::resnet::{bottleneck, unit};
 use crate::{Image, Network, Setting, Unbuildable, check_batch};
 
 /// A `RegNetX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegNet {
-    /// What it is called by: arithmetic of one image, in units of 0.1 · 10⁹ multiplications: 4, 8, 16, 32, 80, 160 or 320.
+    /// The number in its name, times ten: the multiplications for one image, in units of 10⁸. 4, 8, 16, 32, 80, 160 or
+    /// 320.
     pub tenths: u32,
 }
 
@@ -30,15 +33,17 @@ impl RegNet {
         let mut x = b.relu(x);
         for (blocks, width) in blocks.into_iter().zip(widths) {
             for block in 0..blocks {
-                x = bottleneck(&mut b, x, width, group.min(width), if block == 0 { 2 } else { 1 });
+                let stride = if block == 0 { 2 } else { 1 };
+                let middle = Filter { channels: width, side: 3, stride, bias: false };
+                x = bottleneck(&mut b, x, middle, width / group.min(width), width);
             }
         }
         let x = b.mean(x);
         let scores = b.linear(x, Image::ImageNet.classes());
-        Ok(b.classify(scores))
+        Ok(b.classify(scores, REAL))
     }
 
-    /// As published.
+    /// The published shape.
     fn shape(self) -> Result<Shape, Unbuildable> {
         Ok(match self.tenths {
             4 => ([1, 2, 7, 12], [32, 64, 160, 400], 16),
@@ -55,24 +60,6 @@ impl RegNet {
             }
         })
     }
-}
-
-/// Convolution and batch norm.
-fn unit(b: &mut Builder, x: Maps, filter: Filter, groups: u64) -> Maps {
-    let y = b.grouped_convolution(x, filter, groups);
-    b.batch_norm(y)
-}
-
-fn bottleneck(b: &mut Builder, x: Maps, channels: u64, group: u64, stride: u64) -> Maps {
-    let one = Filter { channels, side: 1, stride: 1, bias: false };
-    let y = unit(b, x, one, 1);
-    let y = b.relu(y);
-    let y = unit(b, y, Filter { side: 3, stride, ..one }, channels / group);
-    let y = b.relu(y);
-    let y = unit(b, y, one, 1);
-    let shortcut = if x.channels == channels && stride == 1 { x } else { unit(b, x, Filter { stride, ..one }, 1) };
-    let sum = b.add_in_place(y, shortcut);
-    b.relu(sum)
 }
 
 #[cfg(test)]

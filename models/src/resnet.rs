@@ -6,7 +6,8 @@
 //! third: the network files that they publish have 3, 57, 270 and 3 blocks for 1001 layers, and 3, 83, 416 and 3 for
 //! 1517.
 
-use crate::builder::{Builder, Filter, Maps};
+use crate::builder::{Builder, Maps, REAL};
+use crate::convolution::Filter;
 use crate::{Image, Network, Setting, Unbuildable, check, check_batch};
 
 /// The deepest network that is built.
@@ -52,34 +53,30 @@ impl ResNet {
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         let blocks = self.blocks()?;
-        let bottleneck = ![18, 34].contains(&self.depth);
+        let bottlenecks = ![18, 34].contains(&self.depth);
         let mut b = Builder::new(setting);
         b.relu_keeps_input = self.image == Image::Cifar;
         let x = b.images(3, self.image.side());
-        let mut x = match self.image {
-            Image::ImageNet => {
-                let x = unit(&mut b, x, 64, 7, 2);
-                let x = b.relu(x);
-                b.max_pool(x, 2)
-            }
-            Image::Cifar => {
-                let x = unit(&mut b, x, 64, 3, 1);
-                b.relu(x)
-            }
-        };
+        let (side, stride) = if self.image == Image::ImageNet { (7, 2) } else { (3, 1) };
+        let x = unit(&mut b, x, Filter { channels: 64, side, stride, bias: false }, 1);
+        let mut x = b.relu(x);
+        if self.image == Image::ImageNet {
+            x = b.max_pool(x, 2);
+        }
         for (stage, (blocks, width)) in blocks.into_iter().zip([64, 128, 256, 512]).enumerate() {
             for block in 0..blocks {
                 let stride = if stage > 0 && block == 0 { 2 } else { 1 };
-                x = if bottleneck {
-                    bottleneck_block(&mut b, x, width, stride)
+                let filter = Filter { channels: width, side: 3, stride, bias: false };
+                x = if bottlenecks {
+                    bottleneck(&mut b, x, filter, 1, 4 * width)
                 } else {
-                    basic_block(&mut b, x, width, stride)
+                    basic_block(&mut b, x, filter)
                 };
             }
         }
         let x = b.mean(x);
         let scores = b.linear(x, self.image.classes());
-        Ok(b.classify(scores))
+        Ok(b.classify(scores, REAL))
     }
 
     /// How many blocks each stage has.
@@ -139,31 +136,36 @@ impl ResNet {
     }
 }
 
-/// Convolution and batch norm.
-fn unit(b: &mut Builder, x: Maps, channels: u64, side: u64, stride: u64) -> Maps {
-    let y = b.convolution(x, Filter { channels, side, stride, bias: false });
+/// A convolution in groups, and batch norm.
+pub(crate) fn unit(b: &mut Builder, x: Maps, filter: Filter, groups: u64) -> Maps {
+    let y = b.grouped_convolution(x, filter, groups);
     b.batch_norm(y)
 }
 
-fn bottleneck_block(b: &mut Builder, x: Maps, width: u64, stride: u64) -> Maps {
-    let y = unit(b, x, width, 1, 1);
+/// A bottleneck: a convolution of 1 × 1, the one in the `middle`, in groups, and one of 1 × 1 that gives `channels`; then
+/// the shortcut is added.
+pub(crate) fn bottleneck(b: &mut Builder, x: Maps, middle: Filter, groups: u64, channels: u64) -> Maps {
+    let one = Filter { side: 1, stride: 1, ..middle };
+    let y = unit(b, x, one, 1);
     let y = b.relu(y);
-    let y = unit(b, y, width, 3, stride);
+    let y = unit(b, y, middle, groups);
     let y = b.relu(y);
-    let y = unit(b, y, 4 * width, 1, 1);
-    end_of_block(b, x, y, stride)
+    let y = unit(b, y, Filter { channels, ..one }, 1);
+    end_of_block(b, x, y, middle.stride)
 }
 
-fn basic_block(b: &mut Builder, x: Maps, width: u64, stride: u64) -> Maps {
-    let y = unit(b, x, width, 3, stride);
+/// Two convolutions; then the shortcut is added.
+fn basic_block(b: &mut Builder, x: Maps, first: Filter) -> Maps {
+    let y = unit(b, x, first, 1);
     let y = b.relu(y);
-    let y = unit(b, y, width, 3, 1);
-    end_of_block(b, x, y, stride)
+    let y = unit(b, y, Filter { stride: 1, ..first }, 1);
+    end_of_block(b, x, y, first.stride)
 }
 
 /// Adds the shortcut, by a projection where the shape changes.
 fn end_of_block(b: &mut Builder, x: Maps, y: Maps, stride: u64) -> Maps {
-    let shortcut = if x.channels == y.channels && stride == 1 { x } else { unit(b, x, y.channels, 1, stride) };
+    let projection = Filter { channels: y.channels, side: 1, stride, bias: false };
+    let shortcut = if x.channels == y.channels && stride == 1 { x } else { unit(b, x, projection, 1) };
     let sum = b.add_in_place(y, shortcut);
     b.relu(sum)
 }
@@ -206,7 +208,7 @@ impl WideResNet {
         let x = b.relu(x);
         let x = b.mean(x);
         let scores = b.linear(x, Image::Cifar.classes());
-        Ok(b.classify(scores))
+        Ok(b.classify(scores, REAL))
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::builder::{Builder, Kernel, Matrix, REAL, Step, Value, Weights};
 
 impl Builder {
-    /// Notes a layer whose gradient is one operator.
+    /// Notes a layer whose backward pass is one operator of this name. It reads the gradient of `y` and the values in
+    /// `reads`, and computes the gradients of `of`; it takes so many flops, and may work in place.
     pub(crate) fn undone(
         &mut self,
         name: &'static str,
@@ -19,7 +20,7 @@ impl Builder {
     }
 
     /// How many rows a matrix has whose numbers take `element` bytes.
-    const fn rows(x: Matrix, element: u64) -> u64 {
+    pub(crate) const fn rows(x: Matrix, element: u64) -> u64 {
         x.value.bytes / (x.columns * element)
     }
 
@@ -42,7 +43,7 @@ impl Builder {
         Matrix { value: y, columns }
     }
 
-    /// The mean and deviation of each row are taken out.
+    /// Layer norm: each row gets the mean 0 and the deviation 1, and is scaled and shifted.
     pub(crate) fn layer_norm(&mut self, x: Matrix, element: u64) -> Matrix {
         let (count, parameter) = (Self::rows(x, element), x.columns * element);
         let (y, deviation) = (self.result(x.value.bytes), self.constant(count * REAL));
@@ -54,7 +55,7 @@ impl Builder {
         Matrix { value: y, ..x }
     }
 
-    /// The root of the mean square of each row is taken out.
+    /// Root mean square norm: each row is divided by the root of its mean square, and scaled.
     pub(crate) fn square_norm(&mut self, x: Matrix, element: u64) -> Matrix {
         let (y, deviation) = (self.result(x.value.bytes), self.constant(Self::rows(x, element) * REAL));
         let weight = self.parameter(x.columns * element);
@@ -63,11 +64,18 @@ impl Builder {
         Matrix { value: y, ..x }
     }
 
-    /// A function of each element, whose gradient reads the input.
+    /// An activation: a function of each element, whose backward pass reads the input.
     pub(crate) fn bent(&mut self, x: Value, [forward, backward]: [&'static str; 2]) -> Value {
         let y = self.result(x.bytes);
         self.emit(Kernel::forward(forward), &[x], &[y], 0);
         self.undone(backward, y, &[x], &[x], (0, true));
         y
+    }
+
+    /// Two linear maps of each row: to `columns` numbers and back, with a GELU between them.
+    pub(crate) fn feed_forward(&mut self, x: Matrix, columns: u64, element: u64) -> Matrix {
+        let wide = self.mapped(x, columns, true, element);
+        let value = self.bent(wide.value, ["gelu", "gelu_backward"]);
+        self.mapped(Matrix { value, ..wide }, x.columns, true, element)
     }
 }

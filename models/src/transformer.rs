@@ -60,14 +60,7 @@ impl Transformer {
         let count = b.batch() * u64::from(self.tokens);
         let mut decoder = Decoder { b, of: *self, count };
         let scores = decoder.scores();
-        let Decoder { mut b, .. } = decoder;
-        if !setting.training {
-            b.keep(scores.value);
-            return Ok(b.network);
-        }
-        let labels = b.given(count * INDEX);
-        let loss = b.loss(scores, labels);
-        Ok(b.finish(loss))
+        Ok(decoder.b.classify(scores, self.element.into()))
     }
 }
 
@@ -86,7 +79,7 @@ impl Decoder {
 
     fn scores(&mut self) -> Matrix {
         let Transformer { width, tokens, vocabulary, layers, block, .. } = self.of;
-        let (width, vocabulary) = (u64::from(width), u64::from(vocabulary));
+        let (width, vocabulary, element) = (u64::from(width), u64::from(vocabulary), self.of.element.into());
         let given = self.b.given(self.count * INDEX);
         let mut x = self.embedded(given, vocabulary);
         if block == Block::Gpt {
@@ -99,7 +92,7 @@ impl Decoder {
             let attended = self.attention(h);
             x.value = self.b.add(x.value, attended.value);
             let h = self.norm(x);
-            let mapped = if block == Block::Gpt { self.mapped(h) } else { self.gated(h) };
+            let mapped = if block == Block::Gpt { self.b.feed_forward(h, 4 * width, element) } else { self.gated(h) };
             x.value = self.b.add(x.value, mapped.value);
         }
         let x = self.norm(x);
@@ -177,13 +170,6 @@ impl Decoder {
         self.b.emit(Kernel::forward("bmm"), &[shares, values], &[y], flops);
         self.b.undone("bmm_backward", y, &[shares, values], &[shares, values], (2 * flops, false));
         y
-    }
-
-    /// Two linear maps: to four times the width, and back.
-    fn mapped(&mut self, h: Matrix) -> Matrix {
-        let wide = self.linear(h, 4 * h.columns, true);
-        let value = self.b.bent(wide.value, ["gelu", "gelu_backward"]);
-        self.linear(Matrix { value, ..wide }, h.columns, true)
     }
 
     /// Three linear maps: two to 8/3 of the width, of which one gates the other, and one back.

@@ -1,10 +1,11 @@
 //! The network of Ronneberger et al. 2015, which gives each pixel a class.
 //!
-//! Four times two convolutions of 3 × 3 and pooling, two convolutions more, and as often the way back: a transposed convolution, what
-//! the way down had at that side beside it, two convolutions. Convolutions keep their sides and have batch norm, as in the
-//! versions that are used today.
+//! Down: four times two convolutions of 3 × 3, then pooling. At the bottom two more convolutions. Up: four times a
+//! transposed convolution, whose maps are joined with those of the same side from the way down, then two convolutions.
+//! Convolutions are padded and have batch norm, as in the versions that are used today.
 
-use crate::builder::{Builder, Filter, INDEX, Maps, Matrix};
+use crate::builder::{Builder, Maps, Matrix, REAL};
+use crate::convolution::Filter;
 use crate::{Network, Setting, Unbuildable, check, check_batch};
 
 /// A network of Ronneberger et al.
@@ -58,13 +59,7 @@ impl UNet {
             x = twice(&mut b, both, channels);
         }
         let scores = b.convolution(x, Filter { channels: self.classes.into(), side: 1, stride: 1, bias: true });
-        if !setting.training {
-            b.keep(scores.value);
-            return Ok(b.network);
-        }
-        let labels = b.given(b.batch() * scores.side * scores.side * INDEX);
-        let loss = b.loss(Matrix { value: scores.value, columns: scores.channels }, labels);
-        Ok(b.finish(loss))
+        Ok(b.classify(Matrix { value: scores.value, columns: scores.channels }, REAL))
     }
 }
 

@@ -3,7 +3,8 @@
 //! For CIFAR they are those of Zagoruyko's `cifar.torch`: batch norm after every convolution, dropout after all but the
 //! last of a group, and two linear layers of 512.
 
-use crate::builder::{Builder, Filter, Matrix};
+use crate::builder::{Builder, Matrix, REAL};
+use crate::convolution::Filter;
 use crate::{Image, Network, Setting, Unbuildable, check_batch};
 
 /// A network of Simonyan and Zisserman.
@@ -61,7 +62,7 @@ impl Vgg {
             }
         }
         let scores = b.linear(x, self.image.classes());
-        Ok(b.classify(scores))
+        Ok(b.classify(scores, REAL))
     }
 }
 

@@ -37,7 +37,7 @@ struct Operators {
 /// The names of the tensors, and the tensors.
 type Tensors = (Vec<String>, Vec<Tensor>);
 
-/// How a file of it is recognised and read.
+/// How a graph is recognised and read.
 pub(super) const FORMAT: Format = Format {
     expected: "a graph (op,name,inputs,outputs[,…])",
     help: "\

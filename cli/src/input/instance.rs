@@ -18,7 +18,7 @@ use crate::problem::Problem;
 
 const COLUMNS: [&str; 10] = ["id", "lower", "upper", "end", "size", "alignment", "offset", "bank", "gaps", "hint"];
 
-/// How a file of it is recognised and read.
+/// How an instance is recognised and read.
 pub(super) const FORMAT: Format = Format {
     expected: "an instance (id,lower,upper,size[,alignment])",
     help: "\

@@ -107,7 +107,7 @@ struct DimensionProto {
     dim_value: Option<i64>,
 }
 
-/// How a file of it is recognised and read.
+/// How an ONNX model is recognised and read.
 pub(super) const FORMAT: Format = Format {
     expected: "of ONNX (.onnx)",
     help: "\

@@ -14,7 +14,7 @@ use crate::problem::{BadRow, Problem};
 
 const DAY_NS: u64 = 24 * 60 * 60 * 1_000_000_000;
 
-/// How a file of it is recognised and read.
+/// How an RMM log is recognised and read.
 pub(super) const FORMAT: Format = Format {
     expected: "an RMM log (Thread,Time,Action,Pointer,Size,Stream)",
     help: "\

@@ -15,7 +15,7 @@ use crate::problem::{BadRow, Problem};
 
 const COLUMNS: [&str; 5] = ["time_ns", "event", "block", "bytes", "op"];
 
-/// How a file of it is recognised and read.
+/// How a trace is recognised and read.
 pub(super) const FORMAT: Format = Format {
     expected: "a trace (time_ns,event,block,bytes,op)",
     help: "\

@@ -29,7 +29,7 @@ use crate::{Block, Error, Workspace, WorkspaceLen};
 /// One way to build the skyline.
 #[derive(Clone, Copy, Debug)]
 struct Start {
-    /// How the next block is picked.
+    /// Which block comes next, of those that fit the lowest line.
     rule: Rule,
     /// Where (α, β) lies on the quarter circle: 0 is longest first, 1 is largest first.
     angle: f64,

@@ -75,7 +75,7 @@ pub(crate) struct Skyline<'a> {
     max_load: u64,
 }
 
-/// How the next block is picked among those that fit.
+/// Which block comes next, of those that fit the lowest line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// The block of the best rank.

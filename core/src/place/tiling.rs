@@ -135,7 +135,7 @@ workspace! {
             aside: u32[n],
             /// By block: the first block that has the same size and end, so that the two are alike once they are alive.
             kind: u32[n],
-            /// By block: the number of the last group that it was marked for.
+            /// By block: the number of the last group that it was in, of blocks that end together.
             mark: u32[n],
             /// By number: the logarithm of its factorial to the base 2, with 8 fraction bits.
             orders: u64[n + 1],
@@ -184,7 +184,7 @@ workspace! {
             count: u32 = 0,
             /// The most tokens of a state.
             row: u32 = 0,
-            /// How many groups have been marked.
+            /// The number of the present group: the blocks whose `mark` it is end together.
             marks: u32 = 0,
             /// Tokens that have been looked at.
             looked: u64 = 0,

@@ -37,11 +37,11 @@ pub(super) enum Model {
     Wrn(WrnArgs),
     /// Groups of convolutions of 3 × 3 (Simonyan and Zisserman 2014)
     Vgg(VggArgs),
-    /// A network of a design space (Radosavovic et al. 2020), without squeezing
+    /// A residual network with grouped convolutions whose sizes a search found (Radosavovic et al. 2020)
     Regnet(RegNetArgs),
-    /// Convolutions down to a sixteenth of the side and back, a class for each pixel (Ronneberger et al. 2015)
+    /// A U-Net, which gives each pixel a class (Ronneberger et al. 2015)
     Unet(UNetArgs),
-    /// Linear maps over patches and over channels, in turn (Tolstikhin et al. 2021); of itself B/16
+    /// An MLP-Mixer (Tolstikhin et al. 2021); B/16 if nothing else is asked for
     Mixer(MixerArgs),
     /// Five convolutions and three linear layers (Krizhevsky et al. 2012), in one tower
     Alexnet(AlexNetArgs),
@@ -97,7 +97,7 @@ pub(super) struct VggArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct RegNetArgs {
-    /// What it is called by, in units of 0.1 GF: 4, 8, 16, 32, 80, 160 or 320
+    /// The number in its name times ten: 4, 8, 16, 32, 80, 160 or 320, such as 320 for 32 GF
     #[arg(long, value_name = "N", default_value_t = 320)]
     pub(super) tenths: u32,
     #[command(flatten)]

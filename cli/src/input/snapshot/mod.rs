@@ -33,7 +33,7 @@ pub(crate) struct Snapshot {
     objects: Objects,
 }
 
-/// How a file of it is recognised and read.
+/// How a `PyTorch` snapshot is recognised and read.
 pub(super) const FORMAT: Format = Format {
     expected: "a PyTorch memory snapshot (pickle)",
     help: "\

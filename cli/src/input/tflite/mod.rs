@@ -30,7 +30,7 @@ pub(crate) const METADATA: usize = 6;
 /// The field of the table `SubGraph` with its operators.
 pub(crate) const OPERATORS: usize = 3;
 
-/// How a file of it is recognised and read.
+/// How a `TensorFlow` Lite model is recognised and read.
 pub(super) const FORMAT: Format = Format {
     expected: "a model of TensorFlow Lite (.tflite)",
     help: "\

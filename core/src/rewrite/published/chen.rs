@@ -24,6 +24,7 @@
 //! Of plans with equal cost the first is taken. Cost: as `mirror`, for each plan.
 
 use super::mirror::{self, Mirror};
+use crate::error::RowFault;
 use crate::rewrite::program::Program;
 use crate::rewrite::script::emit::{self, Emitter};
 use crate::rewrite::script::follow::Follower;
@@ -246,7 +247,8 @@ impl<'a> Planner<'a> {
     /// Finds the bytes and blocks that live across each step of the forward pass.
     fn measure(&mut self, blocks: u32) {
         let mirror = &self.mirror;
-        let values = || (0..blocks).map(|b| (mirror.program.size[b], mirror.value(b))).filter(|(_, v)| v.is_result);
+        let values =
+            || (0..blocks).map(|b| (mirror.values.program.size[b], mirror.value(b))).filter(|(_, v)| v.is_result);
         let largest = values().map(|(size, _)| size).max().unwrap_or(0);
         // First the changes in each step, as sums that may be negative in two's complement.
         for (size, v) in values() {
@@ -254,7 +256,7 @@ impl<'a> Planner<'a> {
             if v.kept {
                 self.made[maker] = self.made[maker].saturating_add(size);
             }
-            if v.last_forward > v.maker && mirror.program.op(maker) != Op::None {
+            if v.last_forward > v.maker && mirror.values.program.op(maker) != Op::None {
                 let large = u32::from(size > largest / 256);
                 let last = v.last_forward - 1;
                 self.across[maker] = self.across[maker].wrapping_add(size);
@@ -276,7 +278,8 @@ impl<'a> Planner<'a> {
         let steps = most_rows(values.program.rows.len(), self.depth);
         let mut follower = Follower::lend(steps, values.program.size.len(), &mut scratch);
         let made = follower.follow(values, self.mirror.runs(), u64::MAX, &|_| 0, false);
-        debug_assert!(made.is_some(), "a plan reads a missing value");
+        // No more steps come out than there is room for: where there is no script, a run has read a missing value.
+        made.ok_or(Error::Row { row: u32::MAX, fault: RowFault::OtherValue })?;
         let rows = emit::write(values, follower.script(), steps, scratch, out)?;
         Ok(Mirrored { rows, ..mirrored })
     }
@@ -432,9 +435,9 @@ impl<'a> Planner<'a> {
     fn drop_cheap(&mut self) {
         let forward = self.mirror.forward;
         let sum = |of: &dyn Fn(u32) -> u64| (0..forward).fold(0u64, |sum, o| sum.saturating_add(of(o)));
-        let (time, bytes) = (sum(&|o| self.mirror.program.duration(o)), sum(&|o| self.made[o]));
+        let (time, bytes) = (sum(&|o| self.mirror.values.program.duration(o)), sum(&|o| self.made[o]));
         for operator in 0..forward {
-            let (own_time, own_bytes) = (self.mirror.program.duration(operator), self.made[operator]);
+            let (own_time, own_bytes) = (self.mirror.values.program.duration(operator), self.made[operator]);
             let cheap = u128::from(own_time) * u128::from(bytes) < u128::from(time) * u128::from(own_bytes);
             self.mirror.set_count(operator, u32::from(cheap));
         }

@@ -181,19 +181,18 @@ impl Layers<'_> {
     /// gradient, and of which the gradient of a ReLU reads the signs.
     fn classify(&mut self) {
         let mirror = &self.mirror;
+        let program = mirror.values.program;
         for operator in 0..mirror.operators {
             let signs = self.kind(operator) == Kind::ReluBackward;
-            let writes =
-                |block: u32| mirror.program.accesses(operator).any(|r| (r.event, r.block) == (Event::Write, block));
-            let persistent =
-                |r: &Row| r.event == Event::Read && mirror.program.is_persistent(r.block) && writes(r.block);
-            let updates = operator >= mirror.forward && mirror.program.accesses(operator).any(|r| persistent(&r));
-            for r in mirror.program.accesses(operator) {
+            let writes = |block: u32| program.accesses(operator).any(|r| (r.event, r.block) == (Event::Write, block));
+            let persistent = |r: &Row| r.event == Event::Read && program.is_persistent(r.block) && writes(r.block);
+            let updates = operator >= mirror.forward && program.accesses(operator).any(|r| persistent(&r));
+            for r in program.accesses(operator) {
                 let [first, last] = self.touched[r.block];
                 let first = if first == 0 { operator + 1 } else { first };
                 self.touched[r.block] = [first, if signs { last } else { operator + 1 }];
                 self.known[r.block] |= if first == operator + 1 { 0 } else { SHARED }
-                    | if updates || mirror.program.is_persistent(r.block) { PARAMETER } else { 0 }
+                    | if updates || program.is_persistent(r.block) { PARAMETER } else { 0 }
                     | if signs { SIGNED } else { 0 };
             }
         }
@@ -201,10 +200,9 @@ impl Layers<'_> {
             if self.kind(operator) == Kind::ReluBackward || self.makes_gradient_of_parameter(operator) {
                 continue;
             }
-            for r in mirror.program.accesses(operator).filter(|r| r.event == Event::Read) {
-                let same =
-                    |w: Row| w.event == Event::Write && mirror.program.size[w.block] == mirror.program.size[r.block];
-                if mirror.program.accesses(operator).any(same) {
+            for r in program.accesses(operator).filter(|r| r.event == Event::Read) {
+                let same = |w: Row| w.event == Event::Write && program.size[w.block] == program.size[r.block];
+                if program.accesses(operator).any(same) {
                     self.known[r.block] |= NEEDED;
                 }
             }
@@ -213,23 +211,24 @@ impl Layers<'_> {
 
     /// What an operator computes.
     fn kind(&self, operator: u32) -> Kind {
-        self.recorded.operator(self.mirror.program.op(operator)).kind
+        self.recorded.operator(self.mirror.values.program.op(operator)).kind
     }
 
     /// Whether an operator writes a parameter, its gradient, or another block of its update.
     fn makes_gradient_of_parameter(&self, operator: u32) -> bool {
         let gradient = |r: Row| r.event == Event::Write && self.known[r.block] & PARAMETER > 0;
-        self.mirror.program.accesses(operator).any(gradient)
+        self.mirror.values.program.accesses(operator).any(gradient)
     }
 
     /// Pairs each gradient with the activation that it can be written over.
     fn pair(&mut self) {
         let mirror = &self.mirror;
+        let program = mirror.values.program;
         for operator in mirror.forward..mirror.operators {
             if self.kind(operator) != Kind::ReluBackward && !self.makes_gradient_of_parameter(operator) {
                 continue;
             }
-            for gradient in mirror.program.accesses(operator).filter(|r| r.event == Event::Write).map(|r| r.block) {
+            for gradient in program.accesses(operator).filter(|r| r.event == Event::Write).map(|r| r.block) {
                 if self.touched[gradient][0] != operator + 1 || !self.counts(gradient) || self.taken[gradient] > 0 {
                     continue;
                 }
@@ -237,10 +236,10 @@ impl Layers<'_> {
                     r.event == Event::Read
                         && self.over[r.block] == 0
                         && mirror.value(r.block).is_result
-                        && mirror.program.size[r.block] == mirror.program.size[gradient]
+                        && program.size[r.block] == program.size[gradient]
                         && self.touched[r.block][1] <= operator + 1
                 };
-                let activation = mirror.program.accesses(operator).find(can).map(|r| r.block);
+                let activation = program.accesses(operator).find(can).map(|r| r.block);
                 if let Some(activation) = activation {
                     self.over[activation] = 1;
                     self.taken[gradient] = 1 + activation;
@@ -256,21 +255,22 @@ impl Layers<'_> {
 
     /// The bytes of the mask that is kept if the block is written over; 0 if no gradient of a ReLU reads the block.
     fn mask(&self, block: u32) -> u64 {
-        if self.known[block] & SIGNED > 0 { self.mirror.program.size[block].div_ceil(MASKED) } else { 0 }
+        if self.known[block] & SIGNED > 0 { self.mirror.values.program.size[block].div_ceil(MASKED) } else { 0 }
     }
 
     /// The bytes of all activations and their gradients, each with memory of its own, and with gradients over
     /// activations.
     fn sums(&self) -> [u64; 2] {
         let mirror = &self.mirror;
+        let program = mirror.values.program;
         let [mut separate, mut intra] = [0u64; 2];
         for block in (0..).take(self.known.len()).filter(|&b| mirror.value(b).is_result && self.counts(b)) {
             let v = mirror.value(block);
             let in_place = !v.kept && v.last_forward > 0 && self.kind(v.last_forward - 1) == Kind::Relu;
-            if in_place || mirror.program.op(v.maker - 1) == Op::None {
+            if in_place || program.op(v.maker - 1) == Op::None {
                 continue;
             }
-            let size = mirror.program.size[block];
+            let size = program.size[block];
             let gradient = if self.known[block] & NEEDED > 0 { size } else { self.mask(block) };
             separate = separate.saturating_add(size.saturating_mul(2));
             intra = intra.saturating_add(size).saturating_add(gradient);
@@ -288,7 +288,7 @@ impl Layers<'_> {
             if !self.counts(r.block) {
                 continue;
             }
-            let size = self.mirror.program.size[r.block];
+            let size = self.mirror.values.program.size[r.block];
             let first = over && self.over[r.block] & 2 == 0;
             let under = self.taken[r.block].checked_sub(1).filter(|_| first);
             let mask = under.map_or(0, |activation| self.mask(activation));

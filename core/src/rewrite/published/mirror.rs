@@ -24,7 +24,6 @@
 
 use crate::error::RowFault;
 use crate::list::List;
-use crate::rewrite::program::Program;
 use crate::rewrite::script::Step;
 use crate::rewrite::values::{Reference, Values};
 use crate::table::record;
@@ -92,7 +91,6 @@ workspace! {
         }
         state {
             pub(in crate::rewrite) values: &'a Values<'a> = values,
-            pub(in crate::rewrite) program: &'a Program<'a> = values.program,
             /// How many operators have accesses.
             pub(in crate::rewrite) operators: u32 = values.program.accessing,
             /// How many of these are in the forward pass.
@@ -229,7 +227,7 @@ impl<'a> Mirror<'a> {
             self.run.push(Step::Run(operator));
         }
         // The rows after the last access are an operator that is never recomputed.
-        (self.operators..self.program.operators).for_each(|operator| _ = self.run.push(Step::Run(operator)));
+        (self.operators..self.values.program.operators).for_each(|operator| _ = self.run.push(Step::Run(operator)));
     }
 
     /// Adds the recomputations that an operator of the backward pass needs.

@@ -207,7 +207,7 @@ fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
         }
     }
     let mut better = 0;
-    for seed in 0..60 {
+    for seed in 0..120 {
         let random = Random::new(seed, 5);
         // In the naive rows, workspaces are allocated only inside an operator, and blocks that nobody accesses never.
         let accessed = |b: u32| random.rows.iter().any(|r| r.event.is_access() && r.block == b);
@@ -220,6 +220,10 @@ fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
             continue;
         }
         let n = random.accesses().len();
+        // 8 operators have 40,320 orders; 10, which a few of these have, 90 times as many.
+        if n > 8 {
+            continue;
+        }
         let mut least = u64::MAX;
         each(&mut Vec::new(), n, &mut |order| {
             let (rows, load) = random.naive(order);
