@@ -1672,7 +1672,7 @@ typedef struct sublet_fitted {
    */
   size_t residency_count;
   /**
-   * The bytes of the arena, within the limit.
+   * How many bytes the arena takes; at most the limit.
    */
   uint64_t peak;
   /**

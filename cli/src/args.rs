@@ -397,13 +397,13 @@ fn techniques() -> impl TypedValueParser<Value = Technique> {
     PossibleValuesParser::new(names).try_map(|name| Technique::named(&name).ok_or("no technique has this name"))
 }
 
-/// The policies by their names.
+/// Reads a policy by its name.
 fn policies() -> impl TypedValueParser<Value = Policy> {
     let names = Policy::ALL.map(Policy::name);
     PossibleValuesParser::new(names).try_map(|name| Policy::named(&name).ok_or("no policy has this name"))
 }
 
-/// The means by their names.
+/// Reads a means by its name.
 fn means() -> impl TypedValueParser<Value = Means> {
     let names = Means::ALL.iter().map(|means| means.name());
     PossibleValuesParser::new(names).try_map(|name| Means::named(&name).ok_or("no means has this name"))

@@ -325,7 +325,7 @@ impl<B: Backend> Runtime<B> {
     /// Measures the next iteration, alone: waits for the work that is running.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] within an iteration; what the backend tells.
+    /// [`Error::Interrupted`] within an iteration; or an error of the backend.
     pub fn measure(&mut self) -> Result<()> {
         if self.state != State::Idle {
             return Err(Error::Interrupted);
@@ -346,8 +346,8 @@ impl<B: Backend> Runtime<B> {
     /// The times of the iteration that began after [`measure`](Self::measure). Waits until it is done.
     ///
     /// # Errors
-    /// [`Error::NotTimedYet`] if that iteration has not begun, or not all of its launches were made; what the backend
-    /// tells.
+    /// [`Error::NotTimedYet`] if that iteration has not begun, or not all of its launches were made; or an error of the
+    /// backend.
     pub fn measured(&mut self) -> Result<Measured> {
         let timers = self.timers.as_ref().filter(|timers| timers.iteration < self.iteration);
         let timers = timers.ok_or(Error::NotTimedYet)?;
@@ -418,7 +418,7 @@ impl<B: Backend> Runtime<B> {
     ///
     /// # Errors
     /// [`Error::NotPersistent`] for another block, or bytes that are not exactly all of it; [`Error::Interrupted`]
-    /// within an iteration; what the backend tells.
+    /// within an iteration; or an error of the backend.
     pub fn write(&mut self, block: u32, content: &[u8]) -> Result<()> {
         let home = self.home(block, content.len())?;
         self.finish()?;

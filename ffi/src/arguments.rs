@@ -56,8 +56,8 @@ impl<T> Out<'_, T> {
     }
 }
 
-/// Where a struct of results is written, unless the caller does not want it: after its size, as many bytes as the
-/// caller knows.
+/// The caller's struct for results, which begins with its size as the caller was compiled with it. Only that many bytes
+/// are written, so that the struct can grow. Empty if the caller wants no results.
 pub(crate) struct Report<'a, T> {
     bytes: &'a mut [u8],
     of: PhantomData<T>,

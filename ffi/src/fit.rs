@@ -147,7 +147,7 @@ pub struct sublet_fitted {
     pub row_count: usize,
     /// How many residencies it has; each has a block, a name and an offset.
     pub residency_count: usize,
-    /// The bytes of the arena, within the limit.
+    /// How many bytes the arena takes; at most the limit.
     pub peak: u64,
     /// The most bytes on the device in the original.
     pub original_peak: u64,

@@ -123,7 +123,7 @@ const fn buckets(longest: usize) -> usize {
 /// make, and memory that it never uses is not touched.
 const PAGE: u32 = 1 << 10;
 
-/// How many indices hold a bit for each page.
+/// How many `u32`s it takes to keep one bit for each page, where the longest period has `longest` events.
 const fn pages(longest: usize) -> usize {
     buckets(longest).div_ceil(32 << 10)
 }

@@ -167,8 +167,9 @@ impl Lengths {
     }
 }
 
-/// The most rows of the trace between two passes: with masks and recomputation, and one more for each block that is
-/// never freed in the recording, and whose memory is reused in place.
+/// The most rows that a trace of `rows` rows has once masks and recomputation are written into it. Besides, a block that
+/// is never freed in the recording takes one more row where its memory is reused in place; there are at most `rows` of
+/// them.
 const fn interim_rows(rows: usize) -> usize {
     recompute::most_rows(means::most_rows(rows)) + rows
 }

@@ -571,7 +571,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// A length as a number of blocks, of which there are fewer than 2^28, or of what is kept for each.
+/// The length of a table as a `u32`. It always fits, since there are fewer than 2^28 blocks and each has a few entries.
 fn number(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

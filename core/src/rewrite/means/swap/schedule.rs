@@ -28,13 +28,14 @@ use crate::workspace::workspace;
 /// What a pass over the operators does, in the order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Action {
-    /// The rows of the operators in `.0 .. .1` run.
+    /// The operators run, from the first number up to the second, which is left out.
     Operators(u32, u32),
-    /// A version is copied out.
+    /// A value is copied to the host; the number is that of its version.
     Out(u32),
-    /// The memory of a gap's block is freed.
+    /// A block's memory is freed for a gap; the number is that of the gap.
     Free(u32),
-    /// The memory of a gap's block is allocated again, and the block copied in if the gap needs that.
+    /// A block's memory is allocated again after a gap, and the block copied in if the gap needs that; the number is
+    /// that of the gap.
     In(u32),
 }
 
