@@ -43,7 +43,7 @@ const LOG_U32: u32 = 512;
 
 /// The most gaps that are compared when one is drawn to free memory; more only while none of them will do. With more,
 /// the same work makes fewer moves.
-const RUN: u32 = 128;
+const RUN: u32 = 192;
 
 /// The temperature at the start of the annealing, as a part of the original's time.
 const HEAT: f64 = 0.002;
