@@ -33,8 +33,8 @@ const PART_OF_FIRST: u64 = 2;
 const PART_OF_BEAM: u64 = 3;
 /// or divided by this where the best plan is the search's.
 const PART_WHERE_SEARCH_LEADS: u64 = 24;
-/// Where the best plan is the beam's and there are more than [`FEW_BLOCKS`] blocks, the nodes of a round divided by
-/// this are taken from the beam; the search has half of them.
+/// Where the best plan is the beam's and there are more than [`FEW_BLOCKS`] blocks, one part in this of a round's nodes
+/// is kept from the beam. The search has half of that part.
 const PART_WHERE_BEAM_LEADS: u64 = 4;
 /// Up to this number of blocks the search has all nodes even where the best plan is the beam's.
 const FEW_BLOCKS: usize = 512;
