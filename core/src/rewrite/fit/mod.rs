@@ -403,20 +403,23 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     if swap && recompute {
         pass.know_gaps()?;
     }
+    let [only_swap, only_recompute] = [Means::Swap, Means::Recompute].map(|means| Using::NONE.with(means));
     // Swapping alone comes first where it is estimated to be quick, and otherwise last.
     let hidden = !(swap && recompute) || pass.quickest()? <= HIDDEN * time;
     if hidden {
         pass.fit_alone(&swapping)?;
     }
     if recompute && pass.bound() > 0.0 {
-        pass.fit_alone(&recomputing)?;
-        if swap && !pass.is_in_vain() {
+        if !pass.cannot_win(only_recompute)? {
+            pass.fit_alone(&recomputing)?;
+        }
+        if swap && !pass.is_in_vain() && !pass.cannot_win(only_swap.and(only_recompute))? {
             both(pass, options.limit, peak, work)?;
             // The levels come after `both`, so that their schedules do not lower the bound for it.
             levels::recompute_then_swap(pass, options.limit, peak, work)?;
         }
     }
-    if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) && !pass.is_too_slow_swapped()? {
+    if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) && !pass.cannot_win(only_swap)? {
         pass.fit_alone(&swapping)?;
     }
     if swap && using.has(Means::Layer) {

@@ -3,11 +3,10 @@
 use super::stage::{Base, Stage};
 use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, from_offloads, part};
 use super::watch::Strategy;
-use super::{Lengths, Options, interim_rows};
+use super::{Lengths, Means, Options, Using, interim_rows, least_overhead, lower_bound_workspace};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
 use crate::rewrite::gaps::Gaps;
-use crate::rewrite::lower_bound;
 use crate::rewrite::means::recompute::{self, Recomputer};
 use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::rewrite::means::{self, in_place};
@@ -83,13 +82,14 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .max(place::workspace_of(Solver::Auto, searched))
         .max(liveness::workspace(2 * blocks))
         .max(liveness::merge_workspace(2 * blocks))
-        .max(flat::making_workspace(rows, blocks));
+        .max(flat::making_workspace(rows, blocks))
+        .max(lower_bound_workspace(most, most));
     let trial = Flat::workspace(most).and(swapping(most, most)).and(judge);
     let absent = WorkspaceLen { words: 2 * blocks, indices: 0 }.and(swapping(2 * base, 2 * blocks));
     let held = WorkspaceLen { words: base + 1, indices: base + 2 };
     let shared = in_place::workspace(rows, recompute::most_rows(base), blocks);
     let segments = recompute::segments::workspace(base, 2 * blocks).max(recompute::exact::workspace(base, 2 * blocks));
-    let bound = lower_bound::workspace(rows, blocks);
+    let bound = lower_bound_workspace(rows, blocks);
     let script = Emitter::workspace(recompute::most_rows(base), 2 * blocks);
     trial.max(script).max(shared).max(held).max(absent).max(segments).max(bound)
 }
@@ -177,6 +177,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
         self.stage.kept.spend(arrangement.work / WORK_PER_BLOCK);
         self.trial(arrangement, |trial, _| {
+            if trial.cannot_win()? {
+                return Ok(None);
+            }
             trial.swapper.hold_nothing();
             let planned = trial.counted(|swapper| swapper.plan(Policy::Auto, limit, arrangement.work));
             Ok(planned.map(|overhead| overhead + trial.added))
@@ -194,7 +197,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
             return Ok(None);
         }
-        self.trial(arrangement, |trial, _| trial.level(arrangement.work, climbs))
+        self.trial(arrangement, |trial, _| {
+            if trial.cannot_win()? { Ok(None) } else { trial.level(arrangement.work, climbs) }
+        })
     }
 
     /// Plans recomputation down to a level, in bytes, as if it were the only means: by the walk or by the published
@@ -344,27 +349,13 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         })
     }
 
-    /// Whether it is proved that swapping alone takes longer than the best schedule. Proved only for a trace without
-    /// masks and in-place reuse; false for others.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a time in ns"
-    )]
-    pub(super) fn is_too_slow_swapped(&mut self) -> Result<bool, Error> {
-        let (recorded, options, best) = (self.recorded, self.options, self.best());
-        // Above this a double does not hold every whole number of nanoseconds.
-        if !self.is_as_recorded() || best > (1u64 << f64::MANTISSA_DIGITS) as f64 {
-            return Ok(false);
-        }
-        lower_bound::takes_longer(
-            recorded,
-            &options.device,
-            libm::ceil(best) as u64,
-            options.limit,
-            self.scratch.reborrow(),
-        )
+    /// Whether the [lower bound](least_overhead) proves that no schedule of this trace by these means, beside masks and
+    /// in-place reuse where the trace has them, takes less time than the best.
+    pub(super) fn cannot_win(&mut self, means: Using) -> Result<bool, Error> {
+        let free = if self.is_as_recorded() { Using::NONE } else { self.options.using.without(Means::Order) };
+        let free = free.without(Means::Swap).without(Means::Recompute).without(Means::Layer);
+        let options = Options { using: means.and(free), ..*self.options };
+        Ok(least_overhead(self.recorded, &options, self.scratch.reborrow())? >= self.best())
     }
 
     /// Tells the recomputer which gaps may be swapped.
@@ -414,6 +405,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let mut scratch = scratch.reborrow();
         let mut swapper = Swapper::new(&gaps, &options.device, options.seed, &mut scratch);
         let mut trial = Trial {
+            rows,
             recorded,
             options,
             flat: &flat,

@@ -9,14 +9,14 @@
 
 use core::num::NonZeroU64;
 
-use super::Options;
+use super::{Means, Options, Using, least_overhead};
 use super::stage::{Kept, Placed, WORK_RECOMPUTING, Within};
 use super::watch::{Progress, Strategy, Tried};
 use crate::rewrite::flat::Flat;
 use crate::rewrite::means::order::Reordering;
 use crate::rewrite::means::recompute::Recomputer;
 use crate::rewrite::means::swap::{Policy, Swapper};
-use crate::trace::Recorded;
+use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace};
 
 /// How often a policy plans, at most, until a schedule fits.
@@ -89,6 +89,8 @@ pub(super) enum Outcome {
 /// and the memory in which the schedules are placed.
 pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) recorded: &'t Recorded<'t>,
+    /// The rows of the flat trace.
+    pub(super) rows: &'f [Row],
     pub(super) options: &'t Options,
     pub(super) flat: &'t Flat<'f>,
     pub(super) swapper: &'t mut Swapper<'f>,
@@ -120,6 +122,14 @@ enum Settled {
 }
 
 impl Trial<'_, '_, '_, '_> {
+    /// Whether the [lower bound](least_overhead) proves that swaps in the flat trace give no schedule that is worth
+    /// making.
+    pub(super) fn cannot_win(&mut self) -> Result<bool, Error> {
+        let options = Options { using: Using::NONE.with(Means::Swap), ..*self.options };
+        let flat = Recorded::new(self.rows, self.flat.blocks());
+        Ok(self.added + least_overhead(&flat, &options, self.scratch.reborrow())? >= self.kept.bound())
+    }
+
     /// Plans the swaps, and places the schedules. `work` is that of the search, in segments and gaps looked at.
     pub(super) fn run(&mut self, swaps: Swaps<'_>, recomputer: &Recomputer<'_>, work: u64) -> Result<Outcome, Error> {
         if self.kept.bound() <= self.added {
