@@ -13,8 +13,8 @@
 //!    and keep the schedule of least time, of equal ones the first: neither is ever worse than a policy that it
 //!    contains. The search of [`Policy::Auto`] then goes on from the best schedule. Where recomputation is possible too
 //!    and swapping alone is estimated to be slow, swapping alone is tried last, and not at all where the
-//!    [lower bound](super::lower_bound) proves that it takes longer than the incumbent, or its first plan takes twice
-//!    as long as the incumbent.
+//!    [lower bound](super::lower_bound) proves that it takes longer than the incumbent, or its first plan takes one
+//!    and a half times as long as the incumbent.
 //! 4. Recomputation alone. Where there are few values, the least recomputation is found and proved.
 //! 5. Both, one after the other: recomputation down to a level, then swaps down to the limit, for a grid of levels
 //!    (`levels`).

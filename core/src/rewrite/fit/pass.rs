@@ -23,9 +23,9 @@ use crate::{Error, Workspace, WorkspaceLen};
 const CHOICES: u32 = 10;
 /// The work of each of these plans but the first, as a part of the first's: one in so many.
 const LATER: u64 = 12;
-/// Swapping alone is not placed if its plan takes so many times as long over the original as the best schedule: more
-/// work gains much less.
-const FAR: f64 = 2.0;
+/// Swapping alone is not placed if its plan takes so many times as long over the original as the best schedule: what
+/// more work gains is much less.
+const FAR: f64 = 1.5;
 /// The budget of placements for a trace of no rows, in blocks placed; it grows with the work of a search.
 const BLOCKS: u64 = 2_000_000;
 /// The budget while nothing fits, over all traces to begin with, as a multiple of the budget of placements.

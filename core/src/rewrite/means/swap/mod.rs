@@ -26,8 +26,8 @@ use crate::{Block, Error, Workspace};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
-    /// A search over positions that starts from the best schedule of the four scores below, of their mixture, and of
-    /// using all gaps. [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
+    /// A search over positions that starts from the best schedule of the four scores below, and of using all gaps.
+    /// [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
     Auto,
     /// The gaps with the highest duration of absence first: their time less that of their copies (Zhang et al. 2019).
     Doa,
@@ -223,8 +223,8 @@ impl<'a> Swapper<'a> {
         self.schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Makes the best schedule of the four scores, of their mixture, and of those that use all gaps, and improves it by
-    /// the search. Returns how much longer it takes than the original, in ns; none if none of these schedules is within
+    /// Makes the best schedule of the four scores and of those that use all gaps, and improves it by the search. Returns
+    /// how much longer it takes than the original, in ns; none if none of these schedules is within
     /// the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let mut least = None;
@@ -235,13 +235,7 @@ impl<'a> Swapper<'a> {
                 (least, best) = (Some(overhead), start);
             }
         }
-        // No schedule is better than one that never waits.
-        if least? > 0.0 {
-            let mixture = Start::Score(self.mixture(limit, work));
-            if self.begin(mixture, limit).is_some_and(|found| least.is_some_and(|least| found < least)) {
-                best = mixture;
-            }
-        }
+        least?;
         self.begin(best, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
     }
