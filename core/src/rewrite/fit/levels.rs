@@ -14,7 +14,7 @@
 //!
 //! Levels with equal estimates count once; of equals the first is taken.
 
-use super::pass::{Arrangement, Pass};
+use super::pass::{Arrangement, Level, Pass};
 use super::trial::Swaps;
 use crate::Error;
 use crate::rewrite::means::swap::Policy;
@@ -37,20 +37,6 @@ const FIRST: u64 = 4;
 const HOPELESS: f64 = 1.25;
 /// The search does not go on from a schedule whose time over the original is so many times the incumbent's.
 const WORTH_CLIMBING: f64 = 2.0;
-
-/// How much is recomputed before swaps are searched for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Level {
-    /// The load down to which values are recomputed, in bytes.
-    pub(super) load: u64,
-    /// How many [`Level::ALL`]ths of the bytes may be recomputed: those with the least recompute cost.
-    pub(super) cheap: u64,
-}
-
-impl Level {
-    /// The parts into which the bytes that may be recomputed are divided.
-    pub(super) const ALL: u64 = 128;
-}
 
 /// The levels that were estimated, each with its estimated time over the original in ns.
 struct Estimates {

@@ -1,6 +1,5 @@
 //! The work on one trace: combinations of the means are tried, and the best schedule is kept.
 
-use super::levels::Level;
 use super::stage::{Base, Stage};
 use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, part};
 use super::watch::Strategy;
@@ -58,6 +57,20 @@ impl Arrangement<'_> {
             (true, Swaps::By(_)) => Strategy::RecomputeThenSwap,
         }
     }
+}
+
+/// How much is recomputed before swaps are searched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Level {
+    /// The load down to which values are recomputed, in bytes.
+    pub(super) load: u64,
+    /// How many [`Level::ALL`]ths of the bytes may be recomputed: those with the least recompute cost.
+    pub(super) cheap: u64,
+}
+
+impl Level {
+    /// The parts into which the bytes that may be recomputed are divided.
+    pub(super) const ALL: u64 = 128;
 }
 
 /// The trace that is fitted, and the memory to do it in.
