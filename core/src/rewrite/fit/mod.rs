@@ -12,9 +12,7 @@
 //!    taking longer. [`Policy::Auto`] and [`Policy::Bayes`] try other policies too, each as it would be tried alone,
 //!    and keep the schedule of least time, of equal ones the first: neither is ever worse than a policy that it
 //!    contains. The search of [`Policy::Auto`] then goes on from the best schedule. Where recomputation is possible too
-//!    and swapping alone is estimated to be slow, swapping alone is tried last, and not at all where the
-//!    [lower bound](super::lower_bound) proves that it takes longer than the incumbent, or its first plan takes one
-//!    and a half times as long as the incumbent.
+//!    and swapping alone is estimated to be slow, swapping alone is tried last.
 //! 4. Recomputation alone. Where there are few values, the least recomputation is found and proved.
 //! 5. Both, one after the other: recomputation down to a level, then swaps down to the limit, for a grid of levels
 //!    (`levels`).
@@ -24,11 +22,12 @@
 //! 7. Where no schedule fits, those that take least memory are made, however long they take. They do not depend on the
 //!    limit, so that the least limit that is reported is one that works.
 //!
-//! An order is left out where the lower bound says that no schedule fits. While none fits, the work is limited over all
-//! orders together.
+//! Nothing is tried that the [lower bound](least_overhead) proves to be no better than the incumbent: means alone, both
+//! together, swaps after a level of recomputation, an order in which no schedule fits. While none fits, the work is
+//! limited over all orders together.
 //!
 //! The schedule of least time wins. Each means alone is tried as if it were the only one, and on the recorded trace
-//! too, except where that is known not to beat the incumbent: so more means are not worse than fewer. The result has
+//! too, except where it is proved not to win: so more means are not worse than fewer. The result has
 //! been accepted by [`verify::schedule`](crate::verify::schedule::schedule) for iterations that repeat: persistent
 //! blocks may be on the host at the start and the end of the iteration.
 
@@ -409,11 +408,8 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
             levels::recompute_then_swap(pass, options.limit, peak, work)?;
         }
     }
-    if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) {
-        let loses = pass.cannot_win(by_swaps)? || pass.is_as_recorded() && pass.is_slow_swapped(&swapping)?;
-        if !loses {
-            pass.fit_alone(&swapping)?;
-        }
+    if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) && !pass.cannot_win(by_swaps)? {
+        pass.fit_alone(&swapping)?;
     }
     if swap && using.has(Means::Layer) {
         pass.fit(&Arrangement { swaps: Swaps::By(&[Policy::Layer]), ..nothing })?;

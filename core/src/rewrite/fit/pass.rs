@@ -21,9 +21,6 @@ use crate::{Error, Workspace, WorkspaceLen};
 const CHOICES: u32 = 10;
 /// The work of each of these plans but the first, as a part of the first's: one in so many.
 const LATER: u64 = 12;
-/// Swapping alone is not placed if its plan takes so many times as long over the original as the best schedule: what
-/// more work gains is much less.
-const FAR: f64 = 1.5;
 /// The budget of placements for a trace of no rows, in blocks placed; it grows with the work of a search.
 const BLOCKS: u64 = 2_000_000;
 /// The budget while nothing fits, over all traces to begin with, as a multiple of the budget of placements.
@@ -197,9 +194,12 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
             return Ok(None);
         }
-        self.trial(arrangement, |trial| {
-            if trial.cannot_win()? { Ok(None) } else { trial.level(arrangement.work, climbs) }
-        })
+        self.trial(
+            arrangement,
+            |trial| {
+                if trial.cannot_win()? { Ok(None) } else { trial.level(arrangement.work, climbs) }
+            },
+        )
     }
 
     /// Plans recomputation down to a level: by the walk or by the published segments, whichever takes less time.
@@ -308,15 +308,6 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let free = if self.is_as_recorded() { Using::NONE } else { self.options.using.minus(decided) };
         let options = Options { using: means.and(free), ..*self.options };
         Ok(least_overhead(self.recorded, &options, self.scratch.reborrow())? >= self.best())
-    }
-
-    /// Whether the first plan of swapping alone, before its placement, takes [`FAR`] times as long as the best schedule.
-    pub(super) fn is_slow_swapped(&mut self, arrangement: &Arrangement<'_>) -> Result<bool, Error> {
-        let (options, best) = (self.options, self.best());
-        self.stage.kept.spend(arrangement.work / WORK_PER_BLOCK);
-        let planned =
-            self.trial(arrangement, |trial| Ok(trial.swapper.plan(options.policy, options.limit, arrangement.work)))?;
-        Ok(planned.is_some_and(|planned| planned > best * FAR))
     }
 
     /// Writes the rows of an arrangement before swaps, and calls `then` with a [`Trial`] that plans swaps in these

@@ -9,9 +9,9 @@
 
 use core::num::NonZeroU64;
 
-use super::{Means, Options, Using, least_overhead};
 use super::stage::{Kept, Placed, WORK_RECOMPUTING, Within};
 use super::watch::{Progress, Strategy, Tried};
+use super::{Means, Options, Using, least_overhead};
 use crate::rewrite::flat::Flat;
 use crate::rewrite::means::order::Reordering;
 use crate::rewrite::means::swap::{Policy, Swapper};
