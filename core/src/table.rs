@@ -147,11 +147,6 @@ impl<'a, R: Record> Records<'a, R> {
         self.table.len()
     }
 
-    /// Copies the records of another table, as far as both reach.
-    pub(crate) fn copy_from(&mut self, other: &Records<'_, R>) {
-        self.table.copy_from(&other.table);
-    }
-
     /// The records in `from..to`, as far as they exist.
     pub(crate) fn range(&self, from: u32, to: u32) -> impl Iterator<Item = R> + '_ {
         self.table.range(from, to).iter().map(|&kept| R::kept(kept))

@@ -12,10 +12,6 @@ use crate::{Error, Workspace, WorkspaceLen};
 workspace! {
     /// The numbers of the original trace for those of a flat trace of at most `rows` rows.
     pub(super) struct Flat<'a>(rows) {
-        tables {
-            /// By row: the operator of the original trace to which the row belongs, or before which it stands.
-            operator: u32[rows],
-        }
         lists {
             /// By block of the flat trace: the block of which it is a live range.
             block: u32[rows],
@@ -50,9 +46,9 @@ impl<'a> Flat<'a> {
         let mut flat = Self::lend(rows.len(), tables);
         // By block, masks too: 1 + its latest live range.
         let mut range = scratch.indices(2 * recorded.blocks);
-        let (mut previous, mut begun) = (Op::None, 0u32);
+        let mut previous = Op::None;
         let last = rows.len().saturating_sub(1);
-        for (i, (row, r)) in (0u32..).zip(rows.iter_mut().enumerate()) {
+        for (row, r) in rows.iter_mut().enumerate() {
             let end = timings.get(row).map_or(0.0, |t| t.end).max(if row == last { run.time_ns } else { 0.0 });
             // A block counts as there from the start if it is allocated at time 0: other rows must not get that time.
             let time_ns = (end as u64).max(u64::from(r.time_ns > 0));
@@ -62,19 +58,14 @@ impl<'a> Flat<'a> {
             }
             let mut op = Op::None;
             if r.event.is_access() {
-                let recomputed = matches!(r.op, Op::Rerun(_));
-                let begins = r.op != previous || r.op == Op::None;
-                begun += u32::from(begins && !recomputed);
-                if let (true, Op::First(k) | Op::Rerun(k)) = (begins, r.op) {
-                    flat.op.push(2 * k + u32::from(recomputed));
+                if let (true, Op::First(k) | Op::Rerun(k)) = (r.op != previous, r.op) {
+                    flat.op.push(2 * k + u32::from(matches!(r.op, Op::Rerun(_))));
                 }
                 previous = r.op;
                 if r.op != Op::None {
                     op = Op::First(flat.op.len() - 1);
                 }
             }
-            // A recomputation counts as a part of the operator that follows it.
-            flat.operator[i] = begun - u32::from(begun > 0 && !matches!(r.op, Op::Rerun(_)) && r.event.is_access());
             *r = Row { time_ns, bytes: r.bytes, block: range[r.block].saturating_sub(1), op, event: r.event };
         }
         Ok(flat)
@@ -88,11 +79,6 @@ impl<'a> Flat<'a> {
     /// The original block of which a flat block is a live range.
     pub(super) fn block(&self, block: u32) -> u32 {
         self.block.at(block).unwrap_or(0)
-    }
-
-    /// The operator of the original trace to which a row belongs, or before which it stands.
-    pub(super) fn operator(&self, row: u32) -> u32 {
-        self.operator[row]
     }
 
     /// Gives rows that were made from the flat trace the numbers of the original.

@@ -43,12 +43,6 @@ record! {
 }
 
 impl Gap {
-    /// Whether the version has to be copied out for the gap. Where the block is away at the start, the host has it
-    /// without that.
-    pub(super) fn is_copied_out(&self) -> bool {
-        self.kind.is_read() && !self.clean
-    }
-
     /// Whether the gap is a head or a tail of a block that is written in the iteration. If the block is away at the
     /// start or the end, its final value has to be on the host at the end.
     pub(super) fn crosses_end(&self) -> bool {

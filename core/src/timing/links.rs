@@ -17,11 +17,6 @@ impl Links {
         Self { device: *device, out_free: 0.0, in_free: 0.0 }
     }
 
-    /// Forgets all copies.
-    pub(crate) const fn restart(&mut self) {
-        (self.out_free, self.in_free) = (0.0, 0.0);
-    }
-
     /// A copy to the host that may begin at `ready`; returns when it begins and ends, in ns.
     pub(crate) fn copy_out(&mut self, bytes: u64, ready: f64) -> (f64, f64) {
         let begin = ready.max(self.out_free);

@@ -175,7 +175,7 @@ impl Bases<'_> {
             let mut scratch = scratch.reborrow();
             let values = Values::new(recorded, &program, &mut scratch);
             let mut scratch = scratch.reborrow();
-            let mut recomputer = Recomputer::new(&values, &options.device, peak >> LEAST, options.seed, &mut scratch);
+            let mut recomputer = Recomputer::new(&values, peak >> LEAST, options.seed, &mut scratch);
             if base.trace.in_place {
                 recomputer.work_in_place();
             }

@@ -12,27 +12,22 @@
 //!    taking longer. [`Policy::Auto`] and [`Policy::Bayes`] try other policies too, each as it would be tried alone,
 //!    and keep the schedule of least time, of equal ones the first: neither is ever worse than a policy that it
 //!    contains. The search of [`Policy::Auto`] then goes on from the best schedule. Where recomputation is possible too
-//!    and swapping alone is estimated to be slow, swapping alone is tried last, and not at all where the
-//!    [lower bound](super::lower_bound) proves that it takes longer than the incumbent.
+//!    and swapping alone is estimated to be slow, swapping alone is tried last.
 //! 4. Recomputation alone. Where there are few values, the least recomputation is found and proved.
 //! 5. Both, one after the other: recomputation down to a level, then swaps down to the limit, for a grid of levels
 //!    (`levels`).
-//! 6. Both at once: at some levels between limit and peak, blocks with a high recompute cost are offloaded until the
-//!    load is within the level, and the rest is saved by recomputation, and by more swaps where that is not enough.
-//!    Then offloads and recomputation are chosen together. Schedules are made for the levels with the least estimated
-//!    time, except where the estimate is far above the incumbent's time. Once a schedule fits, this ends when a budget
-//!    of placements is spent.
-//! 7. The residencies of each schedule are placed; residencies that share memory in place are placed as one block.
+//! 6. The residencies of each schedule are placed; residencies that share memory in place are placed as one block.
 //!    Where the placement is above the limit, a part of the excess is held back as headroom in the operators where it
 //!    is, from recomputation and swaps alike, and the means decide again, several times.
-//! 8. Where no schedule fits, those that take least memory are made, however long they take. They do not depend on the
+//! 7. Where no schedule fits, those that take least memory are made, however long they take. They do not depend on the
 //!    limit, so that the least limit that is reported is one that works.
 //!
-//! An order is left out where the lower bound says that no schedule fits. While none fits, the work is limited over all
-//! orders together.
+//! Nothing is tried that the [lower bound](least_overhead) proves to be no better than the incumbent: means alone, both
+//! together, swaps after a level of recomputation, an order in which no schedule fits. While none fits, the work is
+//! limited over all orders together.
 //!
 //! The schedule of least time wins. Each means alone is tried as if it were the only one, and on the recorded trace
-//! too, except where that is known not to beat the incumbent: so more means are not worse than fewer. The result has
+//! too, except where it is proved not to win: so more means are not worse than fewer. The result has
 //! been accepted by [`verify::schedule`](crate::verify::schedule::schedule) for iterations that repeat: persistent
 //! blocks may be on the host at the start and the end of the iteration.
 
@@ -60,7 +55,6 @@ use crate::trace::{Event, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::VerifiedSchedule;
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 use bases::Orders;
-use levels::{promises, take_best};
 pub use lower_bound::{least_overhead, lower_bound_workspace};
 use pass::{Arrangement, Pass};
 use stage::Stage;
@@ -400,23 +394,21 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     if pass.bound() <= 0.0 {
         return Ok(());
     }
-    if swap && recompute {
-        pass.know_gaps()?;
-    }
+    let [by_swaps, by_recomputation] = [Means::Swap, Means::Recompute].map(|means| Using::NONE.with(means));
     // Swapping alone comes first where it is estimated to be quick, and otherwise last.
     let hidden = !(swap && recompute) || pass.quickest()? <= HIDDEN * time;
     if hidden {
         pass.fit_alone(&swapping)?;
     }
     if recompute && pass.bound() > 0.0 {
-        pass.fit_alone(&recomputing)?;
-        if swap && !pass.is_in_vain() {
-            both(pass, options.limit, peak, work)?;
-            // The levels come after `both`, so that their schedules do not lower the bound for it.
+        if !pass.cannot_win(by_recomputation)? {
+            pass.fit_alone(&recomputing)?;
+        }
+        if swap && !pass.is_in_vain() && !pass.cannot_win(by_swaps.and(by_recomputation))? {
             levels::recompute_then_swap(pass, options.limit, peak, work)?;
         }
     }
-    if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) && !pass.is_too_slow_swapped()? {
+    if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) && !pass.cannot_win(by_swaps)? {
         pass.fit_alone(&swapping)?;
     }
     if swap && using.has(Means::Layer) {
@@ -461,53 +453,6 @@ const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
         });
     }
     if using.has(Means::Layer) { Swaps::By(&[Policy::Layer]) } else { Swaps::None }
-}
-
-/// How many levels are estimated first, at even distances from the limit up to the peak, which is left out. Blocks with
-/// a high recompute cost are offloaded down to the level, and the rest is saved by recomputation.
-const PARTS: u64 = 10;
-/// How many levels are estimated in all: two more lie beside the best of the first.
-const LOOKS: usize = 12;
-/// For how many levels schedules are made: the one with the best estimate is not always the best in the end.
-const MADE: usize = 4;
-/// No schedule is made for a level whose estimated time over the original is so many times the incumbent's.
-const HOPELESS: f64 = 4.0;
-
-/// Tries swaps and recomputation together. For some levels between limit and peak, blocks are offloaded until the load
-/// is within the level, and recomputation goes on from there. For the levels with the best estimates schedules are
-/// made: first with these offloads, then with offloads that are searched for together with the recomputation. `limit`
-/// and `peak` are in bytes.
-fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
-    let quick = Arrangement { recomputes: true, swaps: Swaps::Offloads, choice: work / 12, work: work / 16 };
-    let thorough = Arrangement { choice: work / 4, work: work / 2, ..quick };
-    let mut found = promises::<LOOKS>((limit, peak), (0, PARTS), |load| look(pass, load, &quick))?;
-    pass.allow(work);
-    let mut first = None;
-    for _ in 0..MADE {
-        if pass.bound() <= 0.0 || pass.is_spent() {
-            break;
-        }
-        let (promise, at) = take_best(&mut found);
-        // Where no other level is left, the first is tried once more: its random choices differ then.
-        let other = (promise < pass.best() * HOPELESS).then_some(at);
-        let Some(at) = other.or(first) else { break };
-        first = first.or(other);
-        for swaps in [Swaps::Offloads, Swaps::Together] {
-            if !pass.is_spent() && pass.offload_to(at)?.is_some() {
-                pass.fit(&Arrangement { swaps, ..thorough })?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Offloads blocks down to `load` bytes, and estimates the time over the original of an arrangement that begins with
-/// these offloads, in ns; infinite if it is not within the limit.
-fn look(pass: &mut Pass<'_, '_, '_>, load: u64, arrangement: &Arrangement<'_>) -> Result<f64, Error> {
-    if pass.offload_to(load)?.is_none() {
-        return Ok(f64::INFINITY);
-    }
-    Ok(pass.estimate(arrangement)?.unwrap_or(f64::INFINITY))
 }
 
 #[cfg(test)]

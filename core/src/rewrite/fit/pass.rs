@@ -1,20 +1,18 @@
 //! The work on one trace: combinations of the means are tried, and the best schedule is kept.
 
 use super::stage::{Base, Stage};
-use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, from_offloads, part};
+use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, part};
 use super::watch::Strategy;
-use super::{Lengths, Options, interim_rows};
+use super::{Lengths, Means, Options, Using, interim_rows, least_overhead, lower_bound_workspace};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
 use crate::rewrite::gaps::Gaps;
-use crate::rewrite::lower_bound;
 use crate::rewrite::means::recompute::{self, Recomputer};
 use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::rewrite::means::{self, in_place};
 use crate::rewrite::program::Program;
 use crate::rewrite::script::Cost;
 use crate::rewrite::script::emit::Emitter;
-use crate::table::Records;
 use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
 use crate::{Error, Workspace, WorkspaceLen};
@@ -54,10 +52,22 @@ impl Arrangement<'_> {
             (false, _) => Strategy::Swap,
             (true, Swaps::None) => Strategy::Recompute,
             (true, Swaps::By(_)) => Strategy::RecomputeThenSwap,
-            (true, Swaps::Offloads) => Strategy::SwapThenRecompute,
-            (true, Swaps::Together) => Strategy::Together,
         }
     }
+}
+
+/// How much is recomputed before swaps are searched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Level {
+    /// The load down to which values are recomputed, in bytes.
+    pub(super) load: u64,
+    /// How many [`Level::ALL`]ths of the bytes may be recomputed: those with the least recompute cost.
+    pub(super) cheap: u64,
+}
+
+impl Level {
+    /// The parts into which the bytes that may be recomputed are divided.
+    pub(super) const ALL: u64 = 128;
 }
 
 /// The trace that is fitted, and the memory to do it in.
@@ -68,8 +78,6 @@ pub(super) struct Pass<'a, 'w, 's> {
     recomputer: Recomputer<'s>,
     scratch: Workspace<'s>,
     stage: Stage<'a, 'w>,
-    /// When placements end once a schedule fits: as soon as more than so many blocks were placed.
-    enough: u64,
 }
 
 /// Length of the workspace of a [`Pass`], beside the recomputer's and the stage's; enough for [`Stage::prove`] too.
@@ -83,15 +91,16 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .max(place::workspace_of(Solver::Auto, searched))
         .max(liveness::workspace(2 * blocks))
         .max(liveness::merge_workspace(2 * blocks))
-        .max(flat::making_workspace(rows, blocks));
+        .max(flat::making_workspace(rows, blocks))
+        .max(lower_bound_workspace(most, most));
     let trial = Flat::workspace(most).and(swapping(most, most)).and(judge);
-    let absent = WorkspaceLen { words: 2 * blocks, indices: 0 }.and(swapping(2 * base, 2 * blocks));
+    let absent = swapping(2 * base, 2 * blocks);
     let held = WorkspaceLen { words: base + 1, indices: base + 2 };
     let shared = in_place::workspace(rows, recompute::most_rows(base), blocks);
-    let segments = recompute::segments::workspace(base, 2 * blocks).max(recompute::exact::workspace(base, 2 * blocks));
-    let bound = lower_bound::workspace(rows, blocks);
+    let exact = recompute::segments::workspace(base, 2 * blocks).max(recompute::exact::workspace(base, 2 * blocks));
+    let bound = lower_bound_workspace(rows, blocks);
     let script = Emitter::workspace(recompute::most_rows(base), 2 * blocks);
-    trial.max(script).max(shared).max(held).max(absent).max(segments).max(bound)
+    trial.max(script).max(shared).max(held).max(absent).max(exact).max(bound)
 }
 
 /// Length of the workspace of a [`Swapper`] over a program of its own.
@@ -108,7 +117,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         scratch: Workspace<'s>,
         stage: Stage<'a, 'w>,
     ) -> Self {
-        Self { recorded, options, base, recomputer, scratch, stage, enough: u64::MAX }
+        Self { recorded, options, base, recomputer, scratch, stage }
     }
 
     /// Whether the trace has no masks and no in-place reuse.
@@ -120,7 +129,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage
     }
 
-    /// Tries an arrangement. Its schedules are kept if they fit and take less time than the best.
+    /// Tries swaps alone, or recomputation alone. The schedules are kept if they fit and take less time than the best.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(super) fn fit(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         if self.stops() {
@@ -130,85 +139,82 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             return self.run(arrangement).map(|_| ());
         }
         let limit = self.options.limit;
-        if !matches!(arrangement.swaps, Swaps::Offloads | Swaps::Together) {
-            self.recomputer.clear_offloads();
-        }
-        let mut walked = self.plan(arrangement);
-        if arrangement.swaps == Swaps::None {
-            let scratch = self.scratch.reborrow();
-            walked = self.recomputer.advised(limit, walked, arrangement.choice, scratch)?;
-            walked = self.exactly(walked);
-        }
-        // Whether the delay of a plan is exact: if the walk chooses offloads too, it only estimates the stalls.
-        let sure = arrangement.swaps != Swaps::Together;
-        let alone = arrangement.swaps == Swaps::None;
-        // Whether a plan may exceed the limit, because swaps can save the rest. Once such a plan was placed above the
-        // limit, the next ones may not: with more headroom they would not fit either.
-        let mut may_exceed = arrangement.swaps != Swaps::None;
+        self.recomputer.held().fill(0);
+        let mut walked = self.walk(limit, arrangement.choice);
+        walked = self.exactly(walked);
         for choice in 0..CHOICES {
-            let Some(Cost { excess, delay }) = walked else { break };
-            let fails = excess > 0 && !may_exceed || sure && delay as f64 >= self.bound();
-            if fails || self.run(arrangement)? != Outcome::Over || self.is_spent() {
+            let Some(Cost { excess: 0, delay }) = walked else { break };
+            if delay as f64 >= self.bound()
+                || self.run(arrangement)? != Outcome::Over
+                || self.stopped()
+                || self.is_in_vain()
+            {
                 break;
             }
-            may_exceed &= excess == 0;
             self.hold(part(choice, CHOICES));
             let before = walked;
             walked = self.recomputer.replan(limit, arrangement.choice / LATER);
             self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
+            walked = self.exactly(walked);
             // A plan with the cost of the one before is taken to be that plan again, so that it would be placed as
             // before. Only a proved optimum may be another plan of equal cost.
-            if alone {
-                walked = self.exactly(walked);
-            }
-            if walked == before && !(alone && self.recomputer.is_optimum()) {
+            if walked == before && !self.recomputer.is_optimum() {
                 break;
             }
         }
-        if arrangement.swaps == Swaps::None { self.segments(arrangement) } else { Ok(()) }
+        self.segments(arrangement)
     }
 
-    /// Estimates recomputation down to `level` bytes and then swaps down to the limit, without a placement. Returns the
+    /// Estimates recomputation down to `level` and then swaps down to the limit, without a placement. Returns the
     /// time over the original, in ns; none if the limit is missed.
-    pub(super) fn promise(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<Option<f64>, Error> {
+    pub(super) fn promise(&mut self, arrangement: &Arrangement<'_>, level: Level) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
         if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
             return Ok(None);
         }
         self.stage.kept.spend(arrangement.work / WORK_PER_BLOCK);
-        self.trial(arrangement, |trial, _| {
+        self.trial(arrangement, |trial| {
+            if trial.cannot_win()? {
+                return Ok(None);
+            }
             trial.swapper.hold_nothing();
             let planned = trial.counted(|swapper| swapper.plan(Policy::Auto, limit, arrangement.work));
             Ok(planned.map(|overhead| overhead + trial.added))
         })
     }
 
-    /// Recomputes down to `level` bytes and searches for swaps until a schedule fits. If `climbs`, the search goes on
+    /// Recomputes down to `level` and searches for swaps until a schedule fits. If `climbs`, the search goes on
     /// from there. Returns how much longer than the original the best schedule takes, in ns; none if none fits.
     pub(super) fn fit_level(
         &mut self,
         arrangement: &Arrangement<'_>,
-        level: u64,
+        level: Level,
         climbs: bool,
     ) -> Result<Option<f64>, Error> {
         if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
             return Ok(None);
         }
-        self.trial(arrangement, |trial, _| trial.level(arrangement.work, climbs))
+        self.trial(
+            arrangement,
+            |trial| {
+                if trial.cannot_win()? { Ok(None) } else { trial.level(arrangement.work, climbs) }
+            },
+        )
     }
 
-    /// Plans recomputation down to a level, in bytes, as if it were the only means: by the walk or by the published
-    /// segments, whichever takes less time. Returns whether there is a plan; its load may be above the level.
+    /// Plans recomputation down to a level: by the walk or by the published segments, whichever takes less time.
+    /// Returns whether there is a plan; its load may be above the level.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
-    fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<bool, Error> {
-        self.recomputer.clear_offloads();
+    fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level) -> Result<bool, Error> {
         self.recomputer.held().fill(0);
-        self.recomputer.set_alone(true);
-        let walked = self.walk(level, arrangement.choice, false);
+        self.recomputer.spare((level.cheap, Level::ALL));
+        let walked = self.walk(level.load, arrangement.choice);
+        self.recomputer.spare((Level::ALL, Level::ALL));
         let within = walked.filter(|walked| walked.excess == 0);
         let most = within.map_or(f64::INFINITY, |walked| walked.delay as f64);
-        let segments = self.recomputer.segments(level, most, 0, self.scratch.reborrow())?;
-        Ok(walked.is_some() || segments.is_some())
+        let all = level.cheap == Level::ALL;
+        let segments = all && self.recomputer.segments(level.load, most, 0, self.scratch.reborrow())?.is_some();
+        Ok(walked.is_some() || segments)
     }
 
     /// Plans the least recomputation within the limit, if there are few enough values to prove it. Returns the cost of
@@ -217,18 +223,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.recomputer.exactly(self.options.limit, walked, self.scratch.reborrow())
     }
 
-    /// Plans recomputation down to the limit, without headroom. Returns the cost of the plan; none if there is no plan.
-    fn plan(&mut self, arrangement: &Arrangement<'_>) -> Option<Cost> {
-        let &Arrangement { swaps, choice, .. } = arrangement;
-        self.recomputer.held().fill(0);
-        self.recomputer.set_alone(swaps == Swaps::None);
-        self.walk(self.options.limit, choice, swaps == Swaps::Together)
-    }
-
-    /// Plans recomputation down to `limit` bytes, and counts the work that this takes. If `together`, offloads are
-    /// chosen with it.
-    fn walk(&mut self, limit: u64, choice: u64, together: bool) -> Option<Cost> {
-        let walked = self.recomputer.plan(limit, choice, together);
+    /// Plans recomputation down to `limit` bytes, and counts the work that this takes.
+    fn walk(&mut self, limit: u64, choice: u64) -> Option<Cost> {
+        let walked = self.recomputer.plan(limit, choice);
         self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
         walked
     }
@@ -251,40 +248,12 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// Plans the swaps of an arrangement and places its schedules.
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
-        self.trial(arrangement, |trial, recomputer| trial.run(swaps, recomputer, work))
-    }
-
-    /// Sets the budget of placements from now on, for when a schedule fits. It grows with `work`, in segments and gaps
-    /// looked at. While no schedule fits, only the [`patience`] counts.
-    pub(super) fn allow(&mut self, work: u64) {
-        let blocks = BLOCKS.saturating_add(work / WORK_PER_BLOCK);
-        self.enough = self.stage.made.blocks_placed().saturating_add(blocks);
-    }
-
-    /// Whether the work has been ended or is spent: the budget of placements once a schedule fits, the [`patience`]
-    /// while none does.
-    pub(super) fn is_spent(&self) -> bool {
-        let is_placed = self.bound().is_finite() && self.stage.made.blocks_placed() > self.enough;
-        self.stopped() || is_placed || self.is_in_vain()
+        self.trial(arrangement, |trial| trial.run(swaps, work))
     }
 
     /// Whether no schedule fits, and the [`patience`] is spent.
     pub(super) const fn is_in_vain(&self) -> bool {
         self.stage.kept.is_in_vain()
-    }
-
-    /// Estimates an arrangement that begins with offloads, without a placement. Returns the time over the original, in
-    /// ns; none if the limit is missed.
-    pub(super) fn estimate(&mut self, arrangement: &Arrangement<'_>) -> Result<Option<f64>, Error> {
-        let limit = self.options.limit;
-        if self.stops() || self.is_in_vain() || self.plan(arrangement).is_none() {
-            return Ok(None);
-        }
-        self.stage.kept.spend(arrangement.work / WORK_PER_BLOCK);
-        self.trial(arrangement, |trial, recomputer| {
-            let planned = from_offloads(trial.swapper, trial.flat, recomputer, limit, arrangement.work);
-            Ok(planned.map(|overhead| overhead + trial.added))
-        })
     }
 
     /// Tells the watch that work goes on; returns whether the work is to end.
@@ -316,77 +285,29 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(())
     }
 
-    /// Offloads the blocks with the highest recompute cost per byte, as many as are needed to bring the load within
-    /// `limit` bytes. Returns the time that this adds, in ns; none if the load stays above.
-    pub(super) fn offload_to(&mut self, limit: u64) -> Result<Option<f64>, Error> {
-        let blocks = self.recorded.numbers();
-        self.before_recomputation(|swapper, recomputer, mut scratch| {
-            let mut costs = Records::lend(blocks, &mut scratch);
-            recomputer.recompute_costs(&mut costs);
-            recomputer.clear_offloads();
-            let overhead = swapper.plan_by(limit, &|block| costs.get(block));
-            if overhead.is_some() {
-                for (gap, positions) in swapper.away() {
-                    recomputer.add_offload(gap, positions);
-                }
-            }
-            overhead
-        })
-    }
-
     /// How much longer than the original the quickest of the published schedules takes, in ns, without a placement;
     /// infinite if none is within the limit.
     pub(super) fn quickest(&mut self) -> Result<f64, Error> {
-        let limit = self.options.limit;
-        self.before_recomputation(|swapper, _, _| {
-            let found = Policy::SCORES.into_iter().filter_map(|policy| swapper.plan(policy, limit, 0));
-            found.fold(f64::INFINITY, f64::min)
-        })
-    }
-
-    /// Whether it is proved that swapping alone takes longer than the best schedule. Proved only for a trace without
-    /// masks and in-place reuse; false for others.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "a time in ns"
-    )]
-    pub(super) fn is_too_slow_swapped(&mut self) -> Result<bool, Error> {
-        let (recorded, options, best) = (self.recorded, self.options, self.best());
-        // Above this a double does not hold every whole number of nanoseconds.
-        if !self.is_as_recorded() || best > (1u64 << f64::MANTISSA_DIGITS) as f64 {
-            return Ok(false);
-        }
-        lower_bound::takes_longer(
-            recorded,
-            &options.device,
-            libm::ceil(best) as u64,
-            options.limit,
-            self.scratch.reborrow(),
-        )
-    }
-
-    /// Tells the recomputer which gaps may be swapped.
-    pub(super) fn know_gaps(&mut self) -> Result<(), Error> {
-        self.before_recomputation(|swapper, recomputer, _| swapper.gaps().for_each(|gap| recomputer.know(gap)))
-    }
-
-    /// Calls `then` with a swapper over the trace in which nothing is recomputed yet.
-    fn before_recomputation<R>(
-        &mut self,
-        then: impl FnOnce(&mut Swapper<'_>, &mut Recomputer<'s>, Workspace<'_>) -> R,
-    ) -> Result<R, Error> {
-        let Self { recorded, options, base, recomputer, scratch, stage, .. } = self;
+        let Self { recorded, options, base, scratch, stage, .. } = self;
         let mut scratch = scratch.reborrow();
         let program = Program::new(base.trace.shared, recorded.numbers(), &mut scratch)?;
         let mut scratch = scratch.reborrow();
         let gaps = Gaps::new(&program, options.least_bytes, &mut scratch);
         let mut scratch = scratch.reborrow();
         let mut swapper = Swapper::new(&gaps, &options.device, options.seed, &mut scratch);
-        let then = then(&mut swapper, recomputer, scratch);
+        let found = Policy::SCORES.into_iter().filter_map(|policy| swapper.plan(policy, options.limit, 0));
+        let found = found.fold(f64::INFINITY, f64::min);
         stage.kept.spend(swapper.selected() / WORK_PER_BLOCK);
-        Ok(then)
+        Ok(found)
+    }
+
+    /// Whether the [lower bound](least_overhead) proves that no schedule of this trace by these means, beside masks and
+    /// in-place reuse where the trace has them, takes less time than the best.
+    pub(super) fn cannot_win(&mut self, means: Using) -> Result<bool, Error> {
+        let decided = Using::NONE.with(Means::Swap).with(Means::Recompute).with(Means::Layer).with(Means::Order);
+        let free = if self.is_as_recorded() { Using::NONE } else { self.options.using.minus(decided) };
+        let options = Options { using: means.and(free), ..*self.options };
+        Ok(least_overhead(self.recorded, &options, self.scratch.reborrow())? >= self.best())
     }
 
     /// Writes the rows of an arrangement before swaps, and calls `then` with a [`Trial`] that plans swaps in these
@@ -395,7 +316,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     fn trial<R>(
         &mut self,
         arrangement: &Arrangement<'_>,
-        then: impl FnOnce(&mut Trial<'_, '_, 'a, 'w>, &Recomputer<'s>) -> Result<R, Error>,
+        then: impl FnOnce(&mut Trial<'_, '_, 'a, 'w>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let Self { recorded, options, base, recomputer, scratch, stage, .. } = self;
         let mut scratch = scratch.reborrow();
@@ -414,6 +335,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let mut scratch = scratch.reborrow();
         let mut swapper = Swapper::new(&gaps, &options.device, options.seed, &mut scratch);
         let mut trial = Trial {
+            rows,
             recorded,
             options,
             flat: &flat,
@@ -428,7 +350,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             attempt: 0,
             spent: 0,
         };
-        then(&mut trial, recomputer)
+        then(&mut trial)
     }
 
     /// Adds headroom in the segments where the last placement is above the limit: `part` thirds of the excess, and at
@@ -479,6 +401,6 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             }
         }
         let policy = if let Swaps::By(&[policy, ..]) = arrangement.swaps { policy } else { Policy::Auto };
-        self.trial(arrangement, |trial, _| trial.least(policy))
+        self.trial(arrangement, |trial| trial.least(policy))
     }
 }

@@ -9,23 +9,19 @@
 
 use core::num::NonZeroU64;
 
-use super::Options;
 use super::stage::{Kept, Placed, WORK_RECOMPUTING, Within};
 use super::watch::{Progress, Strategy, Tried};
+use super::{Means, Options, Using, least_overhead};
 use crate::rewrite::flat::Flat;
 use crate::rewrite::means::order::Reordering;
-use crate::rewrite::means::recompute::Recomputer;
 use crate::rewrite::means::swap::{Policy, Swapper};
-use crate::trace::Recorded;
+use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace};
 
 /// How often a policy plans, at most, until a schedule fits.
 const ATTEMPTS: u32 = 14;
 /// The work of each of these plans but the first, as a part of the first's: one in so many.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
-/// For an arrangement that begins with offloads: no schedule is placed whose time over the original is so many times
-/// that of its first plan.
-const COSTLIER: f64 = 1.25;
 /// Placing a block takes as long as this work of a search, in segments and gaps looked at.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
 /// A placement of a policy's schedule that is far above the limit is given up after so many blocks placed.
@@ -68,10 +64,6 @@ pub(super) enum Swaps<'p> {
     None,
     /// These policies plan swaps, one after the other.
     By(&'p [Policy]),
-    /// The search plans swaps. It starts from offloads that were fixed before recomputation was planned.
-    Offloads,
-    /// The search plans swaps. It starts from offloads that were chosen together with the recomputation.
-    Together,
 }
 
 /// How a trial ends.
@@ -89,6 +81,8 @@ pub(super) enum Outcome {
 /// and the memory in which the schedules are placed.
 pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) recorded: &'t Recorded<'t>,
+    /// The rows of the flat trace.
+    pub(super) rows: &'f [Row],
     pub(super) options: &'t Options,
     pub(super) flat: &'t Flat<'f>,
     pub(super) swapper: &'t mut Swapper<'f>,
@@ -120,8 +114,16 @@ enum Settled {
 }
 
 impl Trial<'_, '_, '_, '_> {
+    /// Whether the [lower bound](least_overhead) proves that swaps in the flat trace give no schedule that is worth
+    /// making.
+    pub(super) fn cannot_win(&mut self) -> Result<bool, Error> {
+        let options = Options { using: Using::NONE.with(Means::Swap), ..*self.options };
+        let flat = Recorded::new(self.rows, self.flat.blocks());
+        Ok(self.added + least_overhead(&flat, &options, self.scratch.reborrow())? >= self.kept.bound())
+    }
+
     /// Plans the swaps, and places the schedules. `work` is that of the search, in segments and gaps looked at.
-    pub(super) fn run(&mut self, swaps: Swaps<'_>, recomputer: &Recomputer<'_>, work: u64) -> Result<Outcome, Error> {
+    pub(super) fn run(&mut self, swaps: Swaps<'_>, work: u64) -> Result<Outcome, Error> {
         if self.kept.bound() <= self.added {
             return Ok(Outcome::Fails);
         }
@@ -129,17 +131,6 @@ impl Trial<'_, '_, '_, '_> {
             Swaps::None if self.swapper.peak() > self.options.limit => Ok(Outcome::Fails),
             Swaps::None => self.settle(Policy::Auto, 0.0, WORK_RECOMPUTING).map(Settled::outcome),
             Swaps::By(policies) => self.by(policies, work),
-            Swaps::Offloads | Swaps::Together => {
-                self.kept.spend(work / WORK_PER_BLOCK);
-                let planned = from_offloads(self.swapper, self.flat, recomputer, self.options.limit, work);
-                // A schedule that becomes much slower is given up: the next plan of the recomputation may be better.
-                // But where the recomputation exceeds the limit, only swaps can save the rest, and none is given up for
-                // that.
-                let costlier = if recomputer.excess() > 0 { f64::INFINITY } else { COSTLIER };
-                let promised = (self.added + planned.unwrap_or(0.0)).max(1.0);
-                let hopeless = self.kept.bound().min(promised * costlier) - self.added;
-                self.insist(Policy::Auto, planned, work, WORK_RECOMPUTING, hopeless).map(Settled::outcome)
-            }
         }
     }
 
@@ -202,7 +193,7 @@ impl Trial<'_, '_, '_, '_> {
         let limit = self.options.limit;
         let planned = self.counted(|swapper| swapper.plan(policy, limit, work));
         let few = if searches { FEW_OF_SEARCH } else { FEW };
-        self.insist(policy, planned, work, few, f64::INFINITY)
+        self.insist(policy, planned, work, few)
     }
 
     /// Climbs from the schedule that the swapper remembered. `best` is its time over the flat trace, in ns.
@@ -212,19 +203,12 @@ impl Trial<'_, '_, '_, '_> {
         self.climb(best, work, climb)
     }
 
-    /// Places what is planned, and plans again with more headroom, until a schedule fits. `planned` and `hopeless` are
-    /// times over the flat trace, in ns: a plan that takes `hopeless` or more is given up.
-    fn insist(
-        &mut self,
-        policy: Policy,
-        mut planned: Option<f64>,
-        work: u64,
-        few: u64,
-        hopeless: f64,
-    ) -> Result<Settled, Error> {
+    /// Places what is planned, and plans again with more headroom, until a schedule fits. `planned` is a time over the
+    /// flat trace, in ns.
+    fn insist(&mut self, policy: Policy, mut planned: Option<f64>, work: u64, few: u64) -> Result<Settled, Error> {
         let mut settled = Settled::NoRoom;
         for attempt in 0..ATTEMPTS {
-            let Some(overhead) = planned.filter(|&overhead| overhead < hopeless) else { break };
+            let Some(overhead) = planned else { break };
             settled = self.settle(policy, overhead, few)?;
             // Layrub's rule does not depend on the limit or the headroom: it would plan the same schedule.
             if settled != Settled::Over || policy == Policy::Layer || self.kept.is_in_vain() {
@@ -375,20 +359,6 @@ impl Settled {
             Self::NoRoom => Outcome::Fails,
         }
     }
-}
-
-/// Plans swaps that start from the recomputer's offloads and headroom, by so much work. Returns the time over the flat
-/// trace, in ns; none if the limit in bytes is missed.
-pub(super) fn from_offloads(
-    swapper: &mut Swapper<'_>,
-    flat: &Flat<'_>,
-    recomputer: &Recomputer<'_>,
-    limit: u64,
-    work: u64,
-) -> Option<f64> {
-    let held = |segment| recomputer.held_back(segment);
-    swapper.start(recomputer.offloads(), &held, &|row| flat.operator(row), &|block| flat.block(block));
-    swapper.replan(Policy::Auto, limit, work)
 }
 
 /// How much of the excess becomes headroom after an attempt, in thirds: one in the first half of the attempts, then

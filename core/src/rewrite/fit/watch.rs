@@ -21,16 +21,11 @@ pub enum Strategy {
     Recompute,
     /// Recomputation down to a level, then swaps down to the limit.
     RecomputeThenSwap,
-    /// Swaps down to a level, then recomputation down to the limit.
-    SwapThenRecompute,
-    /// Swaps and recomputation, searched for at once.
-    Together,
 }
 
 impl Strategy {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Free, Self::Swap, Self::Recompute, Self::RecomputeThenSwap, Self::SwapThenRecompute, Self::Together];
+    pub const ALL: [Self; 4] = [Self::Free, Self::Swap, Self::Recompute, Self::RecomputeThenSwap];
 
     /// Its name, for people.
     #[must_use]
@@ -40,8 +35,6 @@ impl Strategy {
             Self::Swap => "swap",
             Self::Recompute => "recompute",
             Self::RecomputeThenSwap => "recompute, then swap",
-            Self::SwapThenRecompute => "swap, then recompute",
-            Self::Together => "swap and recompute at once",
         }
     }
 }

@@ -121,6 +121,18 @@ impl Using {
         Self(self.0 & !(means as u32))
     }
 
+    /// The means of this set and of another.
+    #[must_use]
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// This set without the means of another.
+    #[must_use]
+    pub const fn minus(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
     /// Whether a means is in this set.
     #[must_use]
     pub const fn has(self, means: Means) -> bool {

@@ -143,12 +143,6 @@ impl<'a> Mirror<'a> {
         self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };
     }
 
-    /// Whether a block is a result that is kept: its mirror count is 0.
-    pub(in crate::rewrite) fn is_kept(&self, block: u32) -> bool {
-        let value = self.value(block);
-        value.is_result && self.count[value.maker - 1] == 0
-    }
-
     /// Lowers the mirror count of the operator that makes a result to at most `most`. Then [`settle`](Self::settle)
     /// lowers the counts of the operators that write to the result later.
     pub(in crate::rewrite) fn lower_count(&mut self, block: u32, most: u32) {

@@ -104,23 +104,6 @@ impl Selection<'_> {
         self.choose(schedule, limit, submodular.then_some(scale), scope)
     }
 
-    /// Makes a schedule as [`by_score`](Self::by_score), with each gap scored by the `worth` of its block.
-    pub(in crate::rewrite) fn by_block(
-        &mut self,
-        schedule: &mut Schedule<'_>,
-        limit: u64,
-        worth: &dyn Fn(u32) -> f64,
-        scope: Scope,
-    ) -> bool {
-        schedule.clear();
-        let gaps = schedule.gaps();
-        for gap in 0..gaps.len {
-            self.worth[gap] = worth(gaps.gap(gap).block).to_bits();
-        }
-        self.rank(gaps.len);
-        self.choose(schedule, limit, None, scope)
-    }
-
     /// Chooses gaps until the load is within `limit` bytes, and positions them: as they are ranked, or by a submodular
     /// score with this scale. False if no gap is left before.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, scale: Option<[f64; 4]>, scope: Scope) -> bool {

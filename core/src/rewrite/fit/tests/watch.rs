@@ -23,7 +23,7 @@ fn the_best_that_is_told_is_the_result() {
     let (rows, blocks, operators) = recorded();
     let recorded = Recorded { rows: &rows, operators: &operators, blocks };
     let mut strategies = std::collections::HashSet::new();
-    for bytes_per_s in [1e9, 4e9, 8e9] {
+    for bytes_per_s in [1e9, 4e9, 8e9, 64e9] {
         let options = options(&rows, blocks, bytes_per_s);
         let mut best = f64::INFINITY;
         let fitted = run_watched(&recorded, &options, &mut |progress| {

@@ -97,8 +97,8 @@ fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64
     let recorded = Recorded::new(rows, blocks);
     let program = Program::new(rows, blocks, &mut scratch).unwrap();
     let values = Values::new(&recorded, &program, &mut scratch);
-    let mut recomputer = Recomputer::new(&values, &Device::symmetric(12e9), 1, 1, &mut scratch);
-    let walked = recomputer.plan(limit, work, false)?;
+    let mut recomputer = Recomputer::new(&values, 1, 1, &mut scratch);
+    let walked = recomputer.plan(limit, work)?;
     let mut out = vec![Row::default(); most_rows(rows.len())];
     let written = recomputer.rows(scratch, &mut out).unwrap();
     let (mut load, mut peak) = (0u64, 0u64);
@@ -235,11 +235,11 @@ fn work_in_place_takes_no_memory_for_its_output() {
         let recorded = Recorded { rows: &rows, operators: &in_place, blocks };
         let program = Program::new(&rows, blocks, &mut scratch).unwrap();
         let values = Values::new(&recorded, &program, &mut scratch);
-        let mut recomputer = Recomputer::new(&values, &Device::symmetric(12e9), 1, 1, &mut scratch);
+        let mut recomputer = Recomputer::new(&values, 1, 1, &mut scratch);
         if works_in_place {
             recomputer.work_in_place();
         }
-        recomputer.plan(limit, 10_000, false).unwrap().excess
+        recomputer.plan(limit, 10_000).unwrap().excess
     };
     assert_eq!((excess(false, 16), excess(false, 8)), (0, 8));
     assert_eq!((excess(true, 8), excess(true, 7)), (0, 1));

@@ -17,9 +17,7 @@
 //! 5. Where memory is too small for a closure, its outputs should not have been evicted: their weights are raised for
 //!    the next walk.
 //! 6. An operator that works in place over an input that nobody reads after it needs no memory for its output.
-//! 7. In an *offload*, a run of operators, a block is on the host. It takes no memory on the device then, and comes
-//!    back at once where a closure reads it.
-//! 8. A walk is ended once its cost is above what its caller has use for.
+//! 7. A walk is ended once its cost is above what its caller has use for.
 //!
 //! Of blocks with equal scores the one with the least number is evicted. Cost: O(references of all runs), and for each
 //! eviction a few closures and logarithms of the number of blocks. Linear workspace.
@@ -27,14 +25,11 @@
 mod evict;
 
 use super::most_rows;
-use super::offload::Offloads;
 use crate::list::List;
-use crate::rewrite::gaps::Gap;
 use crate::rewrite::members::Members;
 use crate::rewrite::script::{Cost, Step};
 use crate::rewrite::tournament::Tournament;
 use crate::rewrite::values::{InPlace, NONE, Reference, Values};
-use crate::simulate::Device;
 use crate::table::{Records, Table};
 use crate::workspace::workspace;
 
@@ -55,7 +50,7 @@ const CLOSURE: u32 = 256;
 
 workspace! {
     /// The state of a walk, and its parameters.
-    pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, device: &Device, least: u64) then begin {
+    pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, least: u64) then begin {
         tables {
             /// By operator: the headroom, in bytes.
             held: u64[rows + 2],
@@ -68,8 +63,6 @@ workspace! {
             /// By block: how many accesses of operators that run or are to be recomputed need it. It is not evicted
             /// meanwhile.
             pinned: u32[blocks],
-            /// By block: 1 + the gap in which it is on the host; 0 if it is not.
-            away: u32[blocks],
             /// By version: the index of its next use among its uses, and that of its next virtual use in `virtual_use`.
             next: [u32; 2][rows + blocks],
             /// By block: whether memory was too small for a closure that recomputes it, in this walk.
@@ -78,10 +71,10 @@ workspace! {
             counted: u32[rows + 2],
         }
         records {
+            /// By block: its recompute cost in ns per byte.
+            price: f64[blocks],
             /// By block: a factor of its score; blocks with lower scores are evicted first.
             weight: f64[blocks],
-            /// By operator: when compute reaches it, in ns.
-            clock_at: f64[rows + 2],
         }
         lists {
             /// The reads by closures in this walk: the version, and the operator before which it was read.
@@ -99,7 +92,6 @@ workspace! {
             script: Step[most_rows(rows)],
         }
         parts {
-            pub(in crate::rewrite) offloads: Offloads(rows, blocks; device),
             /// The blocks that may be evicted, by lower bounds on their scores.
             queue: Tournament(blocks),
             /// The blocks whose score may have fallen.
@@ -107,18 +99,14 @@ workspace! {
         }
         state {
             values: &'a Values<'a> = values,
+            /// Blocks with a recompute cost above this, in ns per byte, are not evicted.
+            pub(in crate::rewrite) most_price: f64 = f64::INFINITY,
             /// The least bytes of a block that may be evicted.
             least: u64 = least,
             /// How many of the virtual uses in `remembered` are of operators that have run.
             passed: u32 = 0,
             /// How many closures' costs were counted.
             count: u32 = 0,
-            /// The time at which compute stands, in ns.
-            clock: f64 = 0.0,
-            /// The time of all recomputation in this walk, in ns.
-            recomputed: f64 = 0.0,
-            /// Whether waits for copies count in a script's delay, and not the recomputation alone.
-            pub(in crate::rewrite) waits: bool = false,
             /// Whether operators work in place.
             pub(in crate::rewrite) in_place: bool = false,
             /// The bytes on the device; in two's complement.
@@ -131,7 +119,7 @@ workspace! {
             preference: Preference = Preference { distance: 0, owed: 1.0 },
             /// The limit, in bytes, headroom not deducted.
             limit: u64 = 0,
-            /// The cost of the script so far; its delay is set at the end.
+            /// The cost of the script so far.
             cost: Cost = Cost::default(),
             /// A walk is ended once its excess or its delay is above that of this cost.
             most: Cost = Cost::MOST,
@@ -144,7 +132,13 @@ workspace! {
 impl<'a> Walk<'a> {
     fn begin(&mut self) {
         self.weight.fill(1.0);
+        self.values.recompute_costs(&mut self.price);
         self.forget();
+    }
+
+    /// The recompute cost of a block, in ns per byte.
+    pub(in crate::rewrite) fn price(&self, block: u32) -> f64 {
+        self.price.get(block)
     }
 
     pub(in crate::rewrite) fn script(&self) -> &List<'a, Step> {
@@ -220,41 +214,24 @@ impl<'a> Walk<'a> {
 
     /// Makes a script of all operators and returns its cost. None if a value that is read cannot be recomputed, the
     /// script is full, or the walk exceeds `most`. The limit is in bytes.
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "times in ns"
-    )]
     pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let values = self.values;
         self.preference = preference;
         self.restart(limit, most);
-        self.offloads.begin();
         for v in 0..values.versions {
             self.next[v] = [values.uses(v).0, self.first_virtual[v]];
         }
-        let mut before = 0;
         for g in 0..values.program.operators {
             self.now = g;
-            self.clock_at.set(g, self.clock);
-            self.come_and_go(g);
             self.virtual_uses_pass();
-            self.clock += values.program.access_time[g].saturating_sub(before) as f64;
             self.run_first(g)?;
-            before = values.program.access_time[g] + values.program.duration(g);
         }
-        // Frees the memory of offloads that begin at the end, and ends those that last to the end.
-        self.clock_at.set(values.program.operators, self.clock);
-        self.come_and_go(values.program.operators);
         // Frees the values that were kept for an operator that did not read them in the end.
         for block in (0..).take(values.program.size.len()).filter(|&block| values.is_managed(block)) {
             if self.holds[block] > 0 {
                 self.drop_block(block)?;
             }
         }
-        let delay = if self.waits { self.offloads.end(self.clock) - before as f64 } else { self.recomputed };
-        self.cost.delay = libm::round(delay).max(0.0) as u64;
         Some(self.cost)
     }
 
@@ -264,9 +241,8 @@ impl<'a> Walk<'a> {
         (self.load, self.rows, self.now, self.passed) = (0, 0, 0, 0);
         self.noted.clear();
         self.stack.clear();
-        (self.clock, self.recomputed) = (0.0, 0.0);
         self.script.clear();
-        for table in [&mut self.holds, &mut self.pinned, &mut self.away, &mut self.blamed] {
+        for table in [&mut self.holds, &mut self.pinned, &mut self.blamed] {
             table.fill(0);
         }
         self.queue.clear();
@@ -276,66 +252,13 @@ impl<'a> Walk<'a> {
             u64::from(values.versions) + u64::from(values.program.operators) + values.program.size.len() as u64;
     }
 
-    /// Frees the memory of the offloads that begin before an operator, and brings the blocks back whose offloads end
-    /// there.
-    fn come_and_go(&mut self, g: u32) {
-        let mut next = self.offloads.taken(g);
-        while next > 0 {
-            let block = self.offloads.gap(next - 1).block;
-            if self.away[block] == next {
-                self.come_home(block);
-            }
-            next = self.offloads.next(next - 1)[1];
-        }
-        let mut next = self.offloads.given(g);
-        while next > 0 {
-            let gap = next - 1;
-            let Gap { block, begin, .. } = self.offloads.gap(gap);
-            let there = !self.values.is_managed(block) || self.holds[block] > 0;
-            if there && self.away[block] == 0 {
-                self.away[block] = next;
-                let size = self.values.program.size[block];
-                let released = self.clock_at.get(begin);
-                self.clock = self.offloads.give(gap, size, released, self.clock);
-                self.load = self.load.wrapping_sub(size);
-                self.queue.remove(block);
-            }
-            next = self.offloads.next(gap)[0];
-        }
-    }
-
-    /// Brings a block back from the host, if it is there.
-    fn come_home(&mut self, block: u32) {
-        if self.away[block] > 0 {
-            let size = self.values.program.size[block];
-            self.offloads.take(self.away[block] - 1, size, self.clock);
-            self.away[block] = 0;
-            self.load = self.load.wrapping_add(size);
-            self.stale.insert(block);
-        }
-    }
-
-    /// Advances the clock by an operator, which first waits for its inputs.
-    #[expect(clippy::cast_precision_loss, reason = "a time")]
-    fn run(&mut self, g: u32) {
-        if self.offloads.used().len() > 0 {
-            for r in self.values.references(g) {
-                self.clock = self.clock.max(self.offloads.arrival(r.block));
-            }
-        }
-        self.clock += self.values.program.duration(g) as f64;
-    }
-
     /// Runs an operator for the first time: recomputes its missing inputs, makes room for its outputs, and frees what
     /// nobody needs after it.
     fn run_first(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         let managed = Reference::is_managed;
-        for r in values.references(g) {
-            if managed(&r) {
-                self.pinned[r.block] += 1;
-            }
-            self.come_home(r.block);
+        for r in values.references(g).filter(managed) {
+            self.pinned[r.block] += 1;
         }
         for r in values.references(g).filter(|r| managed(r) && !r.writes) {
             self.make(r.version)?;
@@ -348,7 +271,6 @@ impl<'a> Walk<'a> {
             self.put(r.block, r.version);
         }
         self.load = self.load.wrapping_add(values.left[g]);
-        self.run(g);
         self.push(Step::Run(g))?;
         self.now = g + 1;
         for r in values.references(g).filter(managed) {
@@ -390,7 +312,6 @@ impl<'a> Walk<'a> {
                 if r.updated {
                     continue;
                 }
-                self.come_home(r.block);
                 if values.is_gone(&r, self.now) {
                     return None;
                 }
@@ -428,7 +349,6 @@ impl<'a> Walk<'a> {
                 if self.pinned[r.block] > own {
                     return None;
                 }
-                self.come_home(r.block);
                 self.drop_block(r.block)?;
             }
         }
@@ -437,7 +357,6 @@ impl<'a> Walk<'a> {
     }
 
     /// Recomputes an operator whose inputs are all there.
-    #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn recompute(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         let managed = Reference::is_managed;
@@ -448,8 +367,7 @@ impl<'a> Walk<'a> {
             self.put(r.block, r.version);
             self.closures_shrink(r.version);
         }
-        self.run(g);
-        self.recomputed += values.program.duration(g) as f64;
+        self.cost.delay = self.cost.delay.saturating_add(values.program.duration(g));
         self.push(Step::Recompute(g))?;
         for r in values.references(g).filter(managed) {
             self.pinned[r.block] -= 1;
@@ -468,19 +386,9 @@ impl<'a> Walk<'a> {
             self.work += 2 + u64::from(end - first);
         }
         let room = usize::try_from(self.rows).is_ok_and(|rows| rows <= most_rows(self.values.program.rows.len()));
-        (room && self.is_worth_it(step) && self.script.push(step)).then_some(())
-    }
-
-    /// Whether the walk may still end within `most`. Both figures of its cost only grow.
-    #[expect(clippy::cast_precision_loss, reason = "a time")]
-    fn is_worth_it(&self, step: Step) -> bool {
-        let values = self.values;
-        let recorded = match step {
-            Step::Run(g) => values.program.access_time[g] + values.program.duration(g),
-            _ => values.program.access_time[self.now.min(values.program.operators.saturating_sub(1))],
-        };
-        let delay = if self.waits { self.clock - recorded as f64 } else { self.recomputed };
-        self.cost.excess <= self.most.excess && delay <= self.most.delay as f64
+        // Both figures of the cost only grow.
+        let is_worth_it = self.cost.excess <= self.most.excess && self.cost.delay <= self.most.delay;
+        (room && is_worth_it && self.script.push(step)).then_some(())
     }
 
     /// Marks the blocks whose virtual use has passed as stale, since their next use may be later now.
@@ -533,17 +441,13 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Frees a block, or drops its copy on the host; none if the script is full or the walk exceeds `most`.
+    /// Frees a block; none if the script is full or the walk exceeds `most`.
     fn drop_block(&mut self, block: u32) -> Option<()> {
         self.queue.remove(block);
         let holds = self.holds[block];
         self.holds[block] = 0;
         self.siblings_are_owed(holds - 1);
-        if self.away[block] > 0 {
-            self.away[block] = 0;
-        } else {
-            self.load = self.load.wrapping_sub(self.values.program.size[block]);
-        }
+        self.load = self.load.wrapping_sub(self.values.program.size[block]);
         self.push(Step::Free(block))
     }
 

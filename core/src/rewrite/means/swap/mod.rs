@@ -15,10 +15,9 @@ use crate::rewrite::published::{bayes, layer_policy};
 use schedule::{Action, Positions, Schedule};
 use search::Search;
 
-use crate::rewrite::gaps::{Gap, GapKind, Gaps};
+use crate::rewrite::gaps::{GapKind, Gaps};
 use crate::rewrite::writer::Writer;
 use crate::simulate::Device;
-use crate::sort;
 use crate::trace::{Event, Op, Row};
 use crate::workspace::workspace;
 use crate::{Block, Error, Workspace};
@@ -27,8 +26,8 @@ use crate::{Block, Error, Workspace};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
-    /// A search over positions that starts from the best schedule of the four scores below, of their mixture, and of
-    /// using all gaps. [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
+    /// A search over positions that starts from the best schedule of the four scores below, and of using all gaps.
+    /// [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
     Auto,
     /// The gaps with the highest duration of absence first: their time less that of their copies (Zhang et al. 2019).
     Doa,
@@ -100,10 +99,6 @@ workspace! {
             emitted: u32[rows + 2],
             /// By block: whether it is on the host at the start, so that it is not allocated there.
             away_at_start: u32[blocks],
-            /// The gaps sorted by the block of another trace, while a schedule is made from offloads of that.
-            by_block: u32[rows + blocks],
-            /// Scratch memory of the sort.
-            aside: u32[rows + blocks],
         }
         parts {
             schedule: Schedule(rows, blocks; gaps, device),
@@ -201,12 +196,6 @@ impl<'a> Swapper<'a> {
         self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
 
-    /// Makes a schedule within a limit in bytes that swaps the blocks of highest worth; `worth` tells that of a block.
-    /// Returns how much longer it takes than the original, in ns; none if it misses the limit.
-    pub(in crate::rewrite) fn plan_by(&mut self, limit: u64, worth: &dyn Fn(u32) -> f64) -> Option<f64> {
-        self.in_best_scope(|selection, schedule, scope| selection.by_block(schedule, limit, worth, scope))
-    }
-
     /// Makes a schedule with `select` in each scope and keeps the one that takes less time. Returns how much longer it
     /// takes than the original, in ns; none if `select` fails in both.
     fn in_best_scope(
@@ -229,66 +218,13 @@ impl<'a> Swapper<'a> {
         least
     }
 
-    /// The gaps in use, with the boundaries at which their memory is freed and allocated again.
-    pub(in crate::rewrite) fn away(&self) -> impl Iterator<Item = (u32, [u32; 2])> + '_ {
-        self.schedule.used().iter().map(|&gap| (gap, self.schedule.at(gap)))
-    }
-
-    /// Makes a schedule from the offloads of another trace, given as block, give and take, and takes over its headroom.
-    /// `held` tells the headroom of an operator of that trace, in bytes; `operator` to which of its operators a row of
-    /// this trace belongs; and `block` which of its blocks a block is.
-    pub(in crate::rewrite) fn start(
-        &mut self,
-        offloads: &[[u32; 3]],
-        held: &dyn Fn(u32) -> u64,
-        operator: &dyn Fn(u32) -> u32,
-        block: &dyn Fn(u32) -> u32,
-    ) {
-        self.schedule.clear();
-        let gaps = self.schedule.gaps();
-        let mut other = 0;
-        for g in 0..gaps.program.operators {
-            let [first, end] = gaps.program.span(g);
-            other = if first < end { operator(end - 1) } else { other };
-            self.emitted[g] = other;
-            self.remembered_held[g] = held(other);
-        }
-        self.schedule.hold_as(&self.remembered_held);
-        let first = |operator: u32| {
-            let others = self.emitted.first(gaps.program.operators);
-            u32::try_from(others.partition_point(|&other| other < operator)).unwrap_or(gaps.program.operators)
-        };
-        let block_of = |gap: u32| block(gaps.gap(gap).block);
-        sort::identity(&mut self.by_block, gaps.len);
-        sort::by_key(&mut self.by_block, gaps.len, &mut self.aside, |gap| block_of(gap).into());
-        let by_block = self.by_block.first(gaps.len);
-        for &[absent, give, take] in offloads {
-            let (give, take) = (first(give), first(take));
-            let from = by_block.partition_point(|&gap| block_of(gap) < absent);
-            let same = by_block.iter().skip(from).take_while(|&&gap| block_of(gap) == absent);
-            for &gap in same {
-                let g = gaps.gap(gap);
-                if g.end > give && g.begin < take && self.schedule.may_use(gap, &g) {
-                    let positions = self.schedule.clamp(gap, [give, take]);
-                    self.schedule.set(gap, positions);
-                }
-            }
-        }
-    }
-
-    /// The gaps, in the order of their numbers.
-    pub(in crate::rewrite) fn gaps(&self) -> impl Iterator<Item = Gap> + 'a {
-        let gaps = self.schedule.gaps();
-        (0..gaps.len).map(|gap| gaps.gap(gap))
-    }
-
     /// How much longer the schedule takes than the original, in ns.
     fn overhead(&mut self) -> f64 {
         self.schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Makes the best schedule of the four scores, of their mixture, and of those that use all gaps, and improves it by
-    /// the search. Returns how much longer it takes than the original, in ns; none if none of these schedules is within
+    /// Makes the best schedule of the four scores and of those that use all gaps, and improves it by the search. Returns
+    /// how much longer it takes than the original, in ns; none if none of these schedules is within
     /// the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let mut least = None;
@@ -299,13 +235,7 @@ impl<'a> Swapper<'a> {
                 (least, best) = (Some(overhead), start);
             }
         }
-        // No schedule is better than one that never waits.
-        if least? > 0.0 {
-            let mixture = Start::Score(self.mixture(limit, work));
-            if self.begin(mixture, limit).is_some_and(|found| least.is_some_and(|least| found < least)) {
-                best = mixture;
-            }
-        }
+        least?;
         self.begin(best, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
     }

@@ -61,8 +61,9 @@ impl Walk<'_> {
     /// Whether a block may be evicted.
     fn may_go(&self, block: u32) -> bool {
         let values = self.values;
-        let there = self.holds[block] > 0 && self.away[block] == 0 && self.pinned[block] == 0;
-        there && values.can_recompute(block) && values.program.size[block] >= self.least
+        let there = self.holds[block] > 0 && self.pinned[block] == 0;
+        let may = values.can_recompute(block) && self.price.get(block) <= self.most_price;
+        there && may && values.program.size[block] >= self.least
     }
 
     /// The score of a block, if it is below `least`; if not, some number from `least` up to the score; infinite if the
