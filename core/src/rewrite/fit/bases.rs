@@ -59,18 +59,18 @@ impl<'s> Orders<'s> {
         Self { recorded, options, rows, masked, shared }
     }
 
-    /// Calls `then` with the traces of each order in turn, until the best schedule takes no more than `enough` ns
+    /// Calls `then` with the traces of each order in turn, until the best schedule takes no more than `most` ns
     /// longer than the original or the work is ended.
     pub(super) fn each<'a, 'w>(
         &mut self,
-        enough: f64,
+        most: f64,
         mut stage: Stage<'a, 'w>,
         mut scratch: Workspace<'_>,
         then: &mut dyn FnMut(&Bases<'_>, Stage<'a, 'w>, Workspace<'_>) -> Result<Stage<'a, 'w>, Error>,
     ) -> Result<Stage<'a, 'w>, Error> {
         let Self { recorded, options, .. } = *self;
         for reordering in ORDERS {
-            if stage.overhead() <= enough || stage.stopped() {
+            if stage.overhead() <= most || stage.stopped() {
                 break;
             }
             let made = self.make(reordering, scratch.reborrow(), &mut || stage.kept.watched.stops())?;
@@ -143,27 +143,27 @@ pub(super) struct Bases<'s> {
 }
 
 impl Bases<'_> {
-    /// Tries the combinations of the means on each trace, until the best schedule takes no more than `enough` ns longer
+    /// Tries the combinations of the means on each trace, until the best schedule takes no more than `most` ns longer
     /// than the original. Tries none where the lower bound says that no schedule in this order is within the limit.
     pub(super) fn fit<'a, 'w>(
         &self,
         options: &Options,
-        enough: f64,
+        most: f64,
         stage: Stage<'a, 'w>,
         mut scratch: Workspace<'_>,
     ) -> Result<Stage<'a, 'w>, Error> {
         if least_overhead(self.recorded, options, scratch.reborrow())?.is_infinite() {
             return Ok(stage);
         }
-        self.each(options, enough, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
+        self.each(options, most, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
     }
 
-    /// Calls `then` with a pass over each trace in turn, until the best schedule takes no more than `enough` ns longer
+    /// Calls `then` with a pass over each trace in turn, until the best schedule takes no more than `most` ns longer
     /// than the original or the work is ended.
     pub(super) fn each<'a, 'w>(
         &self,
         options: &Options,
-        enough: f64,
+        most: f64,
         mut stage: Stage<'a, 'w>,
         mut scratch: Workspace<'_>,
         then: &mut dyn FnMut(&mut Pass<'a, 'w, '_>) -> Result<(), Error>,
@@ -179,12 +179,12 @@ impl Bases<'_> {
             if base.trace.in_place {
                 recomputer.work_in_place();
             }
-            // The schedules of one trace do not bound those of another.
+            // The schedules of one trace set no cutoff for those of another.
             stage.forget();
             let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
             then(&mut pass)?;
             stage = pass.into_stage();
-            if stage.overhead() <= enough || stage.stopped() {
+            if stage.overhead() <= most || stage.stopped() {
                 break;
             }
         }

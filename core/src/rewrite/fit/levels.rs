@@ -80,7 +80,7 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
         while promise.is_finite() && promise.total_cmp(&before).is_eq() {
             (promise, level) = take_best(&mut found);
         }
-        if pass.bound() <= 0.0 || promise.is_infinite() || promise >= pass.best() * HOPELESS {
+        if pass.cutoff() <= 0.0 || promise.is_infinite() || promise >= pass.best() * HOPELESS {
             break;
         }
         before = promise;
@@ -88,7 +88,7 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     }
     let best = take_best(&mut first);
     for (fits, level) in [best, first[0]] {
-        if pass.bound() > 0.0 && fits < pass.best() * WORTH_CLIMBING {
+        if pass.cutoff() > 0.0 && fits < pass.best() * WORTH_CLIMBING {
             pass.fit_level(&thorough, level, true)?;
         }
     }

@@ -391,7 +391,7 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     let recomputing = Arrangement { recomputes: true, choice: work.saturating_mul(ALONE), ..nothing };
     // Neither swaps nor recomputation: the trace to begin with, which takes no longer than the original.
     pass.fit(&nothing)?;
-    if pass.bound() <= 0.0 {
+    if pass.cutoff() <= 0.0 {
         return Ok(());
     }
     let [by_swaps, by_recomputation] = [Means::Swap, Means::Recompute].map(|means| Using::NONE.with(means));
@@ -400,7 +400,7 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     if hidden {
         pass.fit_alone(&swapping)?;
     }
-    if recompute && pass.bound() > 0.0 {
+    if recompute && pass.cutoff() > 0.0 {
         if !pass.cannot_win(by_recomputation)? {
             pass.fit_alone(&recomputing)?;
         }
@@ -408,7 +408,7 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
             levels::recompute_then_swap(pass, options.limit, peak, work)?;
         }
     }
-    if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) && !pass.cannot_win(by_swaps)? {
+    if !hidden && (pass.is_as_recorded() || pass.cutoff().is_infinite()) && !pass.cannot_win(by_swaps)? {
         pass.fit_alone(&swapping)?;
     }
     if swap && using.has(Means::Layer) {

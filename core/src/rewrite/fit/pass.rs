@@ -95,12 +95,12 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .max(lower_bound_workspace(most, most));
     let trial = Flat::workspace(most).and(swapping(most, most)).and(judge);
     let absent = swapping(2 * base, 2 * blocks);
-    let held = WorkspaceLen { words: base + 1, indices: base + 2 };
+    let headroom = WorkspaceLen { words: base + 1, indices: base + 2 };
     let shared = in_place::workspace(rows, recompute::most_rows(base), blocks);
     let exact = recompute::segments::workspace(base, 2 * blocks).max(recompute::exact::workspace(base, 2 * blocks));
     let bound = lower_bound_workspace(rows, blocks);
     let script = Emitter::workspace(recompute::most_rows(base), 2 * blocks);
-    trial.max(script).max(shared).max(held).max(absent).max(exact).max(bound)
+    trial.max(script).max(shared).max(headroom).max(absent).max(exact).max(bound)
 }
 
 /// Length of the workspace of a [`Swapper`] over a program of its own.
@@ -139,19 +139,19 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             return self.run(arrangement).map(|_| ());
         }
         let limit = self.options.limit;
-        self.recomputer.held().fill(0);
+        self.recomputer.headroom().fill(0);
         let mut walked = self.walk(limit, arrangement.choice);
         walked = self.exactly(walked);
         for choice in 0..CHOICES {
             let Some(Cost { excess: 0, delay }) = walked else { break };
-            if delay as f64 >= self.bound()
+            if delay as f64 >= self.cutoff()
                 || self.run(arrangement)? != Outcome::Over
                 || self.stopped()
                 || self.is_in_vain()
             {
                 break;
             }
-            self.hold(part(choice, CHOICES));
+            self.add_headroom(part(choice, CHOICES));
             let before = walked;
             walked = self.recomputer.replan(limit, arrangement.choice / LATER);
             self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
@@ -177,8 +177,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             if trial.cannot_win()? {
                 return Ok(None);
             }
-            trial.swapper.hold_nothing();
-            let planned = trial.counted(|swapper| swapper.plan(Policy::Auto, limit, arrangement.work));
+            trial.swapper.clear_headroom();
+            let planned = trial.counted(|swapper| swapper.search(limit, arrangement.work));
             Ok(planned.map(|overhead| overhead + trial.added))
         })
     }
@@ -206,7 +206,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// Returns whether there is a plan; its load may be above the level.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level) -> Result<bool, Error> {
-        self.recomputer.held().fill(0);
+        self.recomputer.headroom().fill(0);
         self.recomputer.spare((level.cheap, Level::ALL));
         let walked = self.walk(level.load, arrangement.choice);
         self.recomputer.spare((Level::ALL, Level::ALL));
@@ -230,12 +230,12 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         walked
     }
 
-    /// Tries each plan of the published segments that is within the limit and takes less time than the bound.
+    /// Tries each plan of the published segments that is within the limit and takes less time than the cutoff.
     fn segments(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
-        self.recomputer.held().fill(0);
+        self.recomputer.headroom().fill(0);
         let mut tried = 0;
         loop {
-            let (limit, most) = (self.options.limit, self.bound());
+            let (limit, most) = (self.options.limit, self.cutoff());
             let scratch = self.scratch.reborrow();
             let Some(plan) = self.recomputer.segments(limit, most, tried, scratch)? else {
                 return Ok(());
@@ -266,9 +266,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.kept.watched.stopped()
     }
 
-    /// The bound: a schedule that takes at least so much longer than the original, in ns, is not worth making.
-    pub(super) fn bound(&self) -> f64 {
-        self.stage.kept.bound()
+    /// The cutoff: a schedule that takes at least so much longer than the original, in ns, is not worth making.
+    pub(super) fn cutoff(&self) -> f64 {
+        self.stage.kept.cutoff()
     }
 
     /// How much longer than the original the best schedule takes, in ns; infinite if there is none.
@@ -276,8 +276,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.overhead()
     }
 
-    /// Tries an arrangement without the bound of the schedules made before, so that its result is the same as if it
-    /// were the only one. Afterwards the bound is the lower of both.
+    /// Tries an arrangement without the cutoff of the schedules made before, so that its result is the same as if it
+    /// were the only one. Afterwards the cutoff is the lower of both.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.forget();
         self.fit(arrangement)?;
@@ -355,7 +355,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Adds headroom in the segments where the last placement is above the limit: `part` thirds of the excess, and at
     /// least 1/512 of the limit. A segment is an operator with the operators that are recomputed before it.
-    fn hold(&mut self, part: u32) {
+    fn add_headroom(&mut self, part: u32) {
         let limit = self.options.limit;
         let rows = self.stage.made.rows();
         let (blocks, offsets) = self.stage.made.blocks();
@@ -384,10 +384,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
                 }
             }
         }
-        let held = self.recomputer.held();
+        let headroom = self.recomputer.headroom();
         for segment in (0..=segment).filter(|&segment| excess[segment] > 0) {
             let bytes = (excess[segment] / 3 * u64::from(part)).max(limit / 512);
-            held[segment] = held[segment].saturating_add(bytes);
+            headroom[segment] = headroom[segment].saturating_add(bytes);
         }
     }
 
@@ -395,7 +395,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// bytes; `u64::MAX` if there is none. `peak` is the max load of the recording in this order, in bytes.
     pub(super) fn least(&mut self, arrangement: &Arrangement<'_>, peak: u64) -> Result<u64, Error> {
         if arrangement.recomputes {
-            self.recomputer.held().fill(0);
+            self.recomputer.headroom().fill(0);
             if self.recomputer.least(peak).is_none() {
                 return Ok(u64::MAX);
             }

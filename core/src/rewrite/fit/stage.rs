@@ -83,14 +83,14 @@ pub(super) struct Placed<'a, 'w> {
     cost: u64,
 }
 
-/// The best schedule that fits, and the bound for those that follow.
+/// The best schedule that fits, and the cutoff for those that follow.
 pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
     /// The least overhead of the schedules that fit since [`Kept::forget`], in ns: one that takes as long is not worth
     /// making. Infinite if there is none.
-    enough: f64,
+    cutoff: f64,
     /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
     spent: u64,
     /// The work that may be spent while nothing fits, in blocks placed.
@@ -145,7 +145,7 @@ impl<'a, 'w> Stage<'a, 'w> {
             rows: kept,
             offsets: offsets_kept,
             best: None,
-            enough: f64::INFINITY,
+            cutoff: f64::INFINITY,
             spent: 0,
             patience: 0,
             watched,
@@ -178,7 +178,7 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.watched.stopped()
     }
 
-    /// Drops the bound: the schedules that follow are made as if there were none before. The best is kept.
+    /// Drops the cutoff: the schedules that follow are made as if there were none before. The best is kept.
     pub(super) fn forget(&mut self) {
         self.kept.forget();
     }
@@ -263,15 +263,15 @@ fn unalign(recorded: &Recorded<'_>, rows: &mut [Row], mut scratch: Workspace<'_>
 }
 
 impl<'a> Kept<'a, '_> {
-    /// The bound: a schedule that takes at least so much longer than the original, in ns, is not worth making. Once the
+    /// The cutoff: a schedule that takes at least so much longer than the original, in ns, is not worth making. Once the
     /// work has been ended, none is.
-    pub(super) fn bound(&self) -> f64 {
-        if self.watched.stopped() { f64::NEG_INFINITY } else { self.enough }
+    pub(super) fn cutoff(&self) -> f64 {
+        if self.watched.stopped() { f64::NEG_INFINITY } else { self.cutoff }
     }
 
-    /// Drops the bound and returns it, in ns: the schedules that follow are made as if there were none before.
+    /// Drops the cutoff and returns it, in ns: the schedules that follow are made as if there were none before.
     pub(super) fn forget(&mut self) -> f64 {
-        core::mem::replace(&mut self.enough, f64::INFINITY)
+        core::mem::replace(&mut self.cutoff, f64::INFINITY)
     }
 
     /// The footprint of the best schedule, in bytes; none if nothing fits.
@@ -294,15 +294,15 @@ impl<'a> Kept<'a, '_> {
         self.best.is_none() && self.spent > self.patience
     }
 
-    /// Drops the best schedule and the bound.
+    /// Drops the best schedule and the cutoff.
     pub(super) fn clear(&mut self) {
         self.best = None;
         self.forget();
     }
 
-    /// Lowers the bound to `bound`, in ns, if it is higher.
-    pub(super) fn recall(&mut self, bound: f64) {
-        self.enough = self.enough.min(bound);
+    /// Lowers the cutoff to `cutoff`, in ns, if it is higher.
+    pub(super) fn recall(&mut self, cutoff: f64) {
+        self.cutoff = self.cutoff.min(cutoff);
     }
 
     /// Keeps the schedule in `made`, if it takes less time than the best. The rows that were kept before become the

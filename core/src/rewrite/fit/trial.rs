@@ -33,7 +33,7 @@ const FEW_OF_SEARCH: u64 = 12_000;
 #[derive(Clone, Copy)]
 struct Climb {
     /// The budget, in blocks placed for each row of the recording.
-    enough: u64,
+    budget: u64,
     /// The least budget, in blocks placed.
     least: u64,
     /// The work of each plan, as a part of the whole: one in so many.
@@ -45,17 +45,17 @@ struct Climb {
 }
 
 /// The climb from the search's own first schedule that fits: it does not go back to the best.
-const WANDER: Climb = Climb { enough: 200, least: 2_400_000, part: AGAIN, back: u32::MAX, end: 48 };
+const WANDER: Climb = Climb { budget: 200, least: 2_400_000, part: AGAIN, back: u32::MAX, end: 48 };
 /// The climb from the best schedule of all policies: in small steps, never far from the best.
-const NEAR: Climb = Climb { enough: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
+const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// A schedule whose time over the original is more than so many times the bound has only a part of the budget.
+/// A schedule whose time over the original is more than so many times the cutoff has only a part of the budget.
 const FAR: f64 = 1.5;
 /// That part: one in so many.
 const TRY: u64 = 4;
 
 /// [`WANDER`] and [`NEAR`] for traces that were recomputed down to a level.
-const OF_LEVEL: [Climb; 2] = [Climb { enough: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
+const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
 /// How swaps are planned.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -119,12 +119,12 @@ impl Trial<'_, '_, '_, '_> {
     pub(super) fn cannot_win(&mut self) -> Result<bool, Error> {
         let options = Options { using: Using::NONE.with(Means::Swap), ..*self.options };
         let flat = Recorded::new(self.rows, self.flat.blocks());
-        Ok(self.added + least_overhead(&flat, &options, self.scratch.reborrow())? >= self.kept.bound())
+        Ok(self.added + least_overhead(&flat, &options, self.scratch.reborrow())? >= self.kept.cutoff())
     }
 
     /// Plans the swaps, and places the schedules. `work` is that of the search, in segments and gaps looked at.
     pub(super) fn run(&mut self, swaps: Swaps<'_>, work: u64) -> Result<Outcome, Error> {
-        if self.kept.bound() <= self.added {
+        if self.kept.cutoff() <= self.added {
             return Ok(Outcome::Fails);
         }
         match swaps {
@@ -169,7 +169,7 @@ impl Trial<'_, '_, '_, '_> {
     /// search goes on from there. Returns how much longer than the original the best schedule takes, in ns; none if
     /// none fits.
     pub(super) fn level(&mut self, work: u64, climbs: bool) -> Result<Option<f64>, Error> {
-        if self.kept.bound() <= self.added {
+        if self.kept.cutoff() <= self.added {
             return Ok(None);
         }
         let Settled::Fits(mut best) = self.first(Policy::Auto, work)? else { return Ok(None) };
@@ -186,12 +186,18 @@ impl Trial<'_, '_, '_, '_> {
     fn first(&mut self, policy: Policy, work: u64) -> Result<Settled, Error> {
         let searches = policy == Policy::Auto;
         (self.attempt, self.spent) = (0, 0);
-        self.swapper.hold_nothing();
+        self.swapper.clear_headroom();
         if searches {
             self.kept.spend(work / WORK_PER_BLOCK);
         }
         let limit = self.options.limit;
-        let planned = self.counted(|swapper| swapper.plan(policy, limit, work));
+        // Many levels are searched: the mixture of scores takes too long there for what it gains.
+        let mixes = self.strategy != Strategy::RecomputeThenSwap;
+        let plan = |swapper: &mut Swapper<'_>| match policy {
+            Policy::Auto if !mixes => swapper.search(limit, work),
+            _ => swapper.plan(policy, limit, work),
+        };
+        let planned = self.counted(plan);
         let few = if searches { FEW_OF_SEARCH } else { FEW };
         self.insist(policy, planned, work, few)
     }
@@ -214,7 +220,7 @@ impl Trial<'_, '_, '_, '_> {
             if settled != Settled::Over || policy == Policy::Layer || self.kept.is_in_vain() {
                 break;
             }
-            self.hold(part(attempt, ATTEMPTS));
+            self.add_headroom(part(attempt, ATTEMPTS));
             planned = self.replan(policy, work / AGAIN);
         }
         Ok(settled)
@@ -225,12 +231,12 @@ impl Trial<'_, '_, '_, '_> {
     /// trace, in ns; returns that of the best schedule.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
-        let enough = climb.enough.saturating_mul(rows).max(climb.least);
+        let budget = climb.budget.saturating_mul(rows).max(climb.least);
         let mut vain = 0;
-        self.swapper.let_go();
+        self.swapper.lower_headroom();
         while vain < climb.end && best > 0.0 {
-            let far = self.added + best > self.kept.bound() * FAR;
-            if self.spent > if far { enough / TRY } else { enough } {
+            let far = self.added + best > self.kept.cutoff() * FAR;
+            if self.spent > if far { budget / TRY } else { budget } {
                 break;
             }
             if vain > 0 && vain.is_multiple_of(climb.back) {
@@ -238,7 +244,7 @@ impl Trial<'_, '_, '_, '_> {
             }
             let planned = self.replan(Policy::Auto, work / climb.part);
             let Some(overhead) = planned.filter(|&overhead| overhead < best) else {
-                self.swapper.let_go();
+                self.swapper.lower_headroom();
                 vain += 1;
                 continue;
             };
@@ -246,11 +252,11 @@ impl Trial<'_, '_, '_, '_> {
                 Settled::Fits(_) => {
                     best = overhead;
                     self.swapper.remember();
-                    self.swapper.let_go();
+                    self.swapper.lower_headroom();
                     vain = 0;
                 }
                 Settled::Over => {
-                    self.hold(1);
+                    self.add_headroom(1);
                     vain += 1;
                 }
                 Settled::NoRoom => break,
@@ -345,9 +351,9 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Adds headroom where the last placement is above the limit: `part` thirds of the excess, and at least 1/512 of
     /// the limit.
-    fn hold(&mut self, part: u32) {
+    fn add_headroom(&mut self, part: u32) {
         let (blocks, offsets) = self.made.blocks();
-        self.swapper.hold(blocks, offsets, self.options.limit, (part, 3));
+        self.swapper.add_headroom(blocks, offsets, self.options.limit, (part, 3));
     }
 }
 

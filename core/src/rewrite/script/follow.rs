@@ -44,14 +44,14 @@ impl<'a> Follower<'a> {
     }
 
     /// Makes the script of these runs and returns its cost; none if a run reads a missing value, or the script is full.
-    /// The limit is in bytes. `held_back` tells the headroom before each operator, in bytes; `in_place` whether
+    /// The limit is in bytes. `headroom` tells the headroom before each operator, in bytes; `in_place` whether
     /// operators that may work in place do.
     pub(in crate::rewrite) fn follow(
         &mut self,
         values: &Values<'_>,
         runs: &List<'_, Step>,
         limit: u64,
-        held_back: &dyn Fn(u32) -> u64,
+        headroom: &dyn Fn(u32) -> u64,
         in_place: bool,
     ) -> Option<Cost> {
         self.find_last_uses(values, runs)?;
@@ -73,7 +73,7 @@ impl<'a> Follower<'a> {
             let reused = reused.map_or(0, |(_, reused)| values.program.size[reused.output]);
             let beside = if rerun { values.local[g] } else { values.most[g] };
             let load = self.load.wrapping_add(new.saturating_sub(reused)).wrapping_add(beside);
-            let limit = limit.min(u64::MAX / 2).saturating_sub(held_back(now));
+            let limit = limit.min(u64::MAX / 2).saturating_sub(headroom(now));
             if load.cast_signed() > limit.cast_signed() {
                 cost.excess = cost.excess.max(load - limit);
             }

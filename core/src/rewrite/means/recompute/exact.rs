@@ -322,7 +322,7 @@ impl Recomputer<'_> {
         let reused = reused.map_or(0, |(_, reused)| values.program.size[reused.output]);
         let new = size(problem.writes[g] & !set).saturating_sub(reused);
         let load = problem.fixed[at].wrapping_add(size(set)).wrapping_add(new).wrapping_add(beside);
-        load.cast_signed() <= limit.saturating_sub(self.walk.held_back(at)).cast_signed()
+        load.cast_signed() <= limit.saturating_sub(self.walk.headroom_of(at)).cast_signed()
     }
 
     /// A lower bound on the time still to recompute, in ns; none where a needed value cannot be recomputed.

@@ -137,8 +137,8 @@ impl<'a> Recomputer<'a> {
     }
 
     /// The headroom of each operator, in bytes; the caller may change it.
-    pub(in crate::rewrite) fn held(&mut self) -> &mut Table<'a, u64> {
-        self.walk.hold()
+    pub(in crate::rewrite) fn headroom(&mut self) -> &mut Table<'a, u64> {
+        self.walk.headroom()
     }
 
     /// From now on only the blocks with the least recompute cost per byte are evicted, which hold `part` of `whole` of
@@ -331,7 +331,7 @@ impl<'a> Recomputer<'a> {
     /// Makes the script of these runs and returns its cost, with the headroom counted; none where [`Follower::follow`]
     /// has none.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
-        follower.follow(self.values, runs, limit, &|operator| self.walk.held_back(operator), self.walk.in_place)
+        follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }
 
     /// Writes the rows of the best script and returns how many they are.

@@ -53,7 +53,7 @@ workspace! {
     pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, least: u64) then begin {
         tables {
             /// By operator: the headroom, in bytes.
-            held: u64[rows + 2],
+            headroom: u64[rows + 2],
             /// By version: the index of its first virtual use in `virtual_use`.
             first_virtual: u32[rows + blocks + 1],
             /// The operators of the virtual uses: by version, and ascending for each.
@@ -151,8 +151,8 @@ impl<'a> Walk<'a> {
     }
 
     /// The headroom of an operator, in bytes.
-    pub(in crate::rewrite) fn held_back(&self, operator: u32) -> u64 {
-        self.held[operator.min(self.values.program.operators)]
+    pub(in crate::rewrite) fn headroom_of(&self, operator: u32) -> u64 {
+        self.headroom[operator.min(self.values.program.operators)]
     }
 
     /// Raises the weights of the values that should not have been evicted.
@@ -165,8 +165,8 @@ impl<'a> Walk<'a> {
     }
 
     /// The headroom of each operator, in bytes, which the caller may change.
-    pub(in crate::rewrite) fn hold(&mut self) -> &mut Table<'a, u64> {
-        &mut self.held
+    pub(in crate::rewrite) fn headroom(&mut self) -> &mut Table<'a, u64> {
+        &mut self.headroom
     }
 
     /// Forgets all virtual uses.
@@ -453,7 +453,7 @@ impl<'a> Walk<'a> {
 
     /// Evicts until `need` more bytes fit, or nothing is left to evict.
     fn make_room(&mut self, need: u64) {
-        let held = self.held[self.now.min(self.values.program.operators)];
+        let held = self.headroom[self.now.min(self.values.program.operators)];
         let limit = self.limit.saturating_sub(held);
         loop {
             let load = self.load.wrapping_add(need);

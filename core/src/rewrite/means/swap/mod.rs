@@ -26,8 +26,8 @@ use crate::{Block, Error, Workspace};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
-    /// A search over positions that starts from the best schedule of the four scores below, and of using all gaps.
-    /// [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
+    /// A search over positions that starts from the best schedule of the four scores below, of their mixture, and of
+    /// using all gaps. [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
     Auto,
     /// The gaps with the highest duration of absence first: their time less that of their copies (Zhang et al. 2019).
     Doa,
@@ -93,7 +93,7 @@ workspace! {
     pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
         tables {
             /// By operator: the headroom that was saved, in bytes.
-            remembered_held: u64[rows + 2],
+            remembered_headroom: u64[rows + 2],
             /// The first row of each operator in the rows that were written last; after the last operator, the number
             /// of rows.
             emitted: u32[rows + 2],
@@ -128,7 +128,7 @@ impl<'a> Swapper<'a> {
     /// Makes the schedule of least load, without headroom: every gap is used for as long as it lasts, as far as the
     /// host has room.
     pub(in crate::rewrite) fn least_load(&mut self) {
-        self.hold_nothing();
+        self.clear_headroom();
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
@@ -224,19 +224,42 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the best schedule of the four scores and of those that use all gaps, and improves it by the search. Returns
-    /// how much longer it takes than the original, in ns; none if none of these schedules is within
-    /// the limit.
+    /// how much longer it takes than the original, in ns; none if none of these schedules is within the limit.
+    pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
+        let (start, _) = self.best_start(limit)?;
+        self.improve(start, limit, work)
+    }
+
+    /// As [`Swapper::search`], and also starts from the schedule of a mixture of the scores, which takes about as long
+    /// to find as the search itself.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
-        let mut least = None;
-        let mut best = Start::All(Scope::Inside);
-        let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
-        for start in all.into_iter().chain(Weights::SINGLE.map(Start::Score)) {
-            if let Some(overhead) = self.begin(start, limit).filter(|&found| least.is_none_or(|least| found < least)) {
-                (least, best) = (Some(overhead), start);
+        let (mut start, least) = self.best_start(limit)?;
+        // No schedule is better than one that never waits.
+        if least > 0.0 {
+            let mixture = Start::Score(self.mixture(limit, work));
+            if self.begin(mixture, limit).is_some_and(|found| found < least) {
+                start = mixture;
             }
         }
-        least?;
-        self.begin(best, limit)?;
+        self.improve(start, limit, work)
+    }
+
+    /// The start whose schedule takes least time, without a mixture of scores, and how much longer it takes than the
+    /// original, in ns; none if no schedule is within the limit.
+    fn best_start(&mut self, limit: u64) -> Option<(Start, f64)> {
+        let mut best: Option<(Start, f64)> = None;
+        let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
+        for start in all.into_iter().chain(Weights::SINGLE.map(Start::Score)) {
+            if let Some(found) = self.begin(start, limit).filter(|&found| best.is_none_or(|(_, least)| found < least)) {
+                best = Some((start, found));
+            }
+        }
+        best
+    }
+
+    /// Improves the schedule of a start by the search. Returns how much longer it takes than the original, in ns.
+    fn improve(&mut self, start: Start, limit: u64, work: u64) -> Option<f64> {
+        self.begin(start, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
     }
 
@@ -250,37 +273,37 @@ impl<'a> Swapper<'a> {
     }
 
     /// Sets all headroom to 0.
-    pub(in crate::rewrite) fn hold_nothing(&mut self) {
-        self.schedule.hold_nothing();
+    pub(in crate::rewrite) fn clear_headroom(&mut self) {
+        self.schedule.clear_headroom();
     }
 
     /// Adds headroom in the operators where a placement of the rows written last is above the limit: `part` of the
     /// excess, as numerator and denominator, and at least 1/512 of the limit. `offsets` and `limit` are in bytes.
-    pub(in crate::rewrite) fn hold(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
+    pub(in crate::rewrite) fn add_headroom(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
         for (block, offset) in blocks.iter().zip(offsets) {
             let excess = offset.saturating_add(block.size).saturating_sub(limit);
             if excess > 0 {
                 self.schedule.exceed(&self.emitted, (block.start, block.end), excess);
             }
         }
-        self.schedule.hold(limit / 512, part);
+        self.schedule.add_headroom(limit / 512, part);
     }
 
     /// Saves the schedule and the headroom.
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.keep(&self.schedule);
-        self.schedule.copy_held(&mut self.remembered_held);
+        self.schedule.copy_headroom(&mut self.remembered_headroom);
     }
 
     /// Restores the saved schedule and headroom.
     pub(in crate::rewrite) fn recall(&mut self) {
         self.remembered.restore(&mut self.schedule);
-        self.schedule.hold_as(&self.remembered_held);
+        self.schedule.set_headroom(&self.remembered_headroom);
     }
 
     /// Lowers the headroom by a quarter.
-    pub(in crate::rewrite) fn let_go(&mut self) {
-        self.schedule.let_go();
+    pub(in crate::rewrite) fn lower_headroom(&mut self) {
+        self.schedule.lower_headroom();
     }
 
     /// Plans anew after the headroom has changed. The search goes on from its schedule; the mixture of scores is kept.

@@ -59,7 +59,7 @@ workspace! {
             /// 0.
             owed: u32[rows + blocks],
             /// By operator: the headroom, in bytes.
-            held: u64[rows + 2],
+            headroom: u64[rows + 2],
             /// By operator: the most bytes by which a placement exceeded the limit since the headroom was raised.
             excess: u64[rows + 2],
             /// By block: how many of its gaps in use need a copy on the host.
@@ -200,23 +200,23 @@ impl<'a> Schedule<'a> {
     }
 
     /// Sets all headroom to 0.
-    pub(in crate::rewrite) fn hold_nothing(&mut self) {
-        self.load.change(|operator, load| load.wrapping_sub(self.held[operator]));
-        self.held.fill(0);
+    pub(in crate::rewrite) fn clear_headroom(&mut self) {
+        self.load.change(|operator, load| load.wrapping_sub(self.headroom[operator]));
+        self.headroom.fill(0);
         self.excess.fill(0);
     }
 
     /// Copies the headroom of each operator, in bytes, to a table.
-    pub(in crate::rewrite) fn copy_held(&self, to: &mut Table<'_, u64>) {
-        to.copy_from(&self.held);
+    pub(in crate::rewrite) fn copy_headroom(&self, to: &mut Table<'_, u64>) {
+        to.copy_from(&self.headroom);
     }
 
     /// Sets the headroom of each operator, in bytes, from a table.
-    pub(in crate::rewrite) fn hold_as(&mut self, held: &Table<'_, u64>) {
-        self.hold_nothing();
+    pub(in crate::rewrite) fn set_headroom(&mut self, headroom: &Table<'_, u64>) {
+        self.clear_headroom();
         self.load.change(|operator, load| {
-            self.held[operator] = load.saturating_add(held[operator]) - load;
-            load + self.held[operator]
+            self.headroom[operator] = load.saturating_add(headroom[operator]) - load;
+            load + self.headroom[operator]
         });
     }
 
@@ -236,22 +236,22 @@ impl<'a> Schedule<'a> {
 
     /// Adds a part of the noted excess to the headroom: `part / whole` of it, and at least `least` bytes where there is
     /// any.
-    pub(in crate::rewrite) fn hold(&mut self, least: u64, (part, whole): (u32, u32)) {
+    pub(in crate::rewrite) fn add_headroom(&mut self, least: u64, (part, whole): (u32, u32)) {
         self.load.change(|operator, load| {
             let excess = self.excess[operator];
             let bytes = if excess > 0 { (excess / u64::from(whole) * u64::from(part)).max(least) } else { 0 };
-            let held = load.saturating_add(bytes) - load;
-            self.held[operator] = self.held[operator].wrapping_add(held);
-            load + held
+            let more = load.saturating_add(bytes) - load;
+            self.headroom[operator] = self.headroom[operator].wrapping_add(more);
+            load + more
         });
         self.excess.fill(0);
     }
 
     /// Lowers the headroom by a quarter.
-    pub(in crate::rewrite) fn let_go(&mut self) {
+    pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.load.change(|operator, load| {
-            let less = self.held[operator].div_ceil(4);
-            self.held[operator] -= less;
+            let less = self.headroom[operator].div_ceil(4);
+            self.headroom[operator] -= less;
             load.wrapping_sub(less)
         });
     }
