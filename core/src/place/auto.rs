@@ -3,7 +3,7 @@
 //!
 //! The portfolio reaches the lower bound on most networks. Where it does not, and there are at most
 //! [`search::MOST_BLOCKS`] blocks, the exact search goes on from its plan, and may prove that no plan is better. With
-//! more blocks, ejection chains lower the peak. Heuristics, search and a beam along time take turns, because which of
+//! more blocks, a few skylines that choose from more blocks are built, and ejection chains lower the peak. Heuristics, search and a beam along time take turns, because which of
 //! them is the first to find a better plan cannot be known: a short round, then a round with the default budgets, and
 //! then rounds with twice the budgets of the round before, each with another seed, until the budgets are used up. After
 //! the first round, most nodes go to the method that made the best plan. Where the load is the max load at every step,
@@ -45,7 +45,7 @@ const PART_OF_TILING: u64 = 4;
 /// Above this number of blocks,
 const MANY_BLOCKS: usize = 10_000;
 /// skylines by [`Rule::WideFlush`](super::skyline::Rule::WideFlush) have the work of a round times this.
-const WORK_FOR_MANY: u64 = 4;
+const WORK_FOR_MANY: u64 = 8;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
