@@ -3,7 +3,7 @@
 //!
 //! The portfolio reaches the lower bound on most networks. Where it does not, and there are at most
 //! [`search::MOST_BLOCKS`] blocks, the exact search goes on from its plan, and may prove that no plan is better. With
-//! more blocks, ejection chains lower the peak. Heuristics, search and a beam along time take turns, because which of
+//! more blocks, a few skylines that choose from more blocks are built, and ejection chains lower the peak. Heuristics, search and a beam along time take turns, because which of
 //! them is the first to find a better plan cannot be known: a short round, then a round with the default budgets, and
 //! then rounds with twice the budgets of the round before, each with another seed, until the budgets are used up. After
 //! the first round, most nodes go to the method that made the best plan. Where the load is the max load at every step,
@@ -16,6 +16,7 @@
 
 use core::ops::ControlFlow;
 
+use super::multistart::Series;
 use super::{
     Options, Solver, Summary, Watch, beam, copy, finish, improve, multistart, portfolio, prepare, search, tiling,
 };
@@ -41,6 +42,10 @@ const FEW_BLOCKS: usize = 512;
 /// Where the load is the max load at every step, plans without unused bytes are looked for with the nodes of the whole
 /// budget divided by this.
 const PART_OF_TILING: u64 = 4;
+/// Above this number of blocks,
+const MANY_BLOCKS: usize = 10_000;
+/// skylines by [`Rule::WideFlush`](super::skyline::Rule::WideFlush) have the work of a round times this.
+const WORK_FOR_MANY: u64 = 8;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
@@ -103,7 +108,7 @@ pub fn place(
             let found = portfolio::place(blocks, &round, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
         } else if round.work > 0 {
-            start_again(blocks, &round, scratch.reborrow(), offsets, &mut told)?;
+            start_again(blocks, &round, Series::Any(0), scratch.reborrow(), offsets, &mut told)?;
         }
         if number == 0 && round.nodes > 0 && !told.done() {
             let share = Options { nodes: options.nodes / PART_OF_TILING, ..round };
@@ -140,6 +145,11 @@ pub fn place(
             told.nodes += found.nodes;
         }
         if blocks.len() > search::MOST_BLOCKS && round.work > 0 && !told.done() {
+            let many = if blocks.len() > MANY_BLOCKS { WORK_FOR_MANY } else { 1 };
+            let share = Options { work: round.work.saturating_mul(many), ..round };
+            start_again(blocks, &share, Series::Wide, scratch.reborrow(), offsets, &mut told)?;
+        }
+        if blocks.len() > search::MOST_BLOCKS && round.work > 0 && !told.done() {
             let best = told.best;
             let found = improve::improve(blocks, &round, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
@@ -155,12 +165,13 @@ pub fn place(
 fn start_again(
     blocks: &[Block],
     round: &Options,
+    series: Series,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
     told: &mut Told<'_>,
 ) -> Result<(), Error> {
     let trial = scratch.words(blocks.len()).into_slice();
-    let found = multistart::build(blocks, round, 0, scratch, trial, &mut |now| told.tell(now))?;
+    let found = multistart::build(blocks, round, series, scratch, trial, &mut |now| told.tell(now))?;
     if found.peak < told.best.peak {
         copy(trial, offsets);
     }

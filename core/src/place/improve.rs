@@ -83,7 +83,7 @@ pub fn place(
 ) -> Result<Summary, Error> {
     prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
     let once = Options { work: 0, ..*options };
-    let built = multistart::build(blocks, &once, 1, scratch.reborrow(), offsets, watch)?;
+    let built = multistart::build(blocks, &once, multistart::Series::Any(1), scratch.reborrow(), offsets, watch)?;
     finish(improve(blocks, options, built, scratch, offsets, watch)?, options)
 }
 

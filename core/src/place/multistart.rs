@@ -60,6 +60,37 @@ const FIXED: [Start; 10] = [
     Start::fixed(Rule::Rank, 1.0, None),
 ];
 
+/// The first starts by [`Rule::WideFlush`].
+const WIDE: [Start; 2] =
+    [Start::fixed(Rule::WideFlush, 0.5, None), Start::fixed(Rule::WideFlush, 0.25, Some((2.0, 0.0)))];
+
+/// Which starts are made.
+#[derive(Clone, Copy)]
+pub(super) enum Series {
+    /// This number of the fixed starts, and then drawn ones.
+    Any(usize),
+    /// Starts by [`Rule::WideFlush`], each of which takes long: fixed ones, and then drawn ones.
+    Wide,
+}
+
+impl Series {
+    fn fixed(self) -> impl Iterator<Item = Start> {
+        let (most, of): (usize, &[Start]) = match self {
+            Self::Any(most) => (most, &FIXED),
+            Self::Wide => (WIDE.len(), &WIDE),
+        };
+        of.iter().copied().take(most)
+    }
+
+    fn draw(self, random: &mut SplitMix64) -> Start {
+        let drawn = draw(random);
+        match self {
+            Self::Any(_) => drawn,
+            Self::Wide => Start { rule: Rule::WideFlush, ..drawn },
+        }
+    }
+}
+
 /// Noise on width and size, in powers of two: up to a third more, or a quarter less.
 const NOISE: f64 = 0.4;
 /// When a start is changed, one block in this number gets other noise.
@@ -98,15 +129,15 @@ pub fn place(
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    let fixed = FIXED.len();
-    finish(build(blocks, options, fixed, scratch, offsets, watch)?, options)
+    let series = Series::Any(FIXED.len());
+    finish(build(blocks, options, series, scratch, offsets, watch)?, options)
 }
 
-/// As [`place`], but with the first `fixed` of the fixed starts, and without regard to the capacity.
+/// As [`place`], but with the starts of `series`, and without regard to the capacity.
 pub(super) fn build(
     blocks: &[Block],
     options: &Options,
-    fixed: usize,
+    series: Series,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
@@ -122,7 +153,7 @@ pub(super) fn build(
     let mut worth = scratch.words(blocks.len());
     let mut offsets = Table::new(offsets);
     let mut random = SplitMix64::seed_from_u64(options.seed);
-    let mut fixed = FIXED.into_iter().take(fixed);
+    let mut fixed = series.fixed();
     // The best start so far, and by block its worth in that start.
     let (mut best, mut best_worth) = (None, scratch.words(blocks.len()));
     let summary = |peak| Summary { peak, lower_bound, solver: Solver::Multistart, nodes: 0 };
@@ -130,7 +161,7 @@ pub(super) fn build(
     while peak == u64::MAX || (peak > lower_bound && work < options.work) {
         let fixed = fixed.find(|start| peak == u64::MAX || work.saturating_add(start.cost(n)) <= options.work);
         let changed = best.filter(|_| fixed.is_none() && random.next_u64().is_multiple_of(2));
-        let start = fixed.or(changed).unwrap_or_else(|| draw(&mut random));
+        let start = fixed.or(changed).unwrap_or_else(|| series.draw(&mut random));
         if peak < u64::MAX && work.saturating_add(start.cost(n)) > options.work {
             break;
         }
@@ -178,6 +209,7 @@ impl Start {
             Rule::Rank | Rule::BusiestFirst => 1,
             Rule::Level => 2,
             Rule::Flush => 4,
+            Rule::WideFlush => 24,
         };
         each * u64::from(placed)
     }

@@ -88,6 +88,8 @@ pub(crate) enum Rule {
     /// As [`Level`](Self::Level); of the few blocks of best rank, the one that leaves the least unused room beside it,
     /// see [`Skyline::flush`].
     Flush,
+    /// As [`Flush`](Self::Flush), with more blocks to choose from.
+    WideFlush,
 }
 
 /// [`Rule::Level`] lifts a line by one byte at most for each 128 bytes by which the neighbour is fuller; 128 as a
@@ -95,7 +97,9 @@ pub(crate) enum Rule {
 const LEVEL: u32 = 7;
 /// How many blocks [`Rule::Flush`] chooses from.
 const FLUSH_CHOICE: usize = 8;
-/// [`Rule::Flush`] adds to every slack the max load shifted right by this many bits: 0.8 percent.
+/// How many blocks [`Rule::WideFlush`] chooses from.
+const WIDE_CHOICE: usize = 64;
+/// [`Rule::Flush`] and [`Rule::WideFlush`] add to every slack the max load shifted right by this many bits: 0.8 percent.
 const FLUSH_SLACK: u32 = 7;
 
 /// What happens next at a line.
@@ -240,7 +244,7 @@ impl<'a> Skyline<'a> {
                 Pick::AtLimit => return (None, placed),
             };
             let b = at(self.blocks, self.original[i]);
-            if matches!(rule, Rule::Level | Rule::Flush) && self.goes_level(line, b.size) {
+            if matches!(rule, Rule::Level | Rule::Flush | Rule::WideFlush) && self.goes_level(line, b.size) {
                 line = self.lift(line);
                 continue;
             }
@@ -273,7 +277,11 @@ impl<'a> Skyline<'a> {
             return Pick::AtLimit;
         }
         let over = Lifetimes::within_over(low, high, step);
-        let choose = |of| if rule == Rule::Flush { self.flush(line, of) } else { self.unplaced.best(of) };
+        let choose = |of: &_| match rule {
+            Rule::Flush => self.flush::<FLUSH_CHOICE>(line, of),
+            Rule::WideFlush => self.flush::<WIDE_CHOICE>(line, of),
+            _ => self.unplaced.best(of),
+        };
         let best = choose(&over);
         Pick::Block(self.by_rank[if best == ABSENT { choose(&within) } else { best }])
     }
@@ -295,12 +303,12 @@ impl<'a> Skyline<'a> {
         rise <= left.max(right).saturating_sub(fullness(line)) >> LEVEL
     }
 
-    /// Of the few blocks of best rank, the one that leaves the least unused room; returns its rank. The parts of the
+    /// Of the `CHOICE` blocks of best rank, the one that leaves the least unused room; returns its rank. The parts of the
     /// line to its left and right are too narrow for most others, and may stay empty up to the top of the block or of
     /// the neighbouring line. An empty part costs more the less slack its busiest step has: the max load, less the
     /// height of the line and the load still to be placed there. The cost is per byte of the block's size.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
-    fn flush(&self, line: u32, of: &Lifetimes) -> u32 {
+    fn flush<const CHOICE: usize>(&self, line: u32, of: &Lifetimes) -> u32 {
         let (end, height) = (self.end[line], self.height[line]);
         let spoilt = |low: u32, high: u32, neighbour: u64, size: u64| {
             if low == high {
@@ -314,7 +322,7 @@ impl<'a> Skyline<'a> {
         };
         let (before, after) = (self.height_before(line), self.height_after(line));
         let (mut best, mut least) = (ABSENT, f64::INFINITY);
-        for rank in self.unplaced.lowest::<FLUSH_CHOICE>(of) {
+        for rank in self.unplaced.lowest::<CHOICE>(of) {
             if rank == ABSENT {
                 break;
             }

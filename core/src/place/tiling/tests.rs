@@ -105,7 +105,9 @@ fn run(blocks: &[Block], options: &Options) -> [u64; 2] {
     let mut scratch = Workspace::new(&mut words, &mut indices);
     let mut go_on = |_: &Summary| ControlFlow::Continue(());
     let once = Options { work: 0, ..*options };
-    let skyline = multistart::build(blocks, &once, 1, scratch.reborrow(), &mut offsets, &mut go_on).unwrap();
+    let skyline =
+        multistart::build(blocks, &once, multistart::Series::Any(1), scratch.reborrow(), &mut offsets, &mut go_on)
+            .unwrap();
     let found = improve(blocks, options, skyline, scratch.reborrow(), &mut offsets, &mut go_on).unwrap();
     assert_eq!(verify(blocks, &offsets, &options.constraints, scratch).unwrap().peak(), found.peak);
     [skyline.peak, found.peak]
