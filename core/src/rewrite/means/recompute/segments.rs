@@ -70,7 +70,7 @@ impl Recomputer<'_> {
                 best.copy_from(self.walk.weight());
                 self.keep();
             }
-        });
+        })?;
         if found == least {
             self.walk.weight().copy_from(&before);
             self.walk.restore_memory();
@@ -111,7 +111,7 @@ impl Recomputer<'_> {
                 }
             }
             number += 1;
-        });
+        })?;
         Ok(least.map(|(_, number)| number))
     }
 }
