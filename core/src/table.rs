@@ -187,6 +187,24 @@ impl Field for Option<u32> {
     }
 }
 
+/// Makes an enum a field of records, by its variants. The first stands for every number that is none of them.
+macro_rules! enum_field {
+    ($name:ident: $first:ident $(, $more:ident)*) => {
+        impl $crate::table::Field for $name {
+            fn keep(self) -> u32 {
+                self as u32
+            }
+            fn kept(kept: u32) -> Self {
+                match kept {
+                    $(kept if kept == Self::$more as u32 => Self::$more,)*
+                    _ => Self::$first,
+                }
+            }
+        }
+    };
+}
+pub(crate) use enum_field;
+
 /// Declares a structure to be kept in [`Records`], whose fields are numbers below 2³², flags, or numbers that may be
 /// missing. A table of them is all zeros at first: 0, false and none.
 macro_rules! record {

@@ -14,7 +14,7 @@
 
 use super::program::Program;
 use crate::Workspace;
-use crate::table::{Field, record};
+use crate::table::{enum_field, record};
 use crate::trace::{Event, Row};
 use crate::workspace::workspace;
 
@@ -67,8 +67,6 @@ pub(super) enum GapKind {
 }
 
 impl GapKind {
-    const ALL: [Self; 5] = [Self::Middle, Self::Dead, Self::Head, Self::DeadHead, Self::Tail];
-
     pub(super) fn is_head(self) -> bool {
         matches!(self, Self::Head | Self::DeadHead)
     }
@@ -84,14 +82,7 @@ impl GapKind {
     }
 }
 
-impl Field for GapKind {
-    fn keep(self) -> u32 {
-        self as u32
-    }
-    fn kept(kept: u32) -> Self {
-        usize::try_from(kept).ok().and_then(|kind| Self::ALL.get(kind)).copied().unwrap_or(Self::Middle)
-    }
-}
+enum_field!(GapKind: Middle, Dead, Head, DeadHead, Tail);
 
 record! {
     /// The value of a block from one write to the next.

@@ -15,17 +15,22 @@
 //! Rows are looked at by falling load, until the load is below the bound that was found. Cost: O(rows · gaps) at worst,
 //! in practice over few rows; linear workspace.
 
+use core::ops::Range;
+
 use super::program::Program;
 use crate::simulate::Device;
-use crate::table::{Record, at, count, record};
-use crate::trace::{Event, Recorded, Row};
+use crate::table::{Table, at, count, record};
+use crate::trace::{Event, Row};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
 /// Length of the workspace that [`least_load`] needs.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    Program::workspace(rows, blocks).and(Idle::workspace(rows, blocks)).and(Order::workspace(rows, blocks))
+    Program::workspace(rows, blocks)
+        .and(IdleBlocks::workspace(rows, blocks))
+        .and(Loads::workspace(rows, blocks))
+        .and(Away::workspace(rows + blocks))
 }
 
 /// A lower bound on the peak load of every schedule that takes at most `overhead_ns` longer than the trace, in bytes.
@@ -64,43 +69,6 @@ pub fn least_load(
     block_count: usize,
     device: &Device,
     overhead_ns: u64,
-    scratch: Workspace<'_>,
-) -> Result<u64, Error> {
-    let question = Question { overhead_ns, cutoff: u64::MAX, rows: u32::MAX };
-    answer(rows, block_count, device, &question, scratch)
-}
-
-/// Whether every schedule within `limit` bytes is proved to take more than `overhead_ns` longer than the trace. Only
-/// the rows with the highest loads are looked at, so that false proves nothing.
-pub(crate) fn takes_longer(
-    recorded: &Recorded<'_>,
-    device: &Device,
-    overhead_ns: u64,
-    limit: u64,
-    scratch: Workspace<'_>,
-) -> Result<bool, Error> {
-    let question = Question { overhead_ns, cutoff: limit, rows: FEW };
-    answer(recorded.rows, recorded.blocks, device, &question, scratch).map(|load| load > limit)
-}
-
-/// How many rows [`takes_longer`] looks at.
-const FEW: u32 = 256;
-
-/// The question that [`answer`] answers.
-struct Question {
-    overhead_ns: u64,
-    /// A lower bound above this is good enough, in bytes: the search for a higher one ends.
-    cutoff: u64,
-    /// At most so many rows are looked at.
-    rows: u32,
-}
-
-/// The lower bound on the peak load, in bytes.
-fn answer(
-    rows: &[Row],
-    block_count: usize,
-    device: &Device,
-    question: &Question,
     mut scratch: Workspace<'_>,
 ) -> Result<u64, Error> {
     if !device.is_sound() {
@@ -110,57 +78,62 @@ fn answer(
     scratch.check(workspace(rows.len(), block_count))?;
     let mut scratch = scratch.reborrow();
     let program = Program::new(rows, block_count, &mut scratch)?;
-    let mut idle = Idle::lend(rows.len(), block_count, &mut scratch);
-    idle.find(&program);
-    let mut order = Order::lend(rows.len(), block_count, &mut scratch);
-    Ok(over_rows(&program, &idle, device, question, &mut order))
-}
-
-/// Two accesses of a block with none between them. Where the later one has the lower row number, the pause crosses the
-/// end of the iteration.
-#[derive(Clone, Copy)]
-struct Pause {
-    block: u32,
-    /// The row of the access before it.
-    begin: u32,
-    /// The row of the access after it.
-    end: u32,
-    /// The time from which the block can be away, in ns: when the operator of the access before has ended.
-    release: u64,
-    /// The time by which the block must be back, in ns.
-    deadline: u64,
-    /// When the block's value was written, from when on it can be copied out, in ns; none if the host has it from the
-    /// start.
-    written: Option<u64>,
-}
-
-impl Record for Pause {
-    type Kept = [u64; 5];
-    fn keep(self) -> [u64; 5] {
-        let rows = u64::from(self.begin) << u32::BITS | u64::from(self.end);
-        [self.block.into(), rows, self.release, self.deadline, self.written.unwrap_or(ON_HOST)]
+    let mut idle = IdleBlocks::lend(rows.len(), block_count, &mut scratch);
+    idle.find(&program, |_| true);
+    let mut loads = Loads::lend(rows.len(), block_count, &mut scratch);
+    loads.find(&program, &idle);
+    let mut away = Away::lend(rows.len() + block_count, &mut scratch);
+    let (mut bound, overhead) = (0.0f64, bytes(overhead_ns));
+    for &row in loads.by_load.first(count(rows)) {
+        let load = bytes(loads.load[row]);
+        if load <= bound {
+            break;
+        }
+        away.find_at(row, &program, &idle);
+        bound = bound.max(load - away.copied(device, overhead));
     }
-    fn kept([block, rows, release, deadline, written]: [u64; 5]) -> Self {
-        let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0);
-        let written = Some(written).filter(|&written| written != ON_HOST);
-        Self { block: low(block), begin: low(rows >> u32::BITS), end: low(rows), release, deadline, written }
-    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a bound in bytes")]
+    let bound = bound as u64;
+    // Above 2⁵³ bytes a load may have been rounded up.
+    Ok(loads.by_load.first(count(rows)).first().map_or(0, |&row| bound.min(loads.load[row])))
 }
-
-/// Stands for no time of writing: the host has the value from the start.
-const ON_HOST: u64 = u64::MAX;
 
 record! {
-    /// What is known of a block while the rows are read.
+    /// The time between two accesses of a block by different operators. Where `end` is not after `begin`, it crosses
+    /// the end of the iteration.
+    pub(super) struct Idle {
+        pub(super) block: u32,
+        /// The row of the access before.
+        begin: u32,
+        /// The row of the access after.
+        end: u32,
+        /// The operator of the access before.
+        pub(super) from: u32,
+        /// The operator of the access after.
+        pub(super) to: u32,
+        /// The operator that wrote the block's value; none if the iteration has not written it before.
+        pub(super) writer: Option<u32>,
+    }
+}
+
+impl Idle {
+    pub(super) fn crosses_end(&self) -> bool {
+        self.end <= self.begin
+    }
+
+    /// Whether the block's value is read after it.
+    pub(super) fn is_read(&self, program: &Program<'_>) -> bool {
+        at(program.rows, self.end).event == Event::Read
+    }
+}
+
+record! {
+    /// What is known of a block while the rows are read: its first access and its last, each as row and operator.
     struct Seen {
-        /// The row of its malloc; none before it.
-        allocated: Option<u32>,
-        /// The row of its first access.
         first: Option<u32>,
-        /// The row of its last access so far.
-        last: u32,
-        /// The operator of its last access so far.
-        operator: u32,
+        first_operator: u32,
+        last: Option<u32>,
+        last_operator: u32,
         /// The operator that wrote it last.
         writer: Option<u32>,
         /// Whether it has been freed.
@@ -169,85 +142,101 @@ record! {
 }
 
 workspace! {
-    /// The pauses of all blocks, and the load without blocks whose value nobody reads any more.
-    struct Idle<'a>(rows, blocks) {
-        tables {
-            /// By row: this load, in bytes.
-            load: u64[rows],
-        }
+    /// When the blocks of a program are idle.
+    pub(super) struct IdleBlocks<'a>(rows, blocks) {
         records {
             /// What is known of each block.
             seen: Seen[blocks],
         }
         lists {
-            /// The pauses that end in a read.
-            pauses: Pause[rows + blocks],
+            pub(super) list: Idle[rows + blocks],
         }
     }
 }
 
-impl Idle<'_> {
-    /// Finds the loads and the pauses.
-    fn find(&mut self, program: &Program<'_>) {
-        let mut present = 0u64;
+impl IdleBlocks<'_> {
+    /// Lists when blocks are idle, as far as `counts` says that it counts.
+    pub(super) fn find(&mut self, program: &Program<'_>, counts: impl Fn(&Idle) -> bool) {
         for o in 0..program.operators {
-            for row in program.first_row[o]..program.first_row[o + 1] {
-                let r = at(program.rows, row);
+            for (row, r) in (program.first_row[o]..).zip(program.rows_of(o)).filter(|(_, r)| r.event != Event::Malloc) {
                 let seen = self.seen.get(r.block);
-                match r.event {
-                    Event::Malloc => {
-                        self.seen.set(r.block, Seen { allocated: Some(row), ..seen });
-                        present = present.saturating_add(r.bytes);
-                    }
-                    Event::Free => {
-                        self.seen.set(r.block, Seen { freed: true, ..seen });
-                        present = present.saturating_sub(program.size[r.block]);
-                    }
-                    _ => self.access(program, o, (row, &r)),
+                if r.event == Event::Free {
+                    self.seen.set(r.block, Seen { freed: true, ..seen });
+                    continue;
                 }
-                self.load[row] = present;
+                if seen.last_operator != o {
+                    self.add(&seen, r.block, (row, o), &counts);
+                }
+                let (first, first_operator) = seen.first.map_or((row, o), |first| (first, seen.first_operator));
+                let writer = if r.event == Event::Write { Some(o) } else { seen.writer };
+                let (first, last) = (Some(first), Some(row));
+                self.seen.set(r.block, Seen { first, first_operator, last, last_operator: o, writer, ..seen });
             }
         }
         for block in 0..program.blocks() {
             let seen = self.seen.get(block);
-            let Some(first) = seen.first.filter(|_| !seen.freed) else { continue };
-            if at(program.rows, first).event == Event::Write {
-                let size = program.size[block];
-                self.leave_out(seen.allocated.unwrap_or(first)..first, size);
-                self.leave_out(seen.last + 1..count(program.rows), size);
-            } else {
-                let deadline = at(program.rows, first).time_ns.saturating_add(program.end_time);
-                self.pause(program, block, (first, deadline));
+            if let Some(first) = seen.first.filter(|_| !seen.freed) {
+                self.add(&seen, block, (first, seen.first_operator), &counts);
             }
         }
     }
 
-    /// Notes an access, and the pause or the unused bytes before it.
-    fn access(&mut self, program: &Program<'_>, operator: u32, (row, r): (u32, &Row)) {
-        let seen = self.seen.get(r.block);
-        let writes = r.event == Event::Write;
-        if seen.first.is_some() && seen.operator != operator {
-            if writes {
-                self.leave_out(seen.last + 1..row, program.size[r.block]);
+    /// Adds the time from a block's last access so far to this one.
+    fn add(&mut self, seen: &Seen, block: u32, (end, to): (u32, u32), counts: impl Fn(&Idle) -> bool) {
+        let Some(begin) = seen.last else { return };
+        let idle = Idle { block, begin, end, from: seen.last_operator, to, writer: seen.writer };
+        if counts(&idle) {
+            self.list.push(idle);
+        }
+    }
+}
+
+workspace! {
+    /// The load of each row, without blocks whose value nobody reads any more.
+    struct Loads<'a>(rows, blocks) {
+        tables {
+            /// By row: this load, in bytes.
+            load: u64[rows],
+            /// The rows, the one with the highest load first.
+            by_load: u32[rows],
+            /// Scratch memory of that sort.
+            aside: u32[rows],
+            /// By block: the row of its malloc.
+            allocated: u32[blocks],
+        }
+    }
+}
+
+impl Loads<'_> {
+    fn find(&mut self, program: &Program<'_>, idle: &IdleBlocks<'_>) {
+        let mut present = 0u64;
+        for (row, r) in (0..).zip(program.rows) {
+            match r.event {
+                Event::Malloc => {
+                    self.allocated[r.block] = row;
+                    present = present.saturating_add(r.bytes);
+                }
+                Event::Free => present = present.saturating_sub(program.size[r.block]),
+                _ => {}
+            }
+            self.load[row] = present;
+        }
+        let rows = count(program.rows);
+        for idle in idle.list.iter().filter(|idle| !idle.is_read(program)) {
+            let size = program.size[idle.block];
+            if idle.crosses_end() {
+                self.leave_out(self.allocated[idle.block]..idle.end, size);
+                self.leave_out(idle.begin + 1..rows, size);
             } else {
-                self.pause(program, r.block, (row, r.time_ns));
+                self.leave_out(idle.begin + 1..idle.end, size);
             }
         }
-        let first = seen.first.or(Some(row));
-        let by = if writes { Some(operator) } else { seen.writer };
-        self.seen.set(r.block, Seen { first, last: row, operator, writer: by, ..seen });
-    }
-
-    /// Adds the pause of a block that ends in this row, at this time in ns.
-    fn pause(&mut self, program: &Program<'_>, block: u32, (end, deadline): (u32, u64)) {
-        let seen = self.seen.get(block);
-        let released = |operator: u32| program.time[operator + 1];
-        let (release, written) = (released(seen.operator), seen.writer.map(released));
-        self.pauses.push(Pause { block, begin: seen.last, end, release, deadline, written });
+        sort::identity(&mut self.by_load, rows);
+        sort::by_key(&mut self.by_load, rows, &mut self.aside, |row| !self.load[row]);
     }
 
     /// Takes the bytes of a block off the load of rows in which nobody needs its value.
-    fn leave_out(&mut self, rows: core::ops::Range<u32>, size: u64) {
+    fn leave_out(&mut self, rows: Range<u32>, size: u64) {
         for row in rows {
             self.load[row] = self.load[row].saturating_sub(size);
         }
@@ -255,60 +244,39 @@ impl Idle<'_> {
 }
 
 workspace! {
-    /// The rows by falling load; and for one row, the blocks that may be on the host then, with their windows of time.
-    struct Order<'a>(rows, blocks) {
+    /// The blocks that may be on the host at one time, and how long the links have to copy them.
+    pub(super) struct Away<'a>(most) {
         tables {
-            /// The rows, the one with the highest load first.
-            by_load: u32[rows],
-            /// Scratch memory of that sort.
-            rows_aside: u32[rows],
-            /// By block that may be on the host: its bytes.
-            size: u64[rows + blocks],
-            /// By block that may be on the host: the time since its value was written, in ns; `u64::MAX` if the host
-            /// has it from the start.
-            since: u64[rows + blocks],
-            /// By block that may be on the host: the time until it must be back, in ns.
-            until: u64[rows + blocks],
-            /// These blocks, by one of these times, the shortest first.
-            by_time: u32[rows + blocks],
-            /// Scratch memory of that sort.
-            aside: u32[rows + blocks],
+            /// By block that may be away: its bytes.
+            pub(super) size: u64[most],
+            /// By block that may be away: the time since its value was written, in ns; `u64::MAX` if the host has it
+            /// from the start.
+            since: u64[most],
+            /// By block that may be away: the time until it must be back, in ns.
+            until: u64[most],
+            /// These blocks by `since`, the shortest time first.
+            by_since: u32[most],
+            /// These blocks by `until`, the shortest time first.
+            by_until: u32[most],
+            /// Scratch memory of these sorts.
+            pub(super) aside: u32[most],
+        }
+        state {
+            /// How many blocks may be away.
+            pub(super) len: u32 = 0,
         }
     }
 }
 
-/// The highest of the rows' lower bounds on the peak load, in bytes: a row's bound is its load less the bytes that can
-/// be on the host at its time. Ends early at a bound above the cutoff.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a bound in bytes"
-)]
-fn over_rows(
-    program: &Program<'_>,
-    idle: &Idle<'_>,
-    device: &Device,
-    question: &Question,
-    order: &mut Order<'_>,
-) -> u64 {
-    let Order { by_load, rows_aside, size, since, until, by_time, aside } = order;
-    let n = count(program.rows);
-    sort::identity(by_load, n);
-    sort::by_key(by_load, n, rows_aside, |row| !idle.load[row]);
-    let mut bound = 0.0f64;
-    for i in 0..n.min(question.rows) {
-        let row = by_load[i];
-        let loaded = idle.load[row] as f64;
-        if loaded <= bound || bound > question.cutoff as f64 {
-            break;
-        }
+impl Away<'_> {
+    /// Finds the blocks that may be away at the time of a row.
+    fn find_at(&mut self, row: u32, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let time = at(program.rows, row).time_ns;
-        let (mut away, mut bytes) = (0, 0.0);
-        for pause in idle.pauses.iter() {
-            let crosses_end = pause.end <= pause.begin;
-            let (after, before) = (row > pause.begin && time >= pause.release, row < pause.end);
-            // The time of the row, from the start of the iteration in which the pause begins.
+        self.len = 0;
+        for idle in idle.list.iter().filter(|idle| idle.is_read(program)) {
+            let crosses_end = idle.crosses_end();
+            let (after, before) = (row > idle.begin && time >= program.time[idle.from + 1], row < idle.end);
+            // The time of the row, from the start of the iteration in which the block becomes idle.
             let then = if after && (before || crosses_end) {
                 Some(time)
             } else if crosses_end && before {
@@ -316,29 +284,49 @@ fn over_rows(
             } else {
                 None
             };
-            if let Some(t) = then {
-                since[away] = pause.written.map_or(u64::MAX, |written| t.saturating_sub(written));
-                until[away] = pause.deadline.saturating_sub(t);
-                size[away] = program.size[pause.block];
-                bytes += size[away] as f64;
-                away += 1;
+            if let Some(then) = then {
+                let deadline = at(program.rows, idle.end).time_ns;
+                let deadline = if crosses_end { deadline.saturating_add(program.end_time) } else { deadline };
+                let written = idle.writer.map(|writer| program.time[writer + 1]);
+                self.add(program.size[idle.block], (written, then), (then, deadline));
             }
         }
-        let mut movable = bytes;
-        for (windows, bandwidth) in [(&*since, device.out_bandwidth), (&*until, device.in_bandwidth)] {
-            sort::identity(by_time, away);
-            sort::by_key(by_time, away, aside, |k| windows[k]);
-            let moved = by_time.first(away).iter().fold(0.0f64, |moved, &k| {
-                let window = windows[k].saturating_add(question.overhead_ns);
-                (moved + size[k] as f64).min(window as f64 * (bandwidth / 1e9))
-            });
-            movable = movable.min(moved);
-        }
-        bound = bound.max(loaded - movable);
+        self.sort();
     }
-    // Above 2⁵³ bytes a load may have been rounded up.
-    let most = if n > 0 { idle.load[by_load[0]] } else { 0 };
-    (bound as u64).min(most)
+
+    /// Adds a block. Times in ns: on the link out, since its value was written, and on the link in.
+    pub(super) fn add(&mut self, size: u64, (written, then): (Option<u64>, u64), (now, deadline): (u64, u64)) {
+        self.size[self.len] = size;
+        self.since[self.len] = written.map_or(u64::MAX, |written| then.saturating_sub(written));
+        self.until[self.len] = deadline.saturating_sub(now);
+        self.len += 1;
+    }
+
+    /// Sorts the blocks that were added by their times.
+    pub(super) fn sort(&mut self) {
+        for (order, time) in [(&mut self.by_since, &self.since), (&mut self.by_until, &self.until)] {
+            sort::identity(order, self.len);
+            sort::by_key(order, self.len, &mut self.aside, |k| time[k]);
+        }
+    }
+
+    /// The most bytes that both links can move in time, where the overhead makes every time longer, in ns.
+    pub(super) fn copied(&self, device: &Device, overhead: f64) -> f64 {
+        let moved = |order: &Table<'_, u32>, time: &Table<'_, u64>, bandwidth: f64| {
+            order.first(self.len).iter().fold(0.0, |moved: f64, &k| {
+                let time = if time[k] == u64::MAX { f64::INFINITY } else { bytes(time[k]) + overhead };
+                (moved + bytes(self.size[k])).min(time * bandwidth / 1e9)
+            })
+        };
+        let out = moved(&self.by_since, &self.since, device.out_bandwidth);
+        out.min(moved(&self.by_until, &self.until, device.in_bandwidth))
+    }
+}
+
+/// Bytes or nanoseconds as a double.
+#[expect(clippy::cast_precision_loss, reason = "a bound is made a little lower in the end")]
+pub(super) const fn bytes(bytes: u64) -> f64 {
+    bytes as f64
 }
 
 #[cfg(test)]

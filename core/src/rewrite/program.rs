@@ -136,6 +136,13 @@ impl<'a> Program<'a> {
         (first..end).map(move |row| at(rows, row))
     }
 
+    /// The first block that an operator reads and the first that it writes, without those that it allocates or frees
+    /// between its accesses.
+    pub(super) fn ends(&self, operator: u32) -> Option<(u32, u32)> {
+        let [first, end] = self.accesses[operator].map(|row| usize::try_from(row).unwrap_or(usize::MAX));
+        recorded::ends(self.rows.get(first..end).unwrap_or_default())
+    }
+
     /// The rows of an operator's accesses, by their numbers.
     pub(super) fn access_rows(&self, operator: u32) -> impl DoubleEndedIterator<Item = u32> + use<'a> {
         let [first, end] = self.accesses[operator];

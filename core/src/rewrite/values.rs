@@ -13,7 +13,7 @@
 
 use super::program::Program;
 use crate::Workspace;
-use crate::table::{Field, Record, Records, record};
+use crate::table::{Field, Record, Records, enum_field, record};
 use crate::trace::{Event, Op, Recorded};
 use crate::workspace::workspace;
 
@@ -35,21 +35,12 @@ pub(super) enum Owner {
 }
 
 impl Owner {
-    const ALL: [Self; 4] = [Self::Recorded, Self::Local, Self::Managed, Self::Lasting];
-
     const fn is_managed(self) -> bool {
         matches!(self, Self::Managed | Self::Lasting)
     }
 }
 
-impl Field for Owner {
-    fn keep(self) -> u32 {
-        self as u32
-    }
-    fn kept(kept: u32) -> Self {
-        usize::try_from(kept).ok().and_then(|owner| Self::ALL.get(owner)).copied().unwrap_or(Self::Recorded)
-    }
-}
+enum_field!(Owner: Recorded, Local, Managed, Lasting);
 
 /// A block that an operator touches.
 #[derive(Clone, Copy, Debug)]
@@ -143,8 +134,6 @@ workspace! {
             first_use: u32[rows + blocks + 1],
             /// The operators that read each version: by version, and ascending for each.
             uses: u32[rows],
-            /// By block: 1 + the last operator that may work in place and allocates or frees it between its accesses.
-            inside: u32[blocks],
         }
         records {
             owner: Owner[blocks],
@@ -370,19 +359,11 @@ impl<'a> Values<'a> {
         self.first_made[self.program.operators] = made;
     }
 
-    /// Finds the first input and the first output of operators that may work in place. Blocks that such an operator
-    /// allocates or frees between its accesses do not count.
+    /// Finds the first input and the first output of operators that may work in place.
     fn find_in_place(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         for o in (0..program.operators).filter(|&o| recorded.operator(program.op(o)).in_place) {
-            for own in program.rows_in(o).filter(|r| !r.event.is_access()) {
-                self.inside[own.block] = o + 1;
-            }
-            let first = |event| {
-                let mut accesses = program.rows_in(o).filter(|r| r.event == event);
-                accesses.find(|r| self.inside[r.block] != o + 1).map(|r| r.block)
-            };
-            let (Some(input), Some(output)) = (first(Event::Read), first(Event::Write)) else { continue };
+            let Some((input, output)) = program.ends(o) else { continue };
             let touches = |block, writes| self.references(o).find(|r| r.block == block && r.writes == writes);
             let apart = input != output && touches(input, true).is_none() && touches(output, false).is_none();
             let alike = program.size[input] == program.size[output];

@@ -8,7 +8,8 @@
 //! Where an operator works in place, a residency reuses the memory of another: [`merge`] makes one block of such a
 //! chain, and [`spread`] gives its offset to each of its residencies.
 
-use super::{Event, Row, recorded};
+use super::recorded::Running;
+use super::{Event, Row};
 use crate::error::{Buffer, RowFault};
 use crate::table::Table;
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
@@ -75,15 +76,35 @@ pub fn lifetimes(
     }
     let end = u32::try_from(rows.len()).unwrap_or(u32::MAX);
     let (mut blocks, mut names) = (Table::new(blocks), Table::new(names));
-    follow(rows, block_count, scratch, |step, r, residency, ordinal| {
-        if r.event == Event::Malloc {
+    follow(rows, block_count, scratch, |step, r, residency, ordinal| match r.event {
+        Event::Malloc => {
             blocks[residency] = Block::new(step, end, r.bytes);
             names[residency] = Residency { block: r.block, ordinal };
-        } else {
-            blocks[residency].end = step;
         }
+        Event::Free => blocks[residency].end = step,
+        _ => {}
     })?;
     Ok(needed)
+}
+
+/// Length of the workspace that [`of_rows`] needs.
+pub(crate) const fn of_rows_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: rows }.and(workspace(blocks))
+}
+
+/// By row: the residency of the row's block to which the row belongs. Residencies are numbered in the order of their
+/// mallocs.
+///
+/// # Errors
+/// As [`lifetimes`].
+pub(crate) fn of_rows<'a>(
+    rows: &[Row],
+    block_count: usize,
+    scratch: &mut Workspace<'a>,
+) -> Result<Table<'a, u32>, Error> {
+    let mut of = scratch.indices(rows.len());
+    follow(rows, block_count, scratch.split(workspace(block_count)), |step, _, residency, _| of[step] = residency)?;
+    Ok(of)
 }
 
 /// Refuses rows that cannot follow each other, as [`lifetimes`] does.
@@ -92,8 +113,8 @@ pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) ->
     follow(rows, block_count, scratch, |_, _, _, _| ())
 }
 
-/// Calls back for each malloc and free, with the index of its residency among all residencies, and its ordinal among
-/// those of the block.
+/// Calls back for each row, with the index of its block's residency among all residencies, and the residency's ordinal
+/// among those of the block.
 fn follow(
     rows: &[Row],
     block_count: usize,
@@ -135,12 +156,13 @@ fn follow(
                 open[r.block] = found;
             }
             Event::Free if resident == 0 => return refuse(RowFault::FreeWithoutMalloc),
-            Event::Free => {
-                each(step, r, resident - 1, ordinal[r.block] - 1);
-                open[r.block] = 0;
-            }
             _ if resident == 0 => return refuse(RowFault::AccessWithoutMalloc),
-            _ => {}
+            _ => {
+                each(step, r, resident - 1, ordinal[r.block] - 1);
+                if r.event == Event::Free {
+                    open[r.block] = 0;
+                }
+            }
         }
     }
     Ok(())
@@ -197,17 +219,14 @@ pub fn merge(
     let mut open = scratch.indices(block_count);
     let (mut blocks, mut part_of) = (Table::new(blocks), Table::new(part_of));
     let (mut found, mut merged) = (0, 0);
-    // The row after the last access of the operator that is running, and 1 + the residency that the row before freed in
-    // this operator.
-    let (mut operator, mut giver) = (0, 0u32);
+    let mut running = Running::default();
+    // 1 + the residency that the row before freed in the operator that is running.
+    let mut giver = 0u32;
     for (step, r) in (0u32..).zip(rows) {
         if usize::try_from(r.block).map_or(true, |b| b >= block_count) {
             return Err(Error::Row { row: step, fault: RowFault::UnknownBlock });
         }
-        if r.event.is_access() && step >= operator {
-            let end = usize::try_from(step).map_or(usize::MAX, |first| recorded::operator(rows, first));
-            operator = u32::try_from(end).unwrap_or(u32::MAX);
-        }
+        running.go_to(rows, step);
         let freed = core::mem::take(&mut giver);
         match r.event {
             Event::Malloc => {
@@ -224,7 +243,7 @@ pub fn merge(
                 found += 1;
                 open[r.block] = found;
             }
-            Event::Free if step < operator => giver = core::mem::take(&mut open[r.block]),
+            Event::Free if step < running.end => giver = core::mem::take(&mut open[r.block]),
             Event::Free => open[r.block] = 0,
             _ => {}
         }

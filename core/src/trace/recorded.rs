@@ -275,6 +275,42 @@ pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     end
 }
 
+/// Which operator of a trace runs, while its rows are read in their order.
+#[derive(Default)]
+pub(crate) struct Running {
+    /// The row of its first access.
+    pub(crate) first: u32,
+    /// The row after its last access.
+    pub(crate) end: u32,
+}
+
+impl Running {
+    /// Goes on to the next row; returns whether an operator begins with it.
+    pub(crate) fn go_to(&mut self, rows: &[Row], row: u32) -> bool {
+        let begins = row >= self.end && at(rows, row).event.is_access();
+        if begins {
+            let end = usize::try_from(row).map_or(usize::MAX, |first| operator(rows, first));
+            (self.first, self.end) = (row, u32::try_from(end).unwrap_or(u32::MAX));
+        }
+        begins
+    }
+
+    /// The rows from its first access to its last, with their numbers.
+    pub(crate) fn rows(&self, rows: &[Row]) -> impl Iterator<Item = (u32, Row)> + Clone {
+        let all = usize::try_from(self.first).ok().zip(usize::try_from(self.end).ok());
+        let rows = all.and_then(|(first, end)| rows.get(first..end)).unwrap_or_default();
+        (self.first..).zip(rows.iter().copied())
+    }
+}
+
+/// The first block that an operator reads and the first that it writes, without those that it allocates or frees
+/// itself. `rows` are those from its first access to its last.
+pub(crate) fn ends(rows: &[Row]) -> Option<(u32, u32)> {
+    let own = |block| rows.iter().any(|r| !r.event.is_access() && r.block == block);
+    let first = |event| rows.iter().find(|r| r.event == event && !own(r.block)).map(|r| r.block);
+    first(Event::Read).zip(first(Event::Write))
+}
+
 /// Finds the operator whose rows begin with the row `begin`. Returns the row of its first access, the row after its
 /// last access, and the row after the frees that follow. The mallocs before its accesses and the frees after them
 /// belong to it. If no access is left, all rows that are left belong to it.

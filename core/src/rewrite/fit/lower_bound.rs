@@ -22,10 +22,10 @@
 //!
 //! Cost: O(rows), and for each of the [`FEW`] operators that are most above the limit O(idle blocks · bisections).
 
-use super::{Means, Options};
+use super::{Means, Options, Using};
+use crate::rewrite::lower_bound::{Away, IdleBlocks, bytes};
 use crate::rewrite::program::Program;
-use crate::table::{Record, Table, record};
-use crate::trace::{Event, Kind, Op, Recorded};
+use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
@@ -41,7 +41,10 @@ const SAFE: f64 = 1.0 - 1e-9;
 /// Length of the workspace that [`least_overhead`] needs.
 #[must_use]
 pub const fn lower_bound_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    Program::workspace(rows, blocks).and(Needs::workspace(rows, blocks)).and(Away::workspace(rows, blocks))
+    Program::workspace(rows, blocks)
+        .and(IdleBlocks::workspace(rows, blocks))
+        .and(Needs::workspace(rows, blocks))
+        .and(Returns::workspace(rows, blocks))
 }
 
 /// A lower bound on how much longer than the trace any schedule within `options.limit` takes, by the means that
@@ -88,69 +91,53 @@ pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, mut scratch: W
     scratch.check(lower_bound_workspace(rows.len(), blocks))?;
     let mut scratch = scratch.reborrow();
     let program = Program::new(rows, blocks, &mut scratch)?;
+    let network = Network { recorded, program: &program, using: options.using.on(&options.device) };
+    let mut idle = IdleBlocks::lend(rows.len(), blocks, &mut scratch);
+    // In another order other blocks may be idle.
+    let moves = |o| network.using.has(Means::Order) && !recorded.is_ordered(program.op(o));
+    let moves = (0..program.accessing).any(moves);
+    idle.find(&program, |idle| {
+        // A block that nobody has written holds no value that could be lost.
+        let has_value = program.is_persistent(idle.block) || idle.writer.is_some() && !idle.crosses_end();
+        !moves && has_value && idle.is_read(&program) && !network.reads_masks(idle.to)
+    });
     let mut needs = Needs::lend(rows.len(), blocks, &mut scratch);
-    needs.find(recorded, options, &program);
-    let mut away = Away::lend(rows.len(), blocks, &mut scratch);
+    needs.find(&network, &idle);
+    let mut returns = Returns::lend(rows.len(), blocks, &mut scratch);
     let mut bound = 0.0;
-    for i in 0..program.accessing.min(FEW) {
-        let operator = needs.by_need[i];
+    for &operator in needs.by_need.first(program.accessing.min(FEW)) {
         let excess = needs.need[operator].saturating_sub(options.limit);
         if excess == 0 || bound >= FOREVER {
             break;
         }
-        away.find(&needs, &program, options, operator);
-        bound = away.least(options, excess, bound);
+        returns.find(&network, &idle, &needs, operator);
+        bound = returns.least(options, excess, bound);
     }
     Ok(if bound < FOREVER { bound * SAFE } else { f64::INFINITY })
 }
 
-/// The operators between two accesses of a block that holds a value which is read later. Where `end` is not after
-/// `begin`, they cross the end of the iteration.
-#[derive(Clone, Copy)]
-struct Idle {
-    block: u32,
-    /// The operator of the access before.
-    begin: u32,
-    /// The operator of the access after.
-    end: u32,
-    /// The operator that wrote the block's value; none if the value is there from the start.
-    writer: Option<u32>,
-    /// Recompute cost in ns per byte; infinite if it cannot be recomputed.
-    cost: f64,
+/// What the bound looks at.
+struct Network<'a> {
+    recorded: &'a Recorded<'a>,
+    program: &'a Program<'a>,
+    /// The means that save memory on the device.
+    using: Using,
 }
 
-impl Record for Idle {
-    type Kept = [u64; 3];
-    fn keep(self) -> [u64; 3] {
-        let pair = |high: u32, low: u32| u64::from(high) << u32::BITS | u64::from(low);
-        [pair(self.block, self.writer.map_or(0, |w| w + 1)), pair(self.begin, self.end), self.cost.to_bits()]
+impl Network<'_> {
+    /// What is known of an operator.
+    fn operator(&self, o: u32) -> Operator {
+        self.recorded.operator(self.program.op(o))
     }
-    fn kept([block, span, cost]: [u64; 3]) -> Self {
-        let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0);
-        let high = |word: u64| low(word >> u32::BITS);
-        let writer = low(block).checked_sub(1);
-        Self { block: high(block), writer, begin: high(span), end: low(span), cost: f64::from_bits(cost) }
-    }
-}
 
-record! {
-    /// What is known of a block while the rows are read.
-    struct Seen {
-        /// The operator of its first access.
-        first: Option<u32>,
-        /// The operator of its last access.
-        last: Option<u32>,
-        /// The operator that wrote it last.
-        writer: Option<u32>,
-        /// Whether its first access is a read.
-        read_first: bool,
-        /// Whether its first access is by the gradient of a `ReLU`, which can read a mask instead.
-        masked: bool,
+    /// Whether an operator can read masks in place of blocks.
+    fn reads_masks(&self, o: u32) -> bool {
+        self.using.has(Means::Relu) && self.operator(o).kind == Kind::ReluBackward
     }
 }
 
 workspace! {
-    /// The bytes that have to be on the device or come back to it, and the blocks that are idle.
+    /// The bytes that have to be on the device or come back to it.
     struct Needs<'a>(rows, blocks) {
         tables {
             /// By operator: the bytes that it touches, plus those of the blocks that are idle while it runs.
@@ -163,24 +150,14 @@ workspace! {
             written: u64[rows + 1],
             /// By block: 1 + the operator that counted it last.
             counted: u32[blocks],
-            /// By block: 1 + the last operator that allocates it between its accesses.
-            own: u32[blocks],
-        }
-        records {
-            /// What is known of each block.
-            seen: Seen[blocks],
-        }
-        lists {
-            /// When blocks are idle.
-            idle: Idle[rows + blocks],
         }
     }
 }
 
 impl Needs<'_> {
-    /// Finds when blocks are idle, and the bytes that each operator needs.
-    fn find(&mut self, recorded: &Recorded<'_>, options: &Options, program: &Program<'_>) {
-        let using = options.using.on(&options.device);
+    /// Finds the bytes that each operator needs.
+    fn find(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>) {
+        let program = network.program;
         for o in 0..program.accessing {
             for r in program.accesses(o).filter(|r| r.event == Event::Write) {
                 if self.counted[r.block] != o + 1 {
@@ -189,91 +166,31 @@ impl Needs<'_> {
                 }
             }
         }
-        for o in 0..program.accessing {
-            let operator = recorded.operator(program.op(o));
-            let masked = using.has(Means::Relu) && operator.kind == Kind::ReluBackward;
-            for r in program.accesses(o) {
-                self.access(recorded, options, program, (o, masked), (r.block, r.event == Event::Write));
-            }
-        }
-        for block in (0..program.blocks()).filter(|&block| program.is_persistent(block)) {
-            let seen = self.seen.get(block);
-            if let (Some(end), true, false) = (seen.first, seen.read_first, seen.masked) {
-                self.rest(recorded, options, program, (block, end));
-            }
-        }
-        // In another order other blocks may be idle.
-        let moves = |o| !recorded.is_ordered(program.op(o));
-        if using.has(Means::Order) && (0..program.accessing).any(moves) {
-            self.idle.truncate(0);
-        }
-        self.add_idle(program);
+        self.add_idle(program, idle);
         self.counted.fill(0);
         for o in 0..program.accessing {
-            self.need[o] = self.need[o].wrapping_add(self.touched(recorded, options, program, o));
+            self.need[o] = self.need[o].wrapping_add(self.touched(network, o));
         }
         sort::identity(&mut self.by_need, program.accessing);
         sort::by_key(&mut self.by_need, program.accessing, &mut self.aside, |o| !self.need[o]);
     }
 
-    /// Notes that an operator accesses a block.
-    fn access(
-        &mut self,
-        recorded: &Recorded<'_>,
-        options: &Options,
-        program: &Program<'_>,
-        (o, masked): (u32, bool),
-        (block, writes): (u32, bool),
-    ) {
-        let seen = self.seen.get(block);
-        if seen.last.is_some_and(|last| last != o) && !writes && !masked {
-            self.rest(recorded, options, program, (block, o));
-        }
-        let begins = seen.first.is_none();
-        self.seen.set(
-            block,
-            Seen {
-                first: seen.first.or(Some(o)),
-                last: Some(o),
-                writer: if writes { Some(o) } else { seen.writer },
-                read_first: if begins { !writes } else { seen.read_first },
-                masked: if begins { masked } else { seen.masked },
-            },
-        );
-    }
-
-    /// Notes that a block is idle from its last access to that of operator `end`.
-    fn rest(&mut self, recorded: &Recorded<'_>, options: &Options, program: &Program<'_>, (block, end): (u32, u32)) {
-        let Seen { last: Some(begin), writer, .. } = self.seen.get(block) else { return };
-        // A block that nobody has written holds no value that could be lost.
-        if writer.is_none() && !program.is_persistent(block) {
-            return;
-        }
-        let may = |writer: &u32| {
-            let op = program.op(*writer);
-            options.using.has(Means::Recompute) && matches!(op, Op::First(_)) && recorded.operator(op).rerun
-        };
-        let cost = writer.filter(may).map_or(f64::INFINITY, |w| ratio(program.duration(w), self.written[w]));
-        self.idle.push(Idle { block, begin, end, writer, cost });
-    }
-
     /// Adds up the bytes that are idle, by operator: first the changes from one operator to the next.
-    fn add_idle(&mut self, program: &Program<'_>) {
-        self.need.fill(0);
+    fn add_idle(&mut self, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let last = program.accessing;
-        for Idle { block, begin, end, .. } in self.idle.iter() {
-            let size = program.size[block];
+        for idle in idle.list.iter() {
+            let size = program.size[idle.block];
             let mut add = |from: u32, to: u32| {
                 if from < to {
                     self.need[from] = self.need[from].wrapping_add(size);
                     self.need[to] = self.need[to].wrapping_sub(size);
                 }
             };
-            if begin < end {
-                add(begin + 1, end);
+            if idle.crosses_end() {
+                add(0, idle.to);
+                add(idle.from + 1, last);
             } else {
-                add(0, end);
-                add(begin + 1, last);
+                add(idle.from + 1, idle.to);
             }
         }
         for o in 1..=last {
@@ -282,22 +199,23 @@ impl Needs<'_> {
     }
 
     /// The most bytes on the device at once of the blocks that an operator touches or allocates.
-    fn touched(&mut self, recorded: &Recorded<'_>, options: &Options, program: &Program<'_>, o: u32) -> u64 {
-        let operator = recorded.operator(program.op(o));
-        let masked = operator.kind == Kind::ReluBackward && options.using.has(Means::Relu);
+    fn touched(&mut self, network: &Network<'_>, o: u32) -> u64 {
+        let program = network.program;
+        // What it allocates itself is counted with the rows below.
         for r in program.rows_in(o).filter(|r| r.event == Event::Malloc) {
-            self.own[r.block] = o + 1;
+            self.counted[r.block] = o + 1;
         }
-        let (mut present, mut input, mut output) = (0u64, None, None);
-        for r in program.accesses(o).filter(|r| self.own[r.block] != o + 1) {
-            let reads = r.event == Event::Read;
-            (if reads { &mut input } else { &mut output }).get_or_insert(r.block);
-            if self.counted[r.block] != o + 1 && !(reads && masked) {
+        let masked = network.reads_masks(o);
+        let mut present = 0u64;
+        for r in program.accesses(o).filter(|r| !(masked && r.event == Event::Read)) {
+            if self.counted[r.block] != o + 1 {
                 self.counted[r.block] = o + 1;
                 present = present.saturating_add(program.size[r.block]);
             }
         }
-        if let (true, true, Some(x), Some(y)) = (operator.in_place, options.using.has(Means::InPlace), input, output)
+        if network.using.has(Means::InPlace)
+            && network.operator(o).in_place
+            && let Some((x, y)) = program.ends(o)
             && x != y
             && program.size[x] == program.size[y]
         {
@@ -318,79 +236,66 @@ impl Needs<'_> {
 
 workspace! {
     /// The blocks that are idle while one operator runs, and how they come back.
-    struct Away<'a>(rows, blocks) {
+    struct Returns<'a>(rows, blocks) {
         tables {
-            /// By block that is idle: its bytes.
-            size: u64[rows + blocks],
-            /// By block that is idle: the time since its value was made until the operator begins, in ns; `u64::MAX` if
-            /// the value is there from the start.
-            since: u64[rows + blocks],
-            /// By block that is idle: the time from the operator's end to the block's next use, in ns.
-            until: u64[rows + blocks],
             /// By block that is idle: its recompute cost in ns per byte, as the bits of an `f64`. These have the order
-            /// of the numbers, as none is below 0.
+            /// of the numbers, as none is below 0. Infinite if it cannot be recomputed.
             cost: u64[rows + blocks],
-            /// The idle blocks by `since`, the shortest time first.
-            by_since: u32[rows + blocks],
-            /// The idle blocks by `until`, the shortest time first.
-            by_until: u32[rows + blocks],
             /// The idle blocks by recompute cost, the least first.
             by_cost: u32[rows + blocks],
-            /// Scratch memory of these sorts.
-            aside: u32[rows + blocks],
+        }
+        parts {
+            /// How long the links have to copy them.
+            away: Away(rows + blocks),
         }
         state {
-            /// How many blocks are idle.
-            len: u32 = 0,
             /// Whether blocks may be swapped.
             swaps: bool = false,
         }
     }
 }
 
-impl Away<'_> {
+impl Returns<'_> {
     /// Finds the blocks that are idle while an operator runs.
-    fn find(&mut self, needs: &Needs<'_>, program: &Program<'_>, options: &Options, o: u32) {
-        let using = options.using.on(&options.device);
+    fn find(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, needs: &Needs<'_>, o: u32) {
+        let Network { program, using, .. } = *network;
+        let Self { away, cost, by_cost, .. } = self;
         self.swaps = using.has(Means::Swap) || using.has(Means::Layer);
-        self.len = 0;
+        away.len = 0;
         let (start, finish, period) = (program.access_time[o], program.time[o + 1], program.end_time);
-        for Idle { block, begin, end, writer, cost } in needs.idle.iter() {
-            let crosses_end = end <= begin;
-            let (after, before) = (o > begin, o < end);
+        let may = |&writer: &u32| {
+            let recomputes = using.has(Means::Recompute) && matches!(program.op(writer), Op::First(_));
+            recomputes && network.operator(writer).rerun
+        };
+        for idle in idle.list.iter() {
+            let crosses_end = idle.crosses_end();
+            let (after, before) = (o > idle.from, o < idle.to);
             if !(if crosses_end { after || before } else { after && before }) {
                 continue;
             }
             // The block is idle between two accesses of this iteration, or across its end: then its value may be made
             // in the iteration before, or used in the next.
-            let wraps_out = crosses_end && before;
-            let wraps_in = crosses_end && after && !before;
-            let made = writer.map(|w| program.time[w + 1]);
-            let i = self.len;
             let later = |wraps: bool, time: u64| if wraps { time.saturating_add(period) } else { time };
-            self.since[i] = made.map_or(u64::MAX, |made| later(wraps_out, start).saturating_sub(made));
-            self.until[i] = later(wraps_in, program.access_time[end]).saturating_sub(finish);
-            self.size[i] = program.size[block];
-            self.cost[i] = cost.to_bits();
-            self.len += 1;
+            let then = later(crosses_end && before, start);
+            let used = later(crosses_end && after && !before, program.access_time[idle.to]);
+            let per_byte = |w: u32| bytes(program.duration(w)) / bytes(needs.written[w].max(1));
+            cost[away.len] = idle.writer.filter(may).map_or(f64::INFINITY, per_byte).to_bits();
+            let made = idle.writer.map(|writer| program.time[writer + 1]);
+            away.add(program.size[idle.block], (made, then), (finish, used));
         }
-        let Self { since, until, cost, by_since, by_until, by_cost, aside, len, .. } = self;
-        for (order, key) in [(by_since, &*since), (by_until, &*until), (by_cost, &*cost)] {
-            sort::identity(order, *len);
-            sort::by_key(order, *len, aside, |k| key[k]);
-        }
+        away.sort();
+        sort::identity(by_cost, away.len);
+        sort::by_key(by_cost, away.len, &mut away.aside, |k| cost[k]);
     }
 
     /// The least overhead at which `excess` bytes come back, at least `bound`, in ns.
     fn least(&self, options: &Options, excess: u64, bound: f64) -> f64 {
-        let device = &options.device;
+        let needed = bytes(excess) * SAFE;
         let enough = |overhead: f64| {
-            let out = self.copied(&self.by_since, &self.since, overhead, device.out_bandwidth);
-            let back = self.copied(&self.by_until, &self.until, overhead, device.in_bandwidth);
-            let copied = if self.swaps { out.min(back) } else { 0.0 };
-            copied + self.recomputed(overhead) >= bytes(excess) * SAFE
+            let copied = if self.swaps { self.away.copied(&options.device, overhead) } else { 0.0 };
+            copied + self.recomputed(overhead) >= needed
         };
-        if self.size.first(self.len).iter().fold(0.0, |sum, &size| sum + bytes(size)) < bytes(excess) * SAFE {
+        if self.away.size.first(self.away.len).iter().fold(0.0, |sum, &size| sum + bytes(size)) < needed {
             return FOREVER;
         }
         if enough(bound) {
@@ -410,20 +315,11 @@ impl Away<'_> {
         low
     }
 
-    /// The most bytes that a link moves, each block within its time in ns, which the overhead makes longer. `order` has
-    /// the shortest time first; the bandwidth is in bytes per second.
-    fn copied(&self, order: &Table<'_, u32>, time: &Table<'_, u64>, overhead: f64, bandwidth: f64) -> f64 {
-        order.first(self.len).iter().fold(0.0, |moved: f64, &k| {
-            let link = if time[k] == u64::MAX { f64::INFINITY } else { (bytes(time[k]) + overhead) * bandwidth / 1e9 };
-            (moved + bytes(self.size[k])).min(link)
-        })
-    }
-
     /// The most bytes that are recomputed in `overhead` ns.
     fn recomputed(&self, overhead: f64) -> f64 {
         let (mut left, mut sum) = (overhead, 0.0);
-        for &k in self.by_cost.first(self.len) {
-            let (size, cost) = (bytes(self.size[k]), f64::from_bits(self.cost[k]));
+        for &k in self.by_cost.first(self.away.len) {
+            let (size, cost) = (bytes(self.away.size[k]), f64::from_bits(self.cost[k]));
             if cost.is_infinite() {
                 break;
             }
@@ -435,15 +331,6 @@ impl Away<'_> {
         }
         sum
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a bound is made a little lower in the end")]
-const fn bytes(bytes: u64) -> f64 {
-    bytes as f64
-}
-
-fn ratio(ns: u64, of: u64) -> f64 {
-    bytes(ns) / bytes(of.max(1))
 }
 
 #[cfg(test)]

@@ -157,11 +157,9 @@ proptest! {
             // The max load is not below the lower bound for its overhead.
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
             let overhead_ns = overhead.ceil() as u64;
-            let mut scratch = Workspace::new(&mut words, &mut indices);
-            let least_load = lower_bound::least_load(&rows, blocks, &device, overhead_ns, scratch.reborrow());
+            let scratch = Workspace::new(&mut words, &mut indices);
+            let least_load = lower_bound::least_load(&rows, blocks, &device, overhead_ns, scratch);
             prop_assert!(least_load.unwrap() <= run.peak_load);
-            let beyond = lower_bound::takes_longer(&recorded, &device, overhead_ns, run.peak_load, scratch);
-            prop_assert!(!beyond.unwrap());
         }
     }
 }

@@ -23,8 +23,8 @@
 
 use crate::error::RowFault;
 use crate::rewrite::writer::Writer;
-use crate::table::record;
-use crate::trace::recorded::{self, Operators, Progress};
+use crate::table::{Table, at, record};
+use crate::trace::recorded::{self, Operators, Running};
 use crate::trace::{Event, Op, Recorded, Row, liveness};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
@@ -33,7 +33,9 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 /// rewritten trace of `rows` rows.
 #[must_use]
 pub const fn workspace(recorded: usize, rows: usize, blocks: usize) -> WorkspaceLen {
-    recorded::workspace(recorded, blocks).and(Pass::workspace(rows, blocks))
+    recorded::workspace(recorded, blocks)
+        .and(liveness::of_rows_workspace(rows, 2 * blocks))
+        .and(Pass::workspace(rows, blocks))
 }
 
 /// The most rows that [`rewrite`] writes: one more for each block whose memory is reused and that was never freed.
@@ -80,13 +82,11 @@ pub fn rewrite(
     block::check_count(recorded.blocks)?;
     scratch.check(workspace(recorded.rows.len(), rows.len(), recorded.blocks))?;
     let mut scratch = scratch.reborrow();
-    let operators = Operators::new(recorded, &mut scratch)?;
-    let mut pass = Pass::lend(rows.len(), recorded.blocks, *recorded, operators, &mut scratch);
-    for r in recorded.rows.iter().filter(|r| r.event == Event::Malloc) {
-        pass.size[r.block] = r.bytes;
-    }
-    pass.collect(rows)?;
-    pass.decide(rows)?;
+    let mut operators = Operators::new(recorded, &mut scratch)?;
+    let of = liveness::of_rows(rows, recorded.numbers(), &mut scratch)?;
+    let mut pass = Pass::lend(rows.len(), recorded.blocks, *recorded, of, &mut scratch);
+    pass.collect(rows);
+    pass.decide(rows, &mut operators)?;
     let mut writer = Writer::new(out);
     pass.write(rows, &mut writer);
     writer.end()
@@ -110,173 +110,109 @@ record! {
 
 workspace! {
     /// The live ranges of a trace, and where their memory is reused.
-    struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, operators: Operators<'a>) {
+    struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, of: Table<'a, u32>) {
         tables {
-            /// By block: its bytes.
-            size: u64[blocks],
-            /// By block: 1 + the first recorded row of the operator that last had it as a workspace.
-            own: u32[blocks],
-            /// By row: 1 + the block whose memory is reused after this row, or 0; and the block that reuses it.
+            /// By row: 1 + the row of the malloc of the block whose memory is reused after this row, or 0; and the row
+            /// of the malloc of the block that reuses it.
             reuses: [u32; 2][rows],
         }
         records {
             /// The live ranges, in the order in which they begin.
             range: Range[rows],
-            /// By block: the live range that has begun and not ended.
-            open: Option<u32>[blocks],
+            /// By block: the live range that began last.
+            latest: Option<u32>[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
-            operators: Operators<'a> = operators,
+            /// By row: its live range.
+            of: Table<'a, u32> = of,
         }
     }
 }
 
 impl Pass<'_> {
-    /// Finds the live ranges and the rows that need them.
-    fn collect(&mut self, rows: &[Row]) -> Result<(), Error> {
-        if u32::try_from(rows.len()).is_err() {
-            return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
-        }
-        let mut count = 0;
-        // 1 + the last row of the operator that is running.
-        let mut operator = 0;
+    /// Finds the rows that need each live range.
+    fn collect(&mut self, rows: &[Row]) {
+        let mut running = Running::default();
         for (row, r) in (0u32..).zip(rows) {
-            let refuse = |fault| Err(Error::Row { row, fault });
-            let mask = self.recorded.masked(r.block);
-            let block = mask.unwrap_or(r.block);
-            if usize::try_from(block).map_or(true, |b| b >= self.recorded.blocks) {
-                return refuse(RowFault::UnknownBlock);
-            }
-            if r.event.is_access() && row >= operator {
-                operator = u32::try_from(end_of_operator(rows, row)).unwrap_or(u32::MAX);
-            }
-            let open = self.open.get(block);
-            match (mask, open, r.event) {
-                // A mask has no live range here: making it needs the block.
-                (Some(_), Some(range), Event::Write) => {
-                    self.range.set(range, Range { last: row + 1, ..self.range.get(range) });
+            running.go_to(rows, row);
+            let masked = self.recorded.masked(r.block);
+            // Nothing is reused of a mask; but making it needs the block.
+            let Some(range) = masked.map_or(Some(self.of[row]), |block| self.latest.get(block)) else { continue };
+            let s = self.range.get(range);
+            let found = match r.event {
+                Event::Write if masked.is_some() => Range { last: row + 1, ..s },
+                _ if masked.is_some() => continue,
+                Event::Malloc => {
+                    self.latest.set(r.block, Some(range));
+                    Range { begin: row + 1, ..s }
                 }
-                (Some(_), ..) => {}
-                (None, Some(_), Event::Malloc) => return refuse(RowFault::AllocatedTwice),
-                (None, None, Event::Malloc) => {
-                    self.range.set(
-                        count,
-                        Range { begin: row + 1, first: 0, last: 0, free_moved: false, malloc_moved: false },
-                    );
-                    self.open.set(block, Some(count));
-                    count += 1;
-                }
-                (None, None, Event::Free) => return refuse(RowFault::FreeWithoutMalloc),
-                (None, None, _) => return refuse(RowFault::AccessWithoutMalloc),
-                (None, Some(range), Event::Free) => {
-                    self.open.set(block, None);
-                    // It is freed inside an operator: as its workspace, or because its memory is reused there already.
-                    // Its memory is not reused again.
-                    if row < operator {
-                        self.range.set(range, Range { last: u32::MAX, ..self.range.get(range) });
-                    }
-                }
-                (None, Some(range), _) => {
-                    let s = self.range.get(range);
-                    let first = if s.first == 0 { row + 1 } else { s.first };
-                    self.range.set(range, Range { first, last: row + 1, ..s });
-                }
-            }
+                // It is freed inside an operator: as its workspace, or because its memory is reused there already. Its
+                // memory is not reused again.
+                Event::Free if row < running.end => Range { last: u32::MAX, ..s },
+                Event::Free => continue,
+                _ => Range { first: if s.first == 0 { row + 1 } else { s.first }, last: row + 1, ..s },
+            };
+            self.range.set(range, found);
         }
-        Ok(())
     }
 
     /// Decides where memory is reused.
-    fn decide(&mut self, rows: &[Row]) -> Result<(), Error> {
-        self.open.fill(None);
-        let mut count = 0;
-        let mut operator = 0;
+    fn decide(&mut self, rows: &[Row], operators: &mut Operators<'_>) -> Result<(), Error> {
+        let mut running = Running::default();
         for (row, r) in (0u32..).zip(rows) {
-            let mask = self.recorded.masked(r.block);
-            if r.event.is_access() && row >= operator && !(mask.is_some() && r.event == Event::Write) {
-                let begun = self.operators.begin(r.op);
+            if running.go_to(rows, row) {
+                let begun = operators.begin(r.op);
                 let begun = begun.ok_or(Error::Row { row, fault: RowFault::OtherAccess })?;
-                let end = end_of_operator(rows, row);
-                operator = u32::try_from(end).unwrap_or(u32::MAX);
-                let first = usize::try_from(row).unwrap_or(usize::MAX);
-                self.reuse(begun, rows.get(first..end).unwrap_or_default(), (row, r.op));
-            }
-            if mask.is_none() {
-                match r.event {
-                    Event::Malloc => {
-                        self.open.set(r.block, Some(count));
-                        count += 1;
-                    }
-                    Event::Free => self.open.set(r.block, None),
-                    _ => {}
+                if self.recorded.operator(r.op).in_place {
+                    let recorded = self.recorded.rows.get(begun.first..begun.end).unwrap_or_default();
+                    let ends = recorded::ends(recorded);
+                    let ends = ends.filter(|&(x, y)| !operators.is_persistent(x) && !operators.is_persistent(y));
+                    ends.and_then(|ends| self.reuse(&running, rows, ends));
                 }
             }
         }
         Ok(())
     }
 
-    /// Decides whether an operator works in place. Its accesses are `rows`, of which the first is row number `begin`.
-    fn reuse(&mut self, recorded: Progress, rows: &[Row], (begin, op): (u32, Op)) {
-        if !self.recorded.operator(op).in_place {
-            return;
-        }
-        let Some((x, y)) = self.ends(recorded) else { return };
-        let (Some(input), Some(output)) = (self.open.get(x), self.open.get(y)) else { return };
-        let reads = rows.iter().zip(begin..).filter(|(r, _)| r.event == Event::Read);
-        let Some(last_read) = reads.last().map(|(_, row)| row) else { return };
-        let (from, to) = (self.range.get(input), self.range.get(output));
-        let persistent = self.operators.is_persistent(x) || self.operators.is_persistent(y);
+    /// Lets an operator write block `y` over block `x`, its first output over its first input, if it can.
+    fn reuse(&mut self, running: &Running, rows: &[Row], (x, y): (u32, u32)) -> Option<()> {
+        let accesses = || running.rows(rows);
         // An operator that reads a mask in place of the input does not read the input itself, and reuses nothing.
-        let over_after_reads = from.last > begin && from.last <= last_read + 1;
-        let begins_after_reads = to.first > last_read + 1 && to.begin <= begin;
-        if x != y && !persistent && self.size[x] == self.size[y] && over_after_reads && begins_after_reads {
-            self.reuses[last_read] = [1 + x, y];
+        let range = |event, block| accesses().find(|&(_, r)| (r.event, r.block) == (event, block));
+        let (read, write) = (range(Event::Read, x)?.0, range(Event::Write, y)?.0);
+        let last_read = accesses().filter(|(_, r)| r.event == Event::Read).last()?.0;
+        let (input, output) = (self.of[read], self.of[write]);
+        let (from, to) = (self.range.get(input), self.range.get(output));
+        let (given, taken) = (from.begin.checked_sub(1)?, to.begin.checked_sub(1)?);
+        let over_after_reads = from.last <= last_read + 1;
+        let begins_after_reads = to.first > last_read + 1 && to.begin <= running.first;
+        let alike = at(rows, given).bytes == at(rows, taken).bytes;
+        if x != y && alike && over_after_reads && begins_after_reads {
+            self.reuses[last_read] = [1 + given, taken];
             self.range.set(input, Range { free_moved: true, ..from });
             self.range.set(output, Range { malloc_moved: true, ..to });
         }
-    }
-
-    /// The blocks that are the first input and the first output of a recorded operator, its workspaces left out.
-    fn ends(&mut self, operator: Progress) -> Option<(u32, u32)> {
-        let rows = self.recorded.rows.get(operator.first..operator.end).unwrap_or_default();
-        let mark = u32::try_from(operator.first).map_or(u32::MAX, |row| row.saturating_add(1));
-        for workspace in rows.iter().filter(|r| !r.event.is_access()) {
-            self.own[workspace.block] = mark;
-        }
-        let first = |event| rows.iter().find(|r| r.event == event && self.own[r.block] != mark).map(|r| r.block);
-        first(Event::Read).zip(first(Event::Write))
+        Some(())
     }
 
     /// Writes the rows with the moved frees and mallocs.
-    fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
-        self.open.fill(None);
-        let mut count = 0;
+    fn write(&self, rows: &[Row], writer: &mut Writer<'_>) {
         for (row, &r) in (0u32..).zip(rows) {
-            let is_mask = self.recorded.masked(r.block).is_some();
+            let range = self.range.get(self.of[row]);
             let moved = match r.event {
-                _ if is_mask => false,
-                Event::Malloc => {
-                    self.open.set(r.block, Some(count));
-                    count += 1;
-                    self.range.get(count - 1).malloc_moved
-                }
-                Event::Free => self.open.get(r.block).is_some_and(|range| self.range.get(range).free_moved),
+                Event::Malloc => range.malloc_moved,
+                Event::Free => range.free_moved,
                 _ => false,
             };
             if !moved {
                 writer.push(r);
             }
-            let [input, output] = self.reuses[row];
-            if let Some(input) = input.checked_sub(1) {
-                writer.event(Event::Free, input, 0, Op::None);
-                writer.push(Row { event: Event::Malloc, block: output, bytes: self.size[output], ..r });
+            let [given, taken] = self.reuses[row];
+            if let Some(given) = given.checked_sub(1) {
+                writer.event(Event::Free, at(rows, given).block, 0, Op::None);
+                writer.push(Row { time_ns: r.time_ns, op: r.op, ..at(rows, taken) });
             }
         }
     }
-}
-
-/// 1 + the last row of the operator whose first access is this row; the masks that it writes count as its accesses.
-fn end_of_operator(rows: &[Row], row: u32) -> usize {
-    usize::try_from(row).map_or(usize::MAX, |row| recorded::operator(rows, row))
 }

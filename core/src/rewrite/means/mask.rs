@@ -26,15 +26,16 @@
 
 use crate::error::RowFault;
 use crate::rewrite::writer::Writer;
-use crate::table::record;
-use crate::trace::{Event, Kind, Op, Recorded, Row, liveness, recorded};
+use crate::table::{Table, count, record};
+use crate::trace::recorded::Running;
+use crate::trace::{Event, Kind, Op, Recorded, Row, liveness};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
 /// Length of the workspace that [`rewrite`] needs for a trace of `rows` rows with `blocks` block numbers.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    Ranges::workspace(rows, blocks)
+    liveness::of_rows_workspace(rows, 2 * blocks).and(Masks::workspace(rows, blocks))
 }
 
 /// The most rows that [`rewrite`] writes: for each live range the malloc and the write of a mask, and an early free of
@@ -86,11 +87,12 @@ pub fn rewrite(
     block::check_count(recorded.blocks)?;
     scratch.check(workspace(rows.len(), recorded.blocks))?;
     let mut scratch = scratch.reborrow();
-    let mut ranges = Ranges::lend(rows.len(), recorded.blocks, *recorded, &mut scratch);
-    ranges.know_blocks()?;
-    ranges.collect(rows)?;
+    let of = liveness::of_rows(rows, recorded.numbers(), &mut scratch)?;
+    let mut masks = Masks::lend(rows.len(), recorded.blocks, *recorded, of, &mut scratch);
+    masks.know_blocks()?;
+    masks.collect(rows);
     let mut writer = Writer::new(out);
-    ranges.write(rows, &mut writer);
+    masks.write(rows, &mut writer);
     writer.end()
 }
 
@@ -112,7 +114,7 @@ record! {
 
 workspace! {
     /// The live ranges of a trace, and the masks of its blocks.
-    struct Ranges<'a>(rows, blocks; recorded: Recorded<'a>) {
+    struct Masks<'a>(rows, blocks; recorded: Recorded<'a>, of: Table<'a, u32>) {
         tables {
             /// By block: its bytes.
             size: u64[blocks],
@@ -122,183 +124,132 @@ workspace! {
         records {
             /// The live ranges, in the order in which they begin.
             range: Range[rows],
-            /// By block: the live range that has begun and not ended.
-            open: Option<u32>[blocks],
             /// By block: whether it gets no mask, because it is persistent or has one already.
             excluded: bool[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// How many live ranges have begun.
-            count: u32 = 0,
+            /// By row: its live range.
+            of: Table<'a, u32> = of,
             /// 1 + the last row of the forward pass.
             turn: u32 = u32::MAX,
         }
     }
 }
 
-impl Ranges<'_> {
+impl Masks<'_> {
     /// Finds which blocks get no mask because they are persistent, and how many bytes the masks of the others have.
     fn know_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.recorded.rows) {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
                 return Err(Error::Row { row, fault: RowFault::NotRecorded });
             }
+            let operator = self.recorded.operator(r.op);
             match r.event {
                 Event::Malloc => {
                     self.size[r.block] = r.bytes;
                     self.excluded.set(r.block, r.time_ns == 0);
                 }
                 Event::Free => self.excluded.set(r.block, false),
-                _ => {
-                    let operator = self.recorded.operator(r.op);
-                    if operator.kind == Kind::Relu {
-                        self.mask[r.block] = self.mask[r.block].max(operator.mask_bytes(self.size[r.block]));
-                    }
+                _ if operator.kind == Kind::Relu => {
+                    self.mask[r.block] = self.mask[r.block].max(operator.mask_bytes(self.size[r.block]));
                 }
+                _ => {}
             }
         }
         Ok(())
     }
 
-    /// Finds the live ranges, and the end of the forward pass.
-    fn collect(&mut self, rows: &[Row]) -> Result<(), Error> {
-        let end_of_trace = u32::try_from(rows.len());
-        let end_of_trace = end_of_trace.map_err(|_| Error::Row { row: u32::MAX, fault: RowFault::TooManyRows })?;
-        // 1 + the last row of the operator that is running.
-        let mut operator = 0;
+    /// Finds what each live range is needed for, and the end of the forward pass.
+    fn collect(&mut self, rows: &[Row]) {
+        let mut running = Running::default();
         // 1 + the last row of an operator that may be recomputed, and the first row of a ReLU's gradient.
-        let (mut recomputable, mut gradient) = (0, end_of_trace);
+        let (mut recomputable, mut gradient) = (0, count(rows));
         for (row, r) in (0u32..).zip(rows) {
-            let refuse = |fault| Err(Error::Row { row, fault });
+            let operator = self.recorded.operator(r.op);
+            if running.go_to(rows, row) {
+                if matches!(r.op, Op::First(_)) && operator.rerun {
+                    recomputable = running.end;
+                }
+                if operator.kind == Kind::ReluBackward {
+                    gradient = gradient.min(row);
+                }
+            }
             if let Some(block) = self.recorded.masked(r.block) {
                 self.excluded.set(block, true);
                 continue;
             }
-            if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
-                return refuse(RowFault::UnknownBlock);
-            }
-            if r.event.is_access() && row >= operator {
-                operator = end_of_operator(rows, row);
-                let known = self.recorded.operator(r.op);
-                if matches!(r.op, Op::First(_)) && known.rerun {
-                    recomputable = operator;
+            let s = self.range.get(self.of[row]);
+            let found = match r.event {
+                Event::Malloc => Range { end: count(rows), ..s },
+                // Freed inside an operator: its memory is reused in place there, so it gets no mask.
+                Event::Free => Range { end: row, relu: if row < running.end { 0 } else { s.relu }, ..s },
+                Event::Read if operator.kind == Kind::ReluBackward => Range { reads: s.reads + 1, ..s },
+                Event::SwapOut => Range { needed: row + 1, reads: 0, ..s },
+                Event::SwapIn => Range { relu: 0, needed: row + 1, reads: 0, ..s },
+                Event::Read | Event::Write => {
+                    let before = if r.event == Event::Write { 0 } else { s.relu };
+                    let relu = if operator.kind == Kind::Relu { running.end } else { before };
+                    Range { relu, needed: running.end, reads: 0, ..s }
                 }
-                if known.kind == Kind::ReluBackward {
-                    gradient = gradient.min(row);
-                }
-            }
-            let open = self.open.get(r.block);
-            if r.event == Event::Malloc {
-                if open.is_some() {
-                    return refuse(RowFault::AllocatedTwice);
-                }
-                self.range.set(self.count, Range { relu: 0, needed: 0, reads: 0, end: end_of_trace, written: 0 });
-                self.open.set(r.block, Some(self.count));
-                self.count += 1;
-                continue;
-            }
-            let Some(range) = open else {
-                let free = r.event == Event::Free;
-                return refuse(if free { RowFault::FreeWithoutMalloc } else { RowFault::AccessWithoutMalloc });
             };
-            let kind = self.recorded.operator(r.op).kind;
-            let mut s = self.range.get(range);
-            match r.event {
-                Event::Free => {
-                    // Freed inside an operator: its memory is reused in place there, so it gets no mask.
-                    s = Range { end: row, relu: if row < operator { 0 } else { s.relu }, ..s };
-                    self.open.set(r.block, None);
-                }
-                Event::Read if kind == Kind::ReluBackward => s.reads += 1,
-                Event::SwapOut => s = Range { needed: row + 1, reads: 0, ..s },
-                Event::SwapIn => s = Range { relu: 0, needed: row + 1, reads: 0, ..s },
-                _ => {
-                    let written = if r.event == Event::Write { 0 } else { s.relu };
-                    let relu = if kind == Kind::Relu { operator } else { written };
-                    s = Range { relu, needed: operator, reads: 0, ..s };
-                }
-            }
-            self.range.set(range, s);
+            self.range.set(self.of[row], found);
         }
         self.turn = recomputable.min(gradient);
-        Ok(())
     }
 
-    /// The live range of this block that has begun and its number, if a mask takes its place.
-    fn masked(&self, block: u32) -> Option<(u32, Range)> {
-        let range = self.open.get(block)?;
-        let s = self.range.get(range);
+    /// The live range of a row of this block, if a mask takes its place.
+    fn masked(&self, row: u32, block: u32) -> Option<Range> {
+        let recorded = self.recorded.masked(block).is_none();
+        let s = self.range.get(self.of[row]);
+        if !recorded || self.excluded.get(block) || s.relu == 0 || s.reads == 0 || s.needed > self.turn {
+            return None;
+        }
         let (size, mask) = (self.size[block], self.mask[block]);
         let rows = |from: u32, to: u32| u64::from(to.saturating_sub(from));
         let saved = size.saturating_sub(mask).saturating_mul(rows(s.needed, s.end));
         let taken = mask.saturating_mul(rows(s.relu, s.needed));
-        let may = !self.excluded.get(block) && s.relu > 0 && s.reads > 0;
-        (may && s.needed <= self.turn && saved > taken).then_some((range, s))
+        (saved > taken).then_some(s)
     }
 
     /// Writes the rows with the masks.
     fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
-        self.count = 0;
-        self.open.fill(None);
-        let mut operator = 0;
-        let mut first = 0;
+        let mut running = Running::default();
         for (row, &r) in (0u32..).zip(rows) {
-            if r.event.is_access() && row >= operator {
-                (first, operator) = (row, end_of_operator(rows, row));
+            running.go_to(rows, row);
+            let masked = self.masked(row, r.block);
+            let late = masked.is_some_and(|s| row >= s.needed && matches!(r.event, Event::Read | Event::Free));
+            writer.push(if late { Row { block: self.recorded.mask(r.block), ..r } } else { r });
+            let copied = matches!(r.event, Event::SwapOut | Event::SwapIn);
+            if copied && masked.is_some_and(|s| s.needed == row + 1) {
+                writer.event(Event::Free, r.block, 0, Op::None);
             }
-            if self.recorded.masked(r.block).is_some() {
-                writer.push(r);
-            } else if r.event == Event::Malloc {
-                self.open.set(r.block, Some(self.count));
-                self.count += 1;
-                writer.push(r);
-            } else {
-                let masked = self.masked(r.block);
-                let late = masked.is_some_and(|(_, s)| row >= s.needed && matches!(r.event, Event::Read | Event::Free));
-                writer.push(if late { Row { block: self.recorded.mask(r.block), ..r } } else { r });
-                match r.event {
-                    Event::Free => self.open.set(r.block, None),
-                    Event::SwapOut | Event::SwapIn if masked.is_some_and(|(_, s)| s.needed == row + 1) => {
-                        writer.event(Event::Free, r.block, 0, Op::None);
-                    }
-                    _ => {}
-                }
-            }
-            if row + 1 == operator {
-                let of_operator = usize::try_from(first).ok().zip(usize::try_from(operator).ok());
-                let of_operator = of_operator.and_then(|(first, end)| rows.get(first..end)).unwrap_or_default();
-                self.after_operator(of_operator, operator, writer);
+            if row + 1 == running.end {
+                self.after_operator(&running, rows, writer);
             }
         }
     }
 
     /// Writes the masks that an operator makes, and the frees of the blocks whose last reader it is.
-    fn after_operator(&mut self, rows: &[Row], operator: u32, writer: &mut Writer<'_>) {
-        let recorded = self.recorded;
+    fn after_operator(&mut self, running: &Running, rows: &[Row], writer: &mut Writer<'_>) {
         for written in [1, 2] {
-            for r in rows.iter().filter(|r| r.event.is_access() && recorded.masked(r.block).is_none()) {
-                let Some((range, s)) = self.masked(r.block) else { continue };
+            for (row, r) in running.rows(rows).filter(|(_, r)| r.event.is_access()) {
+                let Some(s) = self.masked(row, r.block) else { continue };
                 let here = if written == 1 { s.relu } else { s.needed };
-                if here != operator || s.written >= written {
+                if here != running.end || s.written >= written {
                     continue;
                 }
-                self.range.set(range, Range { written, ..s });
+                self.range.set(self.of[row], Range { written, ..s });
                 if written == 1 {
-                    writer.event(Event::Malloc, recorded.mask(r.block), self.mask[r.block], Op::None);
-                    writer.event(Event::Write, recorded.mask(r.block), 0, r.op);
+                    let mask = self.recorded.mask(r.block);
+                    writer.event(Event::Malloc, mask, self.mask[r.block], Op::None);
+                    writer.event(Event::Write, mask, 0, r.op);
                 } else {
                     writer.event(Event::Free, r.block, 0, Op::None);
                 }
             }
         }
     }
-}
-
-/// 1 + the last row of the operator whose first access is this row.
-fn end_of_operator(rows: &[Row], row: u32) -> u32 {
-    let end = usize::try_from(row).map_or(usize::MAX, |row| recorded::operator(rows, row));
-    u32::try_from(end).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -72,37 +72,28 @@ impl Process {
         }
     }
 
-    /// Adds weights that were tried, and their overhead in ns.
+    /// Adds weights that were tried, and their overhead in ns; appends their row to the Cholesky factor.
     fn add(&mut self, Weights(weights): Weights, overhead: f64) {
-        if let (Some(w), Some(o)) = (self.weights.get_mut(self.len), self.overheads.get_mut(self.len)) {
-            *w = weights;
-            *o = overhead;
+        let mut row = self.near(&weights);
+        let squares: f64 = row.iter().take(self.len).map(|a| a * a).sum();
+        if let Some(diagonal) = row.get_mut(self.len) {
+            *diagonal = sqrt((1.0 + NOISE - squares).max(NOISE));
+        }
+        let Self { weights: tried, overheads, factor, .. } = self;
+        let cells = tried.get_mut(self.len).zip(overheads.get_mut(self.len)).zip(factor.get_mut(self.len));
+        if let Some(((w, o), f)) = cells {
+            (*w, *o, *f) = (weights, overhead, row);
             self.len += 1;
-            self.factorise();
         }
     }
 
-    /// Appends the row of the weights that were added last to the Cholesky factor.
-    fn factorise(&mut self) {
-        let i = self.len - 1;
-        let mut row = [0.0; TRIALS];
-        let Some(own) = self.weights.get(i) else { return };
-        for j in 0..=i {
-            let Some(other) = self.weights.get(j) else { continue };
-            let above: &[f64] = if j < i { self.factor.get(j).map_or(&[], |r| r) } else { &row };
-            let dot: f64 = row.iter().zip(above).take(j).map(|(a, b)| a * b).sum();
-            let value = if j == i {
-                sqrt((1.0 + NOISE - dot).max(NOISE))
-            } else {
-                (kernel(own, other) - dot) / above.get(j).copied().unwrap_or(1.0)
-            };
-            if let Some(cell) = row.get_mut(j) {
-                *cell = value;
-            }
+    /// The inverse of the factor times the kernel of these weights and all that were tried.
+    fn near(&self, weights: &[f64; 4]) -> [f64; TRIALS] {
+        let mut near = [0.0; TRIALS];
+        for (k, w) in near.iter_mut().zip(&self.weights).take(self.len) {
+            *k = kernel(weights, w);
         }
-        if let Some(last) = self.factor.get_mut(i) {
-            *last = row;
-        }
+        self.solve(near)
     }
 
     /// The product of the inverse of the factor and a vector.
@@ -132,11 +123,7 @@ impl Process {
         let mut best = (f64::NEG_INFINITY, [0.0; 4]);
         for _ in 0..DRAWS {
             let weights = [(); 4].map(|()| 2.0 * unit(random) - 1.0);
-            let mut near = [0.0; TRIALS];
-            for (k, w) in near.iter_mut().zip(&self.weights).take(self.len) {
-                *k = kernel(&weights, w);
-            }
-            let near = self.solve(near);
+            let near = self.near(&weights);
             let mean: f64 = near.iter().zip(&self.inverse).take(self.len).map(|(a, b)| a * b).sum();
             let variance = 1.0 - near.iter().take(self.len).map(|a| a * a).sum::<f64>();
             let gain = expected_improvement(least - mean, sqrt(variance.max(1e-12)));

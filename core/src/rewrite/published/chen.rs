@@ -147,7 +147,8 @@ pub fn rewrite(
     let values = Values::new(recorded, &program, &mut scratch);
     let mut scratch = scratch.reborrow();
     let mut planner = Planner::new(&values, depth, &mut scratch)?;
-    planner.write(plan, scratch, out)
+    let mirrored = planner.arrange(plan);
+    Ok(Mirrored { rows: planner.write(scratch, out)?, ..mirrored })
 }
 
 /// The cheapest plan of the paper's search over the budget, with both kinds of cuts. `cost` tells the cost of a plan's
@@ -167,23 +168,19 @@ pub fn search(
     let values = Values::new(recorded, &program, &mut scratch);
     let mut scratch = scratch.reborrow();
     let mut planner = Planner::new(&values, 1, &mut scratch)?;
-    let mut best: Option<(u64, Plan)> = None;
+    let mut best = (u64::MAX, Plan::Budget(0, Cuts::One));
     for cuts in [Cuts::One, Cuts::Narrow] {
-        let mut attempt = |planner: &mut Planner<'_>, budget| {
-            let mirrored = planner.write(Plan::Budget(budget, cuts), scratch.reborrow(), out)?;
-            let found = cost(out.get(..mirrored.rows).unwrap_or_default())?;
-            if best.is_none_or(|(least, _)| found < least) {
-                best = Some((found, Plan::Budget(budget, cuts)));
+        planner.budgets(cuts, &mut |planner, plan| {
+            let rows = planner.write(scratch.reborrow(), out)?;
+            let found = cost(out.get(..rows).unwrap_or_default())?;
+            if found < best.0 {
+                best = (found, plan);
             }
-            Ok::<_, Error>(mirrored)
-        };
-        let finest = attempt(&mut planner, 0)?;
-        for step in 0..6u8 {
-            attempt(&mut planner, budget(finest.stored, finest.segment, step))?;
-        }
+            Ok(())
+        })?;
     }
-    let (_, plan) = best.unwrap_or((0, Plan::Budget(0, Cuts::One)));
-    Ok((plan, planner.write(plan, scratch, out)?))
+    let mirrored = planner.arrange(best.1);
+    Ok((best.1, Mirrored { rows: planner.write(scratch, out)?, ..mirrored }))
 }
 
 /// The program of a recording; the workspace must be long enough.
@@ -271,29 +268,37 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Makes the runs of a plan and writes their rows; returns the figures of the plan.
-    fn write(&mut self, plan: Plan, mut scratch: Workspace<'_>, out: &mut [Row]) -> Result<Mirrored, Error> {
-        let mirrored = self.arrange(plan);
+    /// Writes the rows of the plan that was arranged; returns how many there are.
+    fn write(&self, mut scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
         let values = self.mirror.values;
         let steps = most_rows(values.program.rows.len(), self.depth);
         let mut follower = Follower::lend(steps, values.program.size.len(), &mut scratch);
         let made = follower.follow(values, self.mirror.runs(), u64::MAX, &|_| 0, false);
         // No more steps come out than there is room for: where there is no script, a run has read a missing value.
         made.ok_or(Error::Row { row: u32::MAX, fault: RowFault::OtherValue })?;
-        let rows = emit::write(values, follower.script(), steps, scratch, out)?;
-        Ok(Mirrored { rows, ..mirrored })
+        emit::write(values, follower.script(), steps, scratch, out)
+    }
+
+    /// Calls `see` with each plan of the paper's search over the budget, after it has been arranged.
+    fn budgets(&mut self, cuts: Cuts, see: &mut dyn FnMut(&Self, Plan) -> Result<(), Error>) -> Result<(), Error> {
+        let finest = Plan::Budget(0, cuts);
+        let Mirrored { stored, segment, .. } = self.arrange(finest);
+        see(self, finest)?;
+        (0..6).try_for_each(|step| {
+            let plan = Plan::Budget(budget(stored, segment, step), cuts);
+            self.arrange(plan);
+            see(self, plan)
+        })
     }
 
     /// Calls `see` with the runs of each of the paper's plans: the search over the budget and the recursion, with both
     /// kinds of cuts, and dropping cheap operators.
-    pub(in crate::rewrite) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) {
+    pub(in crate::rewrite) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) -> Result<(), Error> {
         for cuts in [Cuts::Narrow, Cuts::One] {
-            let finest = self.arrange(Plan::Budget(0, cuts));
-            see(&self.mirror);
-            for step in 0..6 {
-                self.arrange(Plan::Budget(budget(finest.stored, finest.segment, step), cuts));
-                see(&self.mirror);
-            }
+            self.budgets(cuts, &mut |planner, _| {
+                see(&planner.mirror);
+                Ok(())
+            })?;
             for at_once in AT_ONCE {
                 self.arrange(Plan::Recursive(at_once, cuts));
                 see(&self.mirror);
@@ -301,6 +306,7 @@ impl<'a> Planner<'a> {
         }
         self.arrange(Plan::Cheap);
         see(&self.mirror);
+        Ok(())
     }
 
     /// Makes the order of runs of a plan, and returns its figures, without the rows.
@@ -309,18 +315,15 @@ impl<'a> Planner<'a> {
         match plan {
             Plan::Budget(budget, cuts) => {
                 self.candidates(cuts);
-                self.gather(budget, &mut mirrored);
+                mirrored = self.cut(|_, gathered| (gathered > budget).then_some(0));
+                self.count_by_cuts();
             }
             Plan::Recursive(at_once, cuts) => {
-                let candidates = self.candidates(cuts);
-                self.nest(at_once.max(1), candidates, &mut mirrored);
+                let (candidates, deepest) = (self.candidates(cuts), self.depth - 1);
+                mirrored = self.cut(|k, _| Some(level(k, candidates, at_once.max(1)).min(deepest)));
+                self.count_by_cuts();
             }
-            Plan::Cheap => self.cut.fill(0),
-        }
-        if plan == Plan::Cheap {
-            self.drop_cheap();
-        } else {
-            self.count_by_cuts();
+            Plan::Cheap => self.drop_cheap(),
         }
         self.mirror.settle();
         self.mirror.order();
@@ -359,42 +362,27 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Marks the cuts of Algorithm 3: one at each candidate where the segment has gathered more than `budget` bytes.
-    fn gather(&mut self, budget: u64, mirrored: &mut Mirrored) {
-        let mut gathered = 0u64;
-        for operator in 0..self.mirror.forward {
-            gathered = gathered.saturating_add(self.made[operator]);
-            if self.cut[operator] > 0 && gathered > budget {
-                mirrored.stored = mirrored.stored.saturating_add(self.across[operator]);
-                mirrored.segment = mirrored.segment.max(gathered);
-                mirrored.cuts += 1;
-                gathered = 0;
-            } else {
-                self.cut[operator] = 0;
-            }
-        }
-        mirrored.segment = mirrored.segment.max(gathered);
-    }
-
-    /// Marks the cuts of the recursion with their levels: every candidate is a cut. Those of the first level cut the
-    /// candidates into equal parts, and so on in each part.
-    fn nest(&mut self, at_once: u32, candidates: u32, mirrored: &mut Mirrored) {
+    /// Cuts at candidates, and returns the figures of these cuts. `level` tells the level of the cut at a candidate, by
+    /// the candidate's number and the bytes of the segment before it; none if there is no cut.
+    fn cut(&mut self, level: impl Fn(u32, u64) -> Option<u32>) -> Mirrored {
+        let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
         let (mut candidate, mut gathered) = (0, 0u64);
         for operator in 0..self.mirror.forward {
             gathered = gathered.saturating_add(self.made[operator]);
-            if self.cut[operator] > 0 {
-                let level = level(candidate, candidates, at_once).min(self.depth - 1);
-                self.cut[operator] = 1 + level;
-                candidate += 1;
-                mirrored.segment = mirrored.segment.max(gathered);
-                gathered = 0;
-                if level == 0 {
-                    mirrored.stored = mirrored.stored.saturating_add(self.across[operator]);
-                    mirrored.cuts += 1;
-                }
+            mirrored.segment = mirrored.segment.max(gathered);
+            if self.cut[operator] == 0 {
+                continue;
+            }
+            let level = level(candidate, gathered);
+            candidate += 1;
+            self.cut[operator] = level.map_or(0, |level| level + 1);
+            gathered = if level.is_some() { 0 } else { gathered };
+            if level == Some(0) {
+                mirrored.stored = mirrored.stored.saturating_add(self.across[operator]);
+                mirrored.cuts += 1;
             }
         }
-        mirrored.segment = mirrored.segment.max(gathered);
+        mirrored
     }
 
     /// Sets the mirror counts: operators between two cuts are recomputed once more than the values that live across the
@@ -413,20 +401,13 @@ impl<'a> Planner<'a> {
             self.mirror.set_count(operator, if last { 0 } else { before.max(after).min(self.depth).max(1) });
             before = if self.cut[operator] > 0 { self.cut[operator] } else { before };
         }
-        for maker in 0..forward {
-            let (first, end) = self.mirror.values.range(maker);
-            for i in first..end {
-                let block = self.mirror.values.reference(i).block;
-                if !self.mirror.is_result_of(block, maker) {
-                    continue;
-                }
-                // The cuts after the operator that makes it, and before its last reader of the forward pass.
-                let last = self.mirror.value(block).last_forward;
-                let mut cut = self.next_cut[maker];
-                while cut > 0 && cut < last {
-                    self.mirror.lower_count(block, self.cut[cut - 1] - 1);
-                    cut = self.next_cut[cut];
-                }
+        for block in 0..self.mirror.values.program.blocks() {
+            let value = self.mirror.value(block);
+            // The cuts after the operator that makes it, and before its last reader of the forward pass.
+            let mut cut = if value.is_result { self.next_cut[value.maker - 1] } else { 0 };
+            while cut > 0 && cut < value.last_forward {
+                self.mirror.lower_count(block, self.cut[cut - 1] - 1);
+                cut = self.next_cut[cut];
             }
         }
     }

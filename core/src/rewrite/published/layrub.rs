@@ -30,6 +30,7 @@ use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::rewrite::program::Program;
 use crate::rewrite::values::Values;
 use crate::simulate::Device;
+use crate::table::record;
 use crate::trace::{Event, Kind, Op, Recorded, Row, liveness};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
@@ -143,31 +144,44 @@ fn inter(
     swapper.rows(out)
 }
 
-/// A bit of what is known of a block: more than one operator accesses it, so that it is an activation or a gradient.
-const SHARED: u32 = 1;
-/// A bit of what is known of a block: it is a parameter, or belongs to the update of one.
-const PARAMETER: u32 = 2;
-/// A bit of what is known of a block: an operator needs it while its gradient is written.
-const NEEDED: u32 = 4;
-/// A bit of what is known of a block: the gradient of a ReLU reads its signs.
-const SIGNED: u32 = 8;
+record! {
+    /// What is known of a block.
+    struct Known {
+        /// The first operator that accesses it.
+        first: Option<u32>,
+        /// The last operator that accesses it and is not the gradient of a ReLU.
+        last: Option<u32>,
+        /// Whether more than one operator accesses it.
+        is_shared: bool,
+        /// Whether it is a parameter, or belongs to the update of one.
+        is_parameter: bool,
+        /// Whether an operator needs it while its gradient is written.
+        is_needed: bool,
+        /// Whether the gradient of a ReLU reads its signs.
+        is_signed: bool,
+        /// Whether a gradient is written over it.
+        is_overwritten: bool,
+        /// The activation that it is written over.
+        over: Option<u32>,
+        /// Whether its first live range has ended, if it is written over an activation.
+        has_ended: bool,
+        /// The row of its last free.
+        last_free: Option<u32>,
+    }
+}
+
+impl Known {
+    /// Whether it is an activation or a gradient.
+    const fn counts(&self) -> bool {
+        self.is_shared && !self.is_parameter
+    }
+}
 
 workspace! {
     /// What is known of the blocks of a recording.
     struct Layers<'a>(blocks; recorded: Recorded<'a>, mirror: Mirror<'a>) {
-        tables {
-            /// By block: the bits above.
-            known: u32[blocks],
-            /// By block, as bits: 1 if a gradient is written over it; 2 if it is written over an activation itself, and
-            /// its first live range has ended.
-            over: u32[blocks],
-            /// By block: 1 + the activation that it is written over; 0 if there is none.
-            taken: u32[blocks],
-            /// By block: 1 + the row of its last free; 0 if there is none.
-            last_free: u32[blocks],
-            /// By block: the first operator that accesses it, and the last that is not the gradient of a ReLU; counted
-            /// from 1.
-            touched: [u32; 2][blocks],
+        records {
+            known: Known[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
@@ -185,15 +199,20 @@ impl Layers<'_> {
         for operator in 0..mirror.operators {
             let signs = self.kind(operator) == Kind::ReluBackward;
             let writes = |block: u32| program.accesses(operator).any(|r| (r.event, r.block) == (Event::Write, block));
-            let persistent = |r: &Row| r.event == Event::Read && program.is_persistent(r.block) && writes(r.block);
-            let updates = operator >= mirror.forward && program.accesses(operator).any(|r| persistent(&r));
+            let updated = |r: Row| r.event == Event::Read && program.is_persistent(r.block) && writes(r.block);
+            let updates = operator >= mirror.forward && program.accesses(operator).any(updated);
             for r in program.accesses(operator) {
-                let [first, last] = self.touched[r.block];
-                let first = if first == 0 { operator + 1 } else { first };
-                self.touched[r.block] = [first, if signs { last } else { operator + 1 }];
-                self.known[r.block] |= if first == operator + 1 { 0 } else { SHARED }
-                    | if updates || program.is_persistent(r.block) { PARAMETER } else { 0 }
-                    | if signs { SIGNED } else { 0 };
+                let known = self.known.get(r.block);
+                let first = known.first.unwrap_or(operator);
+                let found = Known {
+                    first: Some(first),
+                    last: if signs { known.last } else { Some(operator) },
+                    is_shared: known.is_shared || first != operator,
+                    is_parameter: known.is_parameter || updates || program.is_persistent(r.block),
+                    is_signed: known.is_signed || signs,
+                    ..known
+                };
+                self.known.set(r.block, found);
             }
         }
         for operator in mirror.forward..mirror.operators {
@@ -203,7 +222,7 @@ impl Layers<'_> {
             for r in program.accesses(operator).filter(|r| r.event == Event::Read) {
                 let same = |w: Row| w.event == Event::Write && program.size[w.block] == program.size[r.block];
                 if program.accesses(operator).any(same) {
-                    self.known[r.block] |= NEEDED;
+                    self.known.set(r.block, Known { is_needed: true, ..self.known.get(r.block) });
                 }
             }
         }
@@ -216,7 +235,7 @@ impl Layers<'_> {
 
     /// Whether an operator writes a parameter, its gradient, or another block of its update.
     fn makes_gradient_of_parameter(&self, operator: u32) -> bool {
-        let gradient = |r: Row| r.event == Event::Write && self.known[r.block] & PARAMETER > 0;
+        let gradient = |r: Row| r.event == Event::Write && self.known.get(r.block).is_parameter;
         self.mirror.values.program.accesses(operator).any(gradient)
     }
 
@@ -229,33 +248,30 @@ impl Layers<'_> {
                 continue;
             }
             for gradient in program.accesses(operator).filter(|r| r.event == Event::Write).map(|r| r.block) {
-                if self.touched[gradient][0] != operator + 1 || !self.counts(gradient) || self.taken[gradient] > 0 {
+                let known = self.known.get(gradient);
+                if known.first != Some(operator) || !known.counts() || known.over.is_some() {
                     continue;
                 }
                 let can = |r: &Row| {
+                    let activation = self.known.get(r.block);
                     r.event == Event::Read
-                        && self.over[r.block] == 0
+                        && !activation.is_overwritten
                         && mirror.value(r.block).is_result
                         && program.size[r.block] == program.size[gradient]
-                        && self.touched[r.block][1] <= operator + 1
+                        && activation.last.is_none_or(|last| last <= operator)
                 };
-                let activation = program.accesses(operator).find(can).map(|r| r.block);
-                if let Some(activation) = activation {
-                    self.over[activation] = 1;
-                    self.taken[gradient] = 1 + activation;
+                if let Some(Row { block, .. }) = program.accesses(operator).find(can) {
+                    self.known.set(block, Known { is_overwritten: true, ..self.known.get(block) });
+                    self.known.set(gradient, Known { over: Some(block), ..known });
                 }
             }
         }
     }
 
-    /// Whether a block is an activation or a gradient.
-    fn counts(&self, block: u32) -> bool {
-        self.known[block] & (SHARED | PARAMETER) == SHARED
-    }
-
     /// The bytes of the mask that is kept if the block is written over; 0 if no gradient of a ReLU reads the block.
     fn mask(&self, block: u32) -> u64 {
-        if self.known[block] & SIGNED > 0 { self.mirror.values.program.size[block].div_ceil(MASKED) } else { 0 }
+        let size = self.mirror.values.program.size[block];
+        if self.known.get(block).is_signed { size.div_ceil(MASKED) } else { 0 }
     }
 
     /// The bytes of all activations and their gradients, each with memory of its own, and with gradients over
@@ -264,16 +280,18 @@ impl Layers<'_> {
         let mirror = &self.mirror;
         let program = mirror.values.program;
         let [mut separate, mut intra] = [0u64; 2];
-        for block in (0..).take(self.known.len()).filter(|&b| mirror.value(b).is_result && self.counts(b)) {
-            let v = mirror.value(block);
-            let in_place = !v.kept && v.last_forward > 0 && self.kind(v.last_forward - 1) == Kind::Relu;
-            if in_place || program.op(v.maker - 1) == Op::None {
+        for block in 0..program.blocks() {
+            let (v, known) = (mirror.value(block), self.known.get(block));
+            if !v.is_result || !known.counts() || program.op(v.maker - 1) == Op::None {
+                continue;
+            }
+            if !v.kept && v.last_forward > 0 && self.kind(v.last_forward - 1) == Kind::Relu {
+                // A ReLU works in place.
                 continue;
             }
             let size = program.size[block];
-            let gradient = if self.known[block] & NEEDED > 0 { size } else { self.mask(block) };
             separate = separate.saturating_add(size.saturating_mul(2));
-            intra = intra.saturating_add(size).saturating_add(gradient);
+            intra = intra.saturating_add(size).saturating_add(if known.is_needed { size } else { self.mask(block) });
         }
         [separate, intra]
     }
@@ -281,27 +299,28 @@ impl Layers<'_> {
     /// The most bytes of activations and gradients at once, with gradients over activations if `over`.
     fn peak(&mut self, rows: &[Row], over: bool) -> u64 {
         for (row, r) in (0u32..).zip(rows).filter(|(_, r)| r.event == Event::Free) {
-            self.last_free[r.block] = row + 1;
+            self.known.set(r.block, Known { last_free: Some(row), ..self.known.get(r.block) });
         }
         let (mut load, mut most) = (0u64, 0u64);
         for (row, r) in (0u32..).zip(rows) {
-            if !self.counts(r.block) {
+            let known = self.known.get(r.block);
+            if !known.counts() {
                 continue;
             }
             let size = self.mirror.values.program.size[r.block];
-            let first = over && self.over[r.block] & 2 == 0;
-            let under = self.taken[r.block].checked_sub(1).filter(|_| first);
-            let mask = under.map_or(0, |activation| self.mask(activation));
+            let under = known.over.filter(|_| over && !known.has_ended);
             match r.event {
                 // The gradient takes over the activation's memory, which is freed with the gradient.
-                Event::Malloc => load = load.saturating_add(if under.is_some() { mask } else { size }),
+                Event::Malloc => {
+                    load = load.saturating_add(under.map_or(size, |activation| self.mask(activation)));
+                }
                 // Of an activation that was written over only the mask is left to free.
-                Event::Free if over && self.over[r.block] & 1 > 0 && self.last_free[r.block] == row + 1 => {
+                Event::Free if over && known.is_overwritten && known.last_free == Some(row) => {
                     load = load.saturating_sub(self.mask(r.block));
                 }
                 Event::Free => {
                     load = load.saturating_sub(size);
-                    self.over[r.block] |= if under.is_some() { 2 } else { 0 };
+                    self.known.set(r.block, Known { has_ended: known.has_ended || under.is_some(), ..known });
                 }
                 _ => {}
             }

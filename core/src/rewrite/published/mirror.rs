@@ -132,12 +132,6 @@ impl<'a> Mirror<'a> {
         &self.run
     }
 
-    /// Whether a block is a result that this operator makes.
-    pub(in crate::rewrite) fn is_result_of(&self, block: u32, operator: u32) -> bool {
-        let value = self.value(block);
-        value.is_result && value.maker == operator + 1
-    }
-
     /// Sets the mirror count of an operator, if it can be recomputed.
     pub(in crate::rewrite) fn set_count(&mut self, operator: u32, count: u32) {
         self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };

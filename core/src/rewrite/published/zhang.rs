@@ -24,8 +24,7 @@
 //! whose score was too low before is mostly passed over at the price of one comparison: areas under the load only
 //! shrink.
 
-use crate::heap::Heap;
-use crate::rewrite::gaps::{Gap, GapKind};
+use crate::rewrite::gaps::{Gap, GapKind, Gaps};
 use crate::rewrite::means::swap::schedule::Schedule;
 use crate::sort;
 use crate::table::Records;
@@ -47,26 +46,22 @@ workspace! {
     /// The tables of a selection.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// By gap: its score, as the bits of an `f64`; of a submodular score, the part that does not change while
-            /// gaps are chosen.
-            worth: u64[rows + blocks],
-            /// The gaps, the one with the highest score first.
+            /// The gaps, the one with the highest score first; later those that are to be positioned, the one that
+            /// begins first first.
             ranked: u32[rows + blocks],
-            /// The gaps to be positioned; while gaps are chosen by rank, the next rank to look at from each.
-            chosen: u32[rows + blocks],
+            /// By rank: the next rank to look at, while gaps are chosen by rank; else scratch memory of the sorts.
+            next: u32[rows + blocks],
         }
         records {
+            /// By gap: its score; of a submodular score, the part that does not change while gaps are chosen.
+            worth: f64[rows + blocks],
+            /// By gap: the most that its submodular score can be.
+            most: f64[rows + blocks],
             /// By boundary: the area under the load curve before it, in byte nanoseconds, when no gap is chosen.
             area: f64[rows + 2],
             /// By boundary: the area under the load curve before it, in byte nanoseconds, when the gaps chosen so far
             /// are in use.
             area_left: f64[rows + 2],
-            /// By gap: the most that its submodular score can be.
-            most: f64[rows + blocks],
-        }
-        parts {
-            /// The gaps that are still to be positioned, by where they begin.
-            waiting: Heap(rows + blocks),
         }
         state {
             /// How many gaps and operators were looked at so far.
@@ -91,69 +86,42 @@ impl Selection<'_> {
         scope: Scope,
     ) -> bool {
         schedule.clear();
-        let scale = self.scale(schedule, weights);
-        // All scores but the submodular one stay as they are while gaps are chosen.
-        let submodular = scale[3] != 0.0;
-        if !submodular {
-            for gap in 0..schedule.gaps().len {
-                let scores = scores(schedule, &schedule.gaps().gap(gap), &self.area, &self.area_left);
-                self.worth[gap] = worth(scores, scale).to_bits();
-            }
-            self.rank(schedule.gaps().len);
+        let gaps = schedule.gaps();
+        let [doa, aoa, wdoa, swdoa] = self.scale(schedule, weights);
+        for gap in 0..gaps.len {
+            let scores = scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
+            let worth = scores.iter().zip([doa, aoa, wdoa]).map(|(score, weight)| score * weight).sum();
+            self.worth.set(gap, worth);
+            self.most.set(gap, worth + (scores[3] * swdoa).max(0.0));
         }
-        self.choose(schedule, limit, submodular.then_some(scale), scope)
+        self.choose(schedule, limit, swdoa, scope)
     }
 
-    /// Chooses gaps until the load is within `limit` bytes, and positions them: as they are ranked, or by a submodular
-    /// score with this scale. False if no gap is left before.
-    fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, scale: Option<[f64; 4]>, scope: Scope) -> bool {
+    /// Chooses gaps until the load is within `limit` bytes, and positions them. `swdoa` is the weight of the submodular
+    /// score; all others stay as they are while gaps are chosen. False if no gap is left before.
+    fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, swdoa: f64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
-        if let Some(scale) = scale {
-            for gap in 0..gaps.len {
-                let [doa, aoa, wdoa, swdoa] = scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
-                let fixed = worth([doa, aoa, wdoa, 0.0], scale);
-                self.worth[gap] = fixed.to_bits();
-                self.most.set(gap, fixed + (swdoa * scale[3]).max(0.0));
-            }
-        } else {
-            // For each rank, the next to look at: itself.
-            sort::identity(&mut self.chosen, gaps.len);
+        let ranked = swdoa == 0.0;
+        if ranked {
+            self.rank(gaps.len);
         }
         loop {
             let (peak, operator) = schedule.peak();
             if peak <= limit {
                 break;
             }
-            let over = |gap: u32, g: &Gap| {
-                whole(g, scope)[0] <= operator && operator < g.end && allowed(schedule, gap, g, scope)
+            let over = |gap: u32| {
+                let g = gaps.gap(gap);
+                whole(&g, scope)[0] <= operator && operator < g.end && allowed(schedule, gap, &g, scope)
             };
-            let best = if let Some([.., scale]) = scale {
-                self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - gaps.first_after(operator));
-                let mut best: Option<(f64, u32)> = None;
-                for gap in gaps.first_after(operator)..gaps.len {
-                    if best.is_some_and(|(best, _)| self.most.get(gap) <= best) {
-                        continue;
-                    }
-                    let g = gaps.gap(gap);
-                    if over(gap, &g) {
-                        let fixed = f64::from_bits(self.worth[gap]);
-                        let left = under(&g, &self.area_left) * scale;
-                        self.most.set(gap, fixed + left.max(0.0));
-                        if best.is_none_or(|(best, _)| fixed + left > best) {
-                            best = Some((fixed + left, gap));
-                        }
-                    }
-                }
-                best.map(|(_, gap)| gap)
-            } else {
-                self.first_ranked(gaps.len, |gap| over(gap, &gaps.gap(gap)))
-            };
+            let best =
+                if ranked { self.first_ranked(gaps.len, over) } else { self.best_left(gaps, operator, swdoa, over) };
             let Some(gap) = best else {
                 return false;
             };
             let [begin, end] = whole(&gaps.gap(gap), scope);
             schedule.set(gap, [begin, end]);
-            if scale.is_some() {
+            if !ranked {
                 areas(schedule, begin, &mut self.area_left);
             }
         }
@@ -161,15 +129,34 @@ impl Selection<'_> {
         true
     }
 
-    /// The first gap by rank that may be chosen. It is passed over from then on: `chosen` leads from each rank to the
-    /// next that is left, by a union of disjoint sets.
+    /// The gap that ends after an operator, may be chosen, and has the highest submodular score.
+    fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(u32) -> bool) -> Option<u32> {
+        let first = gaps.first_after(operator);
+        self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - first);
+        let mut best: Option<(f64, u32)> = None;
+        for gap in first..gaps.len {
+            let beats = |score: f64| best.is_none_or(|(best, _)| score > best);
+            if beats(self.most.get(gap)) && over(gap) {
+                let left = under(&gaps.gap(gap), &self.area_left) * swdoa;
+                let score = self.worth.get(gap) + left;
+                self.most.set(gap, self.worth.get(gap) + left.max(0.0));
+                if beats(score) {
+                    best = Some((score, gap));
+                }
+            }
+        }
+        best.map(|(_, gap)| gap)
+    }
+
+    /// The first gap by rank that may be chosen. It is passed over from then on: `next` leads from each rank to the next
+    /// that is left, by a union of disjoint sets.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(u32) -> bool) -> Option<u32> {
         let mut rank = 0;
         loop {
-            while rank < gaps && self.chosen[rank] != rank {
-                let next = self.chosen[rank];
+            while rank < gaps && self.next[rank] != rank {
+                let next = self.next[rank];
                 if next < gaps {
-                    self.chosen[rank] = self.chosen[next];
+                    self.next[rank] = self.next[next];
                 }
                 rank = next;
             }
@@ -179,7 +166,7 @@ impl Selection<'_> {
             self.looks += 1;
             let gap = self.ranked[rank];
             if over(gap) {
-                self.chosen[rank] = rank + 1;
+                self.next[rank] = rank + 1;
                 return Some(gap);
             }
             rank += 1;
@@ -188,14 +175,12 @@ impl Selection<'_> {
 
     /// Ranks all gaps, the one of highest worth first.
     fn rank(&mut self, gaps: u32) {
-        for gap in 0..gaps {
-            let worth = f64::from_bits(self.worth[gap]);
-            // Bits that are ordered as the numbers are, the highest number first.
-            let bits = worth.to_bits();
-            self.worth[gap] = if worth < 0.0 { bits } else { !(bits | 1 << 63) };
-        }
+        // Bits that are ordered as the numbers are, the highest number first.
+        let descending = |worth: f64| if worth < 0.0 { worth.to_bits() } else { !(worth.to_bits() | 1 << 63) };
         sort::identity(&mut self.ranked, gaps);
-        sort::by_key(&mut self.ranked, gaps, &mut self.chosen, |gap| self.worth[gap]);
+        sort::by_key(&mut self.ranked, gaps, &mut self.next, |gap| descending(self.worth.get(gap)));
+        // For each rank, the next to look at: itself.
+        sort::identity(&mut self.next, gaps);
     }
 
     /// Chooses every gap in the scope; false if even that does not bring the load within `limit` bytes.
@@ -241,26 +226,21 @@ impl Selection<'_> {
     /// copies in need it, as far as the limit allows.
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
-        self.waiting.clear();
         let mut n = 0;
         for gap in 0..gaps.len {
-            if schedule.is_used(gap) {
-                self.chosen[n] = gap;
+            if schedule.is_used(gap) && !schedule.is_away_at_start(gap, &gaps.gap(gap)) {
+                schedule.set(gap, [0, 0]);
+                self.ranked[n] = gap;
                 n += 1;
-                let g = gaps.gap(gap);
-                if !schedule.is_away_at_start(gap, &g) {
-                    schedule.set(gap, [0, 0]);
-                    self.waiting.push(g.begin.into(), gap);
-                }
             }
         }
+        sort::by_key(&mut self.ranked, n, &mut self.next, |gap| gaps.gap(gap).begin.into());
+        let mut waiting = self.ranked.first(n).iter().copied().peekable();
         for operator in 0..gaps.program.operators {
             while schedule.load(operator) > limit
-                && let Some((begin, gap)) = self.waiting.first()
-                && begin.max(1) <= operator.into()
+                && let Some(gap) = waiting.next_if(|&gap| gaps.gap(gap).begin.max(1) <= operator)
             {
                 self.looks += 1;
-                self.waiting.pop();
                 let end = gaps.gap(gap).end;
                 if operator < end {
                     schedule.set(gap, [operator, end]);
@@ -268,9 +248,8 @@ impl Selection<'_> {
             }
         }
         let mut link = f64::INFINITY;
-        for i in (0..n).rev() {
-            let gap = self.chosen[i];
-            if schedule.is_used(gap) && gaps.gap(gap).kind.returns() {
+        for gap in (0..gaps.len).rev().filter(|&gap| gaps.gap(gap).kind.returns()) {
+            if schedule.is_used(gap) {
                 link = take_early(schedule, gap, limit, link);
             }
         }
@@ -294,11 +273,6 @@ fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f
     }
     schedule.set(gap, [give, take]);
     begin
-}
-
-/// The sum of the scores by their weights.
-fn worth(scores: [f64; 4], scale: [f64; 4]) -> f64 {
-    scores.iter().zip(scale).map(|(score, weight)| score * weight).sum()
 }
 
 /// The positions of a gap that is used for as long as the scope allows.

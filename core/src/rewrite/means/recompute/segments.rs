@@ -50,7 +50,7 @@ impl Recomputer<'_> {
                 }
             }
             number += 1;
-        });
+        })?;
         Ok(least.map(|(_, number)| number))
     }
 }
