@@ -39,12 +39,13 @@ unreadable file; 3 no plan within the capacity was found, and none is proved imp
 
 /// What a device may be.
 fn devices() -> String {
-    let presets: String = Device::PRESETS.iter().map(|(name, about, _)| format!("  {name:<11} {about}\n")).collect();
+    let presets: Vec<String> = Device::PRESETS.iter().map(|(name, about, _)| format!("  {name:<11} {about}")).collect();
     format!(
         "\
 DEVICE is one of these, or a CSV file of one row with the columns
 out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes]:
-{presets}"
+{}",
+        presets.join("\n")
     )
 }
 
@@ -251,7 +252,7 @@ pub(crate) struct FittingArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = format!("{}\n{FIT_EXAMPLES}", devices()))]
+#[command(after_help = format!("{}\n\n{FIT_EXAMPLES}", devices()))]
 pub(crate) struct FitArgs {
     #[command(flatten)]
     pub(crate) common: FittingArgs,
