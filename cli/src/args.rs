@@ -11,6 +11,7 @@ use sublet_core::place::Solver;
 use sublet_core::place::search::Technique;
 use sublet_core::rewrite::fit::{Means, Options};
 use sublet_core::rewrite::means::swap::Policy;
+use sublet_core::simulate::Device;
 
 use crate::commands::generate::GenerateArgs;
 use crate::commands::model::args::{Kernels, ModelArgs};
@@ -36,6 +37,18 @@ unreadable file; 3 no plan within the capacity was found, and none is proved imp
     )
 }
 
+/// What a device may be.
+fn devices() -> String {
+    let presets: Vec<String> = Device::PRESETS.iter().map(|(name, about, _)| format!("  {name:<11} {about}")).collect();
+    format!(
+        "\
+DEVICE is one of these, or a CSV file of one row with the columns
+out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes]:
+{}",
+        presets.join("\n")
+    )
+}
+
 const EXAMPLES: &str = "\
 Examples:
   sublet plan traces/resnet50_train_b32.csv
@@ -52,10 +65,6 @@ Examples:
   gzip -dc trace.csv.gz | sublet plan - --output -";
 
 const FIT_EXAMPLES: &str = "\
-DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), nvlink-c2c (450 GB/s),
-nvme (a disk: 5 GB/s to it, 7 back), jetson-orin or amd-unified (one memory for host and device),
-or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
-
 MEANS are swap (copies to the host and back), recompute (values are freed, and recomputed before
 their next use), in-place (outputs over inputs), relu (where only a ReLU's gradient reads a value,
 one bit for each element), order (operators run in another order, updates of parameters right after
@@ -191,7 +200,7 @@ pub(crate) enum Effort {
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_EXAMPLES)]
 pub(crate) struct PlanArgs {
-    /// An instance, a trace, a graph, an RMM log, a PyTorch memory snapshot or a model; - is standard input
+    /// A file in one of the formats that `sublet --help` lists; - is standard input
     pub(crate) input: String,
     #[command(flatten)]
     pub(crate) constraints: ConstraintArgs,
@@ -243,7 +252,7 @@ pub(crate) struct FittingArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = FIT_EXAMPLES)]
+#[command(after_help = format!("{}\n\n{FIT_EXAMPLES}", devices()))]
 pub(crate) struct FitArgs {
     #[command(flatten)]
     pub(crate) common: FittingArgs,
@@ -305,8 +314,7 @@ pub(crate) struct SweepArgs {
 #[derive(Debug, Args)]
 #[command(after_help = VERIFY_EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// What the plan is for: an instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard
-    /// input
+    /// What the plan is for: a file in one of the formats that `sublet --help` lists; - is standard input
     pub(crate) input: String,
     /// A plan: id,offset and, if there are such columns, lower,upper,size; by default the plan inside a .tflite
     pub(crate) plan: Option<String>,
@@ -342,7 +350,7 @@ pub(crate) struct CheckArgs {
 /// The options of commands that only read.
 #[derive(Debug, Args)]
 pub(crate) struct InputArgs {
-    /// An instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// A file in one of the formats that `sublet --help` lists; - is standard input
     pub(crate) input: String,
     /// Prints one JSON object
     #[arg(long)]
@@ -370,7 +378,7 @@ pub(crate) struct CompareArgs {
 #[derive(Debug, Args)]
 #[command(after_help = CONVERT_EXAMPLES)]
 pub(crate) struct ConvertArgs {
-    /// An instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// A file in one of the formats that `sublet --help` lists; - is standard input
     pub(crate) input: String,
     /// The file to write; - is standard output
     pub(crate) output: String,

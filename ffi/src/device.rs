@@ -72,8 +72,8 @@ impl From<Device> for sublet_device {
     }
 }
 
-/// Fills in the device of this name, in a struct whose `struct_size` is set: "gtx1080ti", "h200", "k40", "nvlink-c2c",
-/// "nvme", "jetson-orin", "amd-unified".
+/// Fills in the device of this name, such as "h200", in a struct whose `struct_size` is set. `sublet fit --help` lists the
+/// names.
 ///
 /// SUBLET_STATUS_UNKNOWN_NAME: there is no device of this name.
 #[must_use]
@@ -84,9 +84,9 @@ pub unsafe extern "C" fn sublet_device_named(
     error: *mut sublet_error,
 ) -> sublet_status {
     boundary(error, |arguments| {
+        let devices = Device::PRESETS.iter().map(|&(name, _, device)| (name, device));
         // SAFETY: the header asks for a text that ends, and for pointers that hold what they are to hold.
-        let (found, to) =
-            unsafe { (arguments.name(name, Device::PRESETS.iter().copied())?, arguments.report(device)?) };
+        let (found, to) = unsafe { (arguments.name(name, devices)?, arguments.report(device)?) };
         to.set(found.into());
         Ok(())
     })

@@ -89,49 +89,143 @@ pub struct Summary {
 /// result that it has.
 pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 
-/// A method of placement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Solver {
+/// The part that a method has in the portfolio.
+#[derive(Clone, Copy)]
+enum Part {
+    /// It is no member.
+    None,
+    /// It runs on every instance.
+    Always,
+    /// It runs where few pairs of blocks are alive together: its time grows with their number.
+    FewPairs,
+}
+
+/// Declares the methods. The first line names what each is called with. Then for each: the comment; the variant, with
+/// its fields; the name, or one for each of the values of its fields; its part in the portfolio; the length of the
+/// workspace for so many blocks; the call.
+macro_rules! solvers {
+    (
+        ($blocks:ident, $options:ident, $scratch:ident, $offsets:ident, $watch:ident)
+        $(
+            $(#[$about:meta])*
+            $variant:ident $(($($field:ident: $kind:ty),+))? {
+                $($(($($value:path),+))? $name:literal),+ $(,)?
+            } $part:ident, $workspace:path, $call:expr;
+        )*
+    ) => {
+        /// A method of placement.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Solver {
+            $($(#[$about])* $variant $(($($kind),+))?,)*
+        }
+
+        impl Solver {
+            /// Every method, in the order of the table.
+            const ALL: &'static [Self] = &[$($(Self::$variant $(($($value),+))?,)+)*];
+
+            /// The name of the method: lower case, words joined by dashes.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($(Self::$variant $(($($value),+))? => $name,)+)*
+                }
+            }
+
+            /// Its part in the portfolio.
+            const fn part(self) -> Part {
+                match self {
+                    $(Self::$variant { .. } => Part::$part,)*
+                }
+            }
+
+            /// Length of the workspace that it needs for `n` blocks.
+            const fn workspace(self, n: usize) -> WorkspaceLen {
+                match self {
+                    $(Self::$variant { .. } => $workspace(n),)*
+                }
+            }
+
+            /// Runs it.
+            fn run(
+                self,
+                $blocks: &[Block],
+                $options: &Options,
+                $scratch: Workspace<'_>,
+                $offsets: &mut [u64],
+                $watch: Watch<'_>,
+            ) -> Result<Summary, Error> {
+                match self {
+                    $(Self::$variant $(($($field),+))? => $call,)*
+                }
+            }
+        }
+    };
+}
+
+// The portfolio runs its members in this order.
+solvers! {
+    (blocks, options, scratch, offsets, watch)
+
     /// [`auto`]: the portfolio; where its peak is above the lower bound, then the exact search, beams or ejection
     /// chains.
-    Auto,
+    Auto { "auto" } None, auto::workspace, auto::place(blocks, options, scratch, offsets, watch);
     /// [`portfolio`]: the best plan of several heuristics.
-    Portfolio,
+    Portfolio { "portfolio" } None, portfolio::workspace, portfolio::place(blocks, options, scratch, offsets, watch);
     /// [`search`]: exact.
-    Search,
+    Search { "search" } None, search::workspace, search::place(blocks, options, scratch, offsets, watch);
     /// [`improve`]: a skyline, then ejection chains that bring the highest blocks down.
-    Improve,
+    Improve { "improve" } None, improve::workspace, improve::place(blocks, options, scratch, offsets, watch);
     /// [`beam`]: a skyline, then beam search along time.
-    Beam,
+    Beam { "beam" } None, beam::workspace, beam::place(blocks, options, scratch, offsets, watch);
     /// [`multistart`]: the skyline from many starts.
-    Multistart,
+    Multistart { "multistart" } Always, multistart::workspace, multistart::place(blocks, options, scratch, offsets, watch);
     /// [`best_fit`]: Sekiyama et al. 2018.
-    BestFit,
+    BestFit { "best-fit" } Always, best_fit::workspace, best_fit::place(blocks, options, scratch, offsets);
     /// [`coloring`]: Zhang et al. 2019.
-    Coloring(Fit),
+    Coloring(fit: Fit) {
+        (Fit::First) "coloring-first-fit",
+        (Fit::Best) "coloring-best-fit",
+    } FewPairs, coloring::workspace, coloring::place(blocks, options, fit, scratch, offsets);
     /// [`greedy`]: a fixed order.
-    Greedy(Order, Fit),
+    Greedy(order: Order, fit: Fit) {
+        (Order::Size, Fit::First) "size-first-fit",
+        (Order::Size, Fit::Best) "size-best-fit",
+        (Order::SizeLifetime, Fit::First) "size-lifetime-first-fit",
+        (Order::SizeLifetime, Fit::Best) "size-lifetime-best-fit",
+        (Order::Area, Fit::First) "area-first-fit",
+        (Order::Area, Fit::Best) "area-best-fit",
+        (Order::Lifetime, Fit::First) "lifetime-first-fit",
+        (Order::Lifetime, Fit::Best) "lifetime-best-fit",
+        (Order::Start, Fit::First) "start-first-fit",
+        (Order::Start, Fit::Best) "start-best-fit",
+    } FewPairs, greedy::workspace, greedy::place(blocks, options, order, fit, scratch, offsets);
 }
 
 impl Solver {
     /// The members of [`Solver::Portfolio`], in the order in which it runs them.
-    pub const HEURISTICS: [Self; 14] = [
-        Self::Multistart,
-        Self::BestFit,
-        Self::Coloring(Fit::First),
-        Self::Coloring(Fit::Best),
-        Self::Greedy(Order::Size, Fit::First),
-        Self::Greedy(Order::Size, Fit::Best),
-        Self::Greedy(Order::SizeLifetime, Fit::First),
-        Self::Greedy(Order::SizeLifetime, Fit::Best),
-        Self::Greedy(Order::Area, Fit::First),
-        Self::Greedy(Order::Area, Fit::Best),
-        Self::Greedy(Order::Lifetime, Fit::First),
-        Self::Greedy(Order::Lifetime, Fit::Best),
-        Self::Greedy(Order::Start, Fit::First),
-        Self::Greedy(Order::Start, Fit::Best),
-    ];
+    pub const HEURISTICS: [Self; Self::MEMBER_COUNT] = {
+        let mut members = [Self::Auto; Self::MEMBER_COUNT];
+        let (mut count, mut i) = (0, 0);
+        while i < Self::ALL.len() {
+            if Self::ALL[i].is_member() {
+                members[count] = Self::ALL[i];
+                count += 1;
+            }
+            i += 1;
+        }
+        members
+    };
+
+    /// How many members the portfolio has.
+    const MEMBER_COUNT: usize = {
+        let (mut count, mut i) = (0, 0);
+        while i < Self::ALL.len() {
+            count += Self::ALL[i].is_member() as usize;
+            i += 1;
+        }
+        count
+    };
 
     /// Every method.
     ///
@@ -140,33 +234,7 @@ impl Solver {
     /// assert!(Solver::all().all(|solver| Solver::named(solver.name()) == Some(solver)));
     /// ```
     pub fn all() -> impl Iterator<Item = Self> + Clone {
-        [Self::Auto, Self::Portfolio, Self::Search, Self::Improve, Self::Beam].into_iter().chain(Self::HEURISTICS)
-    }
-
-    /// The name of the method: lower case, words joined by dashes.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Portfolio => "portfolio",
-            Self::Search => "search",
-            Self::Improve => "improve",
-            Self::Beam => "beam",
-            Self::Multistart => "multistart",
-            Self::BestFit => "best-fit",
-            Self::Coloring(Fit::First) => "coloring-first-fit",
-            Self::Coloring(Fit::Best) => "coloring-best-fit",
-            Self::Greedy(Order::Size, Fit::First) => "size-first-fit",
-            Self::Greedy(Order::Size, Fit::Best) => "size-best-fit",
-            Self::Greedy(Order::SizeLifetime, Fit::First) => "size-lifetime-first-fit",
-            Self::Greedy(Order::SizeLifetime, Fit::Best) => "size-lifetime-best-fit",
-            Self::Greedy(Order::Area, Fit::First) => "area-first-fit",
-            Self::Greedy(Order::Area, Fit::Best) => "area-best-fit",
-            Self::Greedy(Order::Lifetime, Fit::First) => "lifetime-first-fit",
-            Self::Greedy(Order::Lifetime, Fit::Best) => "lifetime-best-fit",
-            Self::Greedy(Order::Start, Fit::First) => "start-first-fit",
-            Self::Greedy(Order::Start, Fit::Best) => "start-best-fit",
-        }
+        Self::ALL.iter().copied()
     }
 
     /// The method of this name.
@@ -175,9 +243,14 @@ impl Solver {
         Self::all().find(|s| s.name() == name)
     }
 
+    /// Whether it is a member of the portfolio.
+    const fn is_member(self) -> bool {
+        !matches!(self.part(), Part::None)
+    }
+
     /// Whether its cost grows with the number of pairs that are alive together.
     const fn grows_with_pairs(self) -> bool {
-        matches!(self, Self::Coloring(_) | Self::Greedy(..))
+        matches!(self.part(), Part::FewPairs)
     }
 }
 
@@ -185,17 +258,7 @@ impl Solver {
 /// [`Solver::Search`], and for [`Solver::Auto`] up to [`search::MOST_BLOCKS`] blocks.
 #[must_use]
 pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
-    match solver {
-        Solver::Auto => auto::workspace(n),
-        Solver::Portfolio => portfolio::workspace(n),
-        Solver::Search => search::workspace(n),
-        Solver::Improve => improve::workspace(n),
-        Solver::Beam => beam::workspace(n),
-        Solver::Multistart => multistart::workspace(n),
-        Solver::BestFit => best_fit::workspace(n),
-        Solver::Coloring(_) => coloring::workspace(n),
-        Solver::Greedy(..) => greedy::workspace(n),
-    }
+    solver.workspace(n)
 }
 
 /// Gives every block an offset by the method that `solver` names.
@@ -259,17 +322,7 @@ pub fn place_watched(
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    match solver {
-        Solver::Auto => auto::place(blocks, options, scratch, offsets, watch),
-        Solver::Portfolio => portfolio::place(blocks, options, scratch, offsets, watch),
-        Solver::Search => search::place(blocks, options, scratch, offsets, watch),
-        Solver::Improve => improve::place(blocks, options, scratch, offsets, watch),
-        Solver::Beam => beam::place(blocks, options, scratch, offsets, watch),
-        Solver::Multistart => multistart::place(blocks, options, scratch, offsets, watch),
-        Solver::BestFit => best_fit::place(blocks, options, scratch, offsets),
-        Solver::Coloring(fit) => coloring::place(blocks, options, fit, scratch, offsets),
-        Solver::Greedy(order, fit) => greedy::place(blocks, options, order, fit, scratch, offsets),
-    }
+    solver.run(blocks, options, scratch, offsets, watch)
 }
 
 /// The first step of every placer: checks its arguments. Returns a lower bound on the peak, in bytes: the max load, or

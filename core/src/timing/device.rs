@@ -18,23 +18,22 @@ pub struct Device {
 }
 
 impl Device {
-    /// The devices that have a name, each with its name.
-    pub const PRESETS: &'static [(&'static str, Self)] = &[
-        // PCIe 3, 16 lanes.
-        ("gtx1080ti", Self::symmetric(12e9)),
-        // PCIe 5, 16 lanes.
-        ("h200", Self::symmetric(55e9)),
-        ("k40", Self::symmetric(10e9)),
-        // NVLink from chip to chip, as in a GH200: 900 GB/s in sum.
-        ("nvlink-c2c", Self::symmetric(450e9)),
-        // A disk in place of the host's memory: PCIe 4, 4 lanes, with the rates of long sequential copies.
-        ("nvme", Self { out_latency: 100_000.0, in_latency: 100_000.0, out_bandwidth: 5e9, ..Self::symmetric(7e9) }),
-        // One memory for both; the bandwidth is not used.
-        ("jetson-orin", Self::UNIFIED),
-        ("amd-unified", Self::UNIFIED),
+    /// The devices that have a name: each with its name, a few words on it, and its links.
+    pub const PRESETS: &'static [(&'static str, &'static str, Self)] = &[
+        ("gtx1080ti", "PCIe 3, 16 lanes: 12 GB/s each way", Self::symmetric(12e9)),
+        ("h200", "PCIe 5, 16 lanes: 55 GB/s each way", Self::symmetric(55e9)),
+        ("k40", "10 GB/s each way", Self::symmetric(10e9)),
+        ("nvlink-c2c", "NVLink from chip to chip, as in a GH200: 450 GB/s each way", Self::symmetric(450e9)),
+        ("nvme", "a disk in place of the host's memory: 5 GB/s to it, 7 GB/s back", Self::DISK),
+        ("jetson-orin", "one memory for host and device", Self::UNIFIED),
+        ("amd-unified", "one memory for host and device", Self::UNIFIED),
     ];
 
-    /// A device that shares one memory with the host.
+    /// A disk in place of the memory of the host, with the rates of long sequential copies.
+    const DISK: Self =
+        Self { out_latency: 100_000.0, in_latency: 100_000.0, out_bandwidth: 5e9, ..Self::symmetric(7e9) };
+
+    /// A device that shares one memory with the host; the bandwidth is not used.
     const UNIFIED: Self = Self { host_capacity: Some(0), integrated: true, ..Self::symmetric(12e9) };
 
     /// A device with this bandwidth each way, in bytes per second, a latency of 10 µs, and a host that holds
@@ -54,7 +53,7 @@ impl Device {
 
     /// The names of the presets.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        Self::PRESETS.iter().map(|&(name, _)| name)
+        Self::PRESETS.iter().map(|&(name, ..)| name)
     }
 
     /// The preset of this name.
@@ -66,7 +65,7 @@ impl Device {
     /// ```
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::PRESETS.iter().find(|(n, _)| *n == name).map(|&(_, device)| device)
+        Self::PRESETS.iter().find(|(n, ..)| *n == name).map(|&(.., device)| device)
     }
 
     /// How long a copy of this many bytes takes to the host, in ns.

@@ -7,8 +7,11 @@ use super::*;
 
 const THREADS: Mode = Mode::Threads { paced: false, delays: None };
 
-/// How many orders are tried.
+/// How many orders the long tests try.
 const ORDERS: usize = 2_000;
+
+/// How many orders the other tests try.
+const FEW_ORDERS: usize = 200;
 
 /// Three streams pass a number through a block, each waits for the one before, twice over.
 fn passed_on(host: &HostBackend) -> Result<u64> {
@@ -44,19 +47,28 @@ fn passed_on(host: &HostBackend) -> Result<u64> {
     Ok(seen.load(Ordering::SeqCst))
 }
 
-#[test]
-fn every_order_of_threads_gives_the_same() {
+fn orders_give_the_same(orders: usize) {
     let once = || {
         let host = HostBackend::new(Options { races: true, ..Options::new(THREADS, 64) });
         assert_eq!(passed_on(&host), Ok(2));
         assert_eq!((host.races(), host.in_use()), (vec![], InUse::default()));
     };
-    shuttle::check_random(once, ORDERS);
-    shuttle::check_pct(once, ORDERS, 3);
+    shuttle::check_random(once, orders);
+    shuttle::check_pct(once, orders, 3);
 }
 
 #[test]
-fn a_device_that_is_lost_hangs_nobody_in_any_order() {
+fn every_order_of_threads_gives_the_same() {
+    orders_give_the_same(FEW_ORDERS);
+}
+
+#[test]
+#[ignore = "long: ./ci.sh test runs it"]
+fn every_one_of_thousands_of_orders_gives_the_same() {
+    orders_give_the_same(ORDERS);
+}
+
+fn losses_hang_nobody(orders: usize) {
     let once = || {
         for work in 0..8 {
             let host = HostBackend::new(Options::new(THREADS, 64));
@@ -66,7 +78,18 @@ fn a_device_that_is_lost_hangs_nobody_in_any_order() {
             assert_eq!(host.in_use(), InUse::default());
         }
     };
-    shuttle::check_random(once, ORDERS / 10);
+    shuttle::check_random(once, orders);
+}
+
+#[test]
+fn a_device_that_is_lost_hangs_nobody_in_any_order() {
+    losses_hang_nobody(FEW_ORDERS / 5);
+}
+
+#[test]
+#[ignore = "long: ./ci.sh test runs it"]
+fn a_device_that_is_lost_hangs_nobody_in_more_orders() {
+    losses_hang_nobody(FEW_ORDERS);
 }
 
 #[test]
