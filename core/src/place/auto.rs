@@ -1,9 +1,9 @@
-//! The default solver: heuristics first; where their peak is above the lower bound, then the exact search, beams or
-//! ejection chains, as long as the budgets last.
+//! The default solver: heuristics first; where their peak is above the lower bound, then the exact search, beams,
+//! placement outward from the busiest step or ejection chains, as long as the budgets last.
 //!
 //! The portfolio reaches the lower bound on most networks. Where it does not, and there are at most
 //! [`search::MOST_BLOCKS`] blocks, the exact search goes on from its plan, and may prove that no plan is better. With
-//! more blocks, ejection chains lower the peak. Heuristics, search and a beam along time take turns, because which of
+//! more blocks, placement outward from the busiest step and ejection chains lower the peak. Heuristics, search and a beam along time take turns, because which of
 //! them is the first to find a better plan cannot be known: a short round, then a round with the default budgets, and
 //! then rounds with twice the budgets of the round before, each with another seed, until the budgets are used up. After
 //! the first round, most nodes go to the method that made the best plan. Where the load is the max load at every step,
@@ -17,7 +17,8 @@
 use core::ops::ControlFlow;
 
 use super::{
-    Options, Solver, Summary, Watch, beam, copy, finish, improve, multistart, portfolio, prepare, search, tiling,
+    Options, Solver, Summary, Watch, beam, copy, finish, improve, multistart, outward, portfolio, prepare, search,
+    tiling,
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
@@ -50,7 +51,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     if n <= search::MOST_BLOCKS {
         linear.max(search::workspace(n)).max(beam::workspace(n)).max(tiling::workspace(n))
     } else {
-        linear.max(improve::workspace(n))
+        linear.max(outward::workspace(n)).max(improve::workspace(n))
     }
 }
 
@@ -138,6 +139,11 @@ pub fn place(
                 beam::improve(blocks, &share, best, wide, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
             told.nodes += found.nodes;
+        }
+        if blocks.len() > search::MOST_BLOCKS && round.work > 0 && !told.done() {
+            let best = told.best;
+            let found = outward::improve(blocks, &round, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+            told.keep(found);
         }
         if blocks.len() > search::MOST_BLOCKS && round.work > 0 && !told.done() {
             let best = told.best;

@@ -20,6 +20,7 @@ pub mod interval;
 mod lifetime_tree;
 mod load_tree;
 pub mod multistart;
+pub mod outward;
 pub mod overlap;
 pub mod portfolio;
 pub mod search;
@@ -43,8 +44,8 @@ pub struct Options {
     pub constraints: Constraints,
     /// The seed of the random choices; the same seed gives the same plan everywhere.
     pub seed: u64,
-    /// The budget of the heuristics that could go on without end ([`multistart`], [`improve`] and the orders of
-    /// [`overlap`]), in blocks placed. The first start of [`multistart`] is always finished.
+    /// The budget of the heuristics that could go on without end ([`multistart`], [`outward`], [`improve`] and the
+    /// orders of [`overlap`]), in blocks placed. The first start of [`multistart`] is always finished.
     pub work: u64,
     /// The budget of the exact search, in nodes of its tree. The beams have one too, in nodes that take as long.
     pub nodes: u64,
@@ -93,8 +94,8 @@ pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Solver {
-    /// [`auto`]: the portfolio; where its peak is above the lower bound, then the exact search, beams or ejection
-    /// chains.
+    /// [`auto`]: the portfolio; where its peak is above the lower bound, then the exact search, beams,
+    /// placement outward from the busiest step or ejection chains.
     Auto,
     /// [`portfolio`]: the best plan of several heuristics.
     Portfolio,
@@ -102,6 +103,8 @@ pub enum Solver {
     Search,
     /// [`improve`]: a skyline, then ejection chains that bring the highest blocks down.
     Improve,
+    /// [`outward`]: a skyline, then placements outward from the busiest step.
+    Outward,
     /// [`beam`]: a skyline, then beam search along time.
     Beam,
     /// [`multistart`]: the skyline from many starts.
@@ -140,7 +143,9 @@ impl Solver {
     /// assert!(Solver::all().all(|solver| Solver::named(solver.name()) == Some(solver)));
     /// ```
     pub fn all() -> impl Iterator<Item = Self> + Clone {
-        [Self::Auto, Self::Portfolio, Self::Search, Self::Improve, Self::Beam].into_iter().chain(Self::HEURISTICS)
+        [Self::Auto, Self::Portfolio, Self::Search, Self::Improve, Self::Outward, Self::Beam]
+            .into_iter()
+            .chain(Self::HEURISTICS)
     }
 
     /// The name of the method: lower case, words joined by dashes.
@@ -151,6 +156,7 @@ impl Solver {
             Self::Portfolio => "portfolio",
             Self::Search => "search",
             Self::Improve => "improve",
+            Self::Outward => "outward",
             Self::Beam => "beam",
             Self::Multistart => "multistart",
             Self::BestFit => "best-fit",
@@ -190,6 +196,7 @@ pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
         Solver::Portfolio => portfolio::workspace(n),
         Solver::Search => search::workspace(n),
         Solver::Improve => improve::workspace(n),
+        Solver::Outward => outward::workspace(n),
         Solver::Beam => beam::workspace(n),
         Solver::Multistart => multistart::workspace(n),
         Solver::BestFit => best_fit::workspace(n),
@@ -264,6 +271,7 @@ pub fn place_watched(
         Solver::Portfolio => portfolio::place(blocks, options, scratch, offsets, watch),
         Solver::Search => search::place(blocks, options, scratch, offsets, watch),
         Solver::Improve => improve::place(blocks, options, scratch, offsets, watch),
+        Solver::Outward => outward::place(blocks, options, scratch, offsets, watch),
         Solver::Beam => beam::place(blocks, options, scratch, offsets, watch),
         Solver::Multistart => multistart::place(blocks, options, scratch, offsets, watch),
         Solver::BestFit => best_fit::place(blocks, options, scratch, offsets),
