@@ -43,6 +43,10 @@ const FEW_BLOCKS: usize = 512;
 /// budget divided by this.
 const PART_OF_TILING: u64 = 4;
 
+/// With more than [`search::MOST_BLOCKS`] blocks, placement outward has at least the work of this number of runs, each of
+/// which places all blocks.
+const OUTWARD_RUNS: u64 = 24;
+
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
 pub const fn workspace(n: usize) -> WorkspaceLen {
@@ -142,6 +146,7 @@ pub fn place(
         }
         if blocks.len() > search::MOST_BLOCKS && round.work > 0 && !told.done() {
             let best = told.best;
+            let round = Options { work: round.work.max(OUTWARD_RUNS * blocks.len() as u64), ..round };
             let found = outward::improve(blocks, &round, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
         }
