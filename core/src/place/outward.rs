@@ -493,7 +493,8 @@ fn unit(random: &mut SplitMix64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::{place as place_by, workspace_of};
+    use crate::place::greedy::Order;
+    use crate::place::{Fit, place as place_by, workspace_of};
     use crate::verify::{self, verify};
     use core::ops::ControlFlow;
     use proptest::prelude::*;
@@ -523,14 +524,13 @@ mod tests {
         peak as f64 / plan.max_load() as f64
     }
 
+    /// Skylines alone, with the same work, come to 1.0204.
     #[test]
-    fn instances_without_pattern_are_placed_near_the_max_load() {
-        let uniform = without_pattern(20_000, 2_000.0, 1, |u| u * 4_194_304.0);
-        let logarithmic = without_pattern(20_000, 2_000.0, 2, |u| exp2(6.0 + 16.0 * u));
-        for blocks in [uniform, logarithmic] {
-            let r = [Solver::Multistart, Solver::Outward, Solver::Auto].map(|s| ratio(s, &blocks));
-            std::eprintln!("RATIO {r:?}");
-        }
+    fn an_instance_without_pattern_is_placed_near_the_max_load() {
+        let blocks = without_pattern(20_000, 2_000.0, 1, |u| u * 4_194_304.0);
+        let [outward, auto] = [Solver::Outward, Solver::Auto].map(|solver| ratio(solver, &blocks));
+        assert!(outward < 1.0135, "{outward}");
+        assert!(auto < 1.0125, "{auto}");
     }
 
     proptest! {
@@ -542,12 +542,12 @@ mod tests {
                 .map(|&(start, width, size, log)| Block { alignment: 1 << log, ..Block::new(start, start + width, size) })
                 .collect();
             let n = blocks.len();
-            let len = workspace(n).max(workspace_of(Solver::Greedy(super::super::greedy::Order::Start, super::super::Fit::First), n)).max(verify::workspace(n));
+            let solver = Solver::Greedy(Order::Start, Fit::First);
+            let len = workspace(n).max(workspace_of(solver, n)).max(verify::workspace(n));
             let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
             let mut offsets = vec![0; n];
             let mut options = Options { seed, work: 3000, ..Options::default() };
             options.constraints.alignment = 1 << log;
-            let solver = Solver::Greedy(super::super::greedy::Order::Start, super::super::Fit::First);
             let before = place_by(solver, &blocks, &options, Workspace::new(&mut words, &mut indices), &mut offsets).unwrap();
             let mut goes_on = |_: &Summary| ControlFlow::Continue(());
             let scratch = Workspace::new(&mut words, &mut indices);
