@@ -247,7 +247,7 @@ impl<'a> Space<'a> {
         let Self { blocks, by_start, stack, aside, busiest, .. } = self;
         let mut k = 0;
         let mut reach = 0;
-        for &i in by_start.iter() {
+        for &i in *by_start {
             let b = at(blocks, i);
             if b.start <= *busiest && *busiest < b.end {
                 stack[k] = i;
@@ -256,7 +256,8 @@ impl<'a> Space<'a> {
             }
         }
         // The noisy begins and ends wait in the table of offsets.
-        let span = share(noise, reach.checked_div(k.into()).unwrap_or(0).min(u32::MAX.into()) as f64 * 2.0);
+        let mean = u32::try_from(reach.checked_div(k.into()).unwrap_or(0)).unwrap_or(u32::MAX);
+        let span = share(noise, 2.0 * f64::from(mean));
         for p in 0..k {
             let i = stack[p];
             offset[i] = u64::from(at(blocks, i).start) + u64::from(share(unit(), span.into()));
@@ -266,7 +267,7 @@ impl<'a> Space<'a> {
         for p in 0..k {
             let i = stack[p];
             let end = u64::from(at(blocks, i).end) + u64::from(share(unit(), f64::from(span) / 2.0));
-            offset[i] = u64::from(p / each) << 40 | (1 << 40) - 1 - end;
+            offset[i] = (u64::from(p / each) << 40) | ((1 << 40) - 1 - end);
         }
         sort::by_key(stack, k, aside, |i| offset[i]);
         self.stack_len = k;
