@@ -565,6 +565,10 @@ enum sublet_solver
    * One skyline, and a beam search along time.
    */
   SUBLET_SOLVER_BEAM = 18,
+  /**
+   * One skyline, and placements outward from the busiest step.
+   */
+  SUBLET_SOLVER_OUTWARD = 19,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

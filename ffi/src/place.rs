@@ -57,12 +57,14 @@ pub enum sublet_solver {
     Improve = 17,
     /// One skyline, and a beam search along time.
     Beam = 18,
+    /// One skyline, and placements outward from the busiest step.
+    Outward = 19,
 }
 
 use sublet_solver as N;
 
 /// Each solver here, in `core`, and its name.
-const SOLVERS: [(N, Solver, &CStr); 19] = [
+const SOLVERS: [(N, Solver, &CStr); 20] = [
     (N::Auto, Solver::Auto, c"auto"),
     (N::Portfolio, Solver::Portfolio, c"portfolio"),
     (N::Search, Solver::Search, c"search"),
@@ -82,6 +84,7 @@ const SOLVERS: [(N, Solver, &CStr); 19] = [
     (N::StartBestFit, Solver::Greedy(Order::Start, Fit::Best), c"start-best-fit"),
     (N::Improve, Solver::Improve, c"improve"),
     (N::Beam, Solver::Beam, c"beam"),
+    (N::Outward, Solver::Outward, c"outward"),
 ];
 
 /// What a placement comes to.

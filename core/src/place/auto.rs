@@ -1,13 +1,14 @@
-//! The default solver: heuristics first; where their peak is above the lower bound, then the exact search, beams or
-//! ejection chains, as long as the budgets last.
+//! The default solver: heuristics first; where their peak is above the lower bound, then the exact search, beams,
+//! placement outward from the busiest step or ejection chains, as long as the budgets last.
 //!
 //! The portfolio reaches the lower bound on most networks. Where it does not, and there are at most
 //! [`search::MOST_BLOCKS`] blocks, the exact search goes on from its plan, and may prove that no plan is better. With
-//! more blocks, a few skylines that choose from more blocks are built, and ejection chains lower the peak. Heuristics, search and a beam along time take turns, because which of
-//! them is the first to find a better plan cannot be known: a short round, then a round with the default budgets, and
-//! then rounds with twice the budgets of the round before, each with another seed, until the budgets are used up. After
-//! the first round, most nodes go to the method that made the best plan. Where the load is the max load at every step,
-//! the first round looks for plans without unused bytes (`tiling`) before the search, and the beam has no turn in it.
+//! more blocks, placement outward from the busiest step, a few skylines that choose from more blocks and ejection chains
+//! lower the peak. Heuristics, search and a beam along time take turns, because which of them is the first to find a
+//! better plan cannot be known: a short round, then a round with the default budgets, and then rounds with twice the
+//! budgets of the round before, each with another seed, until the budgets are used up. After the first round, most nodes
+//! go to the method that made the best plan. Where the load is the max load at every step, the first round looks for
+//! plans without unused bytes (`tiling`) before the search, and the beam has no turn in it.
 //!
 //! If the constraints have a capacity, a plan within it is good enough: no better one is looked for.
 //!
@@ -18,7 +19,8 @@ use core::ops::ControlFlow;
 
 use super::multistart::Series;
 use super::{
-    Options, Solver, Summary, Watch, beam, copy, finish, improve, multistart, portfolio, prepare, search, tiling,
+    Options, Solver, Summary, Watch, beam, copy, finish, improve, multistart, outward, portfolio, prepare, search,
+    tiling,
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
@@ -42,10 +44,14 @@ const FEW_BLOCKS: usize = 512;
 /// Where the load is the max load at every step, plans without unused bytes are looked for with the nodes of the whole
 /// budget divided by this.
 const PART_OF_TILING: u64 = 4;
-/// Above this number of blocks,
+/// Above this number of blocks, skylines that choose from more blocks have more work.
 const MANY_BLOCKS: usize = 10_000;
-/// skylines by [`Rule::WideFlush`](super::skyline::Rule::WideFlush) have the work of a round times this.
+/// That work, as a multiple of a round's.
 const WORK_FOR_MANY: u64 = 8;
+
+/// With more than [`search::MOST_BLOCKS`] blocks, placement outward has at least the work of this number of runs, each of
+/// which places all blocks.
+const OUTWARD_RUNS: u64 = 24;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
@@ -55,7 +61,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     if n <= search::MOST_BLOCKS {
         linear.max(search::workspace(n)).max(beam::workspace(n)).max(tiling::workspace(n))
     } else {
-        linear.max(improve::workspace(n))
+        linear.max(outward::workspace(n)).max(improve::workspace(n))
     }
 }
 
@@ -145,20 +151,38 @@ pub fn place(
             told.nodes += found.nodes;
         }
         if blocks.len() > search::MOST_BLOCKS && round.work > 0 && !told.done() {
-            let many = if blocks.len() > MANY_BLOCKS { WORK_FOR_MANY } else { 1 };
-            let share = Options { work: round.work.saturating_mul(many), ..round };
-            start_again(blocks, &share, Series::Wide, scratch.reborrow(), offsets, &mut told)?;
-        }
-        if blocks.len() > search::MOST_BLOCKS && round.work > 0 && !told.done() {
-            let best = told.best;
-            let found = improve::improve(blocks, &round, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
-            told.keep(found);
+            place_many(blocks, &round, scratch.reborrow(), offsets, &mut told)?;
         }
         if told.done() || (work == 0 && nodes == 0) {
             break;
         }
     }
     finish(Summary { nodes: told.nodes, ..told.best }, options)
+}
+
+/// Lowers the peak of an instance with more blocks than the search takes.
+fn place_many(
+    blocks: &[Block],
+    round: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    told: &mut Told<'_>,
+) -> Result<(), Error> {
+    let best = told.best;
+    let outward = Options { work: round.work.max(OUTWARD_RUNS * blocks.len() as u64), ..*round };
+    let found = outward::improve(blocks, &outward, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+    told.keep(found);
+    if !told.done() {
+        let many = if blocks.len() > MANY_BLOCKS { WORK_FOR_MANY } else { 1 };
+        let wide = Options { work: round.work.saturating_mul(many), ..*round };
+        start_again(blocks, &wide, Series::Wide, scratch.reborrow(), offsets, told)?;
+    }
+    if !told.done() {
+        let best = told.best;
+        let found = improve::improve(blocks, round, best, scratch, offsets, &mut |now| told.tell(now))?;
+        told.keep(found);
+    }
+    Ok(())
 }
 
 /// Builds more skylines from random starts; the fixed starts were made in the first round.

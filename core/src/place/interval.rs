@@ -78,6 +78,11 @@ impl<'a> Sweep<'a> {
         self.by_start
     }
 
+    /// The blocks' indices, earliest end first.
+    pub(crate) const fn by_end(&self) -> &'a [u32] {
+        self.by_end
+    }
+
     /// The load in bytes from each step on at which it may change, until the next such step.
     pub fn load_curve(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
         let Self { blocks, by_start, by_end } = *self;

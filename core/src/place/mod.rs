@@ -20,6 +20,7 @@ pub mod interval;
 mod lifetime_tree;
 mod load_tree;
 pub mod multistart;
+pub mod outward;
 pub mod overlap;
 pub mod portfolio;
 pub mod search;
@@ -43,8 +44,8 @@ pub struct Options {
     pub constraints: Constraints,
     /// The seed of the random choices; the same seed gives the same plan everywhere.
     pub seed: u64,
-    /// The budget of the heuristics that could go on without end ([`multistart`], [`improve`] and the orders of
-    /// [`overlap`]), in blocks placed. The first start of [`multistart`] is always finished.
+    /// The budget of the heuristics that could go on without end ([`multistart`], [`outward`], [`improve`] and the
+    /// orders of [`overlap`]), in blocks placed. The first start of [`multistart`] is always finished.
     pub work: u64,
     /// The budget of the exact search, in nodes of its tree. The beams have one too, in nodes that take as long.
     pub nodes: u64,
@@ -167,8 +168,8 @@ macro_rules! solvers {
 solvers! {
     (blocks, options, scratch, offsets, watch)
 
-    /// [`auto`]: the portfolio; where its peak is above the lower bound, then the exact search, beams or ejection
-    /// chains.
+    /// [`auto`]: the portfolio; where its peak is above the lower bound, then the exact search, beams, placement
+    /// outward from the busiest step or ejection chains.
     Auto { "auto" } None, auto::workspace, auto::place(blocks, options, scratch, offsets, watch);
     /// [`portfolio`]: the best plan of several heuristics.
     Portfolio { "portfolio" } None, portfolio::workspace, portfolio::place(blocks, options, scratch, offsets, watch);
@@ -176,6 +177,8 @@ solvers! {
     Search { "search" } None, search::workspace, search::place(blocks, options, scratch, offsets, watch);
     /// [`improve`]: a skyline, then ejection chains that bring the highest blocks down.
     Improve { "improve" } None, improve::workspace, improve::place(blocks, options, scratch, offsets, watch);
+    /// [`outward`]: a skyline, then placements outward from the busiest step.
+    Outward { "outward" } None, outward::workspace, outward::place(blocks, options, scratch, offsets, watch);
     /// [`beam`]: a skyline, then beam search along time.
     Beam { "beam" } None, beam::workspace, beam::place(blocks, options, scratch, offsets, watch);
     /// [`multistart`]: the skyline from many starts.

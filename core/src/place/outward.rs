@@ -1,0 +1,594 @@
+//! Placement outward from the busiest step, for instances in which thousands of blocks are alive at once.
+//!
+//! Problem: the max load is reached at few steps only. A plan that wastes little there may waste more elsewhere. The
+//! skyline builds from address 0 upwards, and leaves unused bytes at all steps alike.
+//! Method: dynamic storage allocation by best fit (Wilson et al. 1995), in both directions of time, and with known ends.
+//! Steps:
+//!
+//! 1. Stack the blocks that are alive at the busiest step, without a gap. Their order: cut by begin into groups, within a
+//!    group the latest end first. So blocks that end together lie together on the right, and blocks that begin together
+//!    lie nearly together on the left.
+//! 2. Go right in time: at each begin, first free what has ended, then put the block into a gap. What is placed began
+//!    before it, so that a gap at this step stays free: gaps are ranges of addresses, without regard to time. If no gap
+//!    is large enough, the block goes on top.
+//! 3. Go left in the same way, with begins and ends exchanged. The two sides share nothing but the stack.
+//!
+//! A gap costs the bytes that the block would leave unused, at most its own size, and how badly the block's end agrees
+//! with that of the neighbour that it would lie at: the distance of the ends, as a part of the block's lifetime, times
+//! its size, times a *weight*. Neighbours that end together leave one large gap. A block that fills its gap costs
+//! nothing.
+//!
+//! No number of groups and no weight is best everywhere. Each order is tried with several weights, on each side alone; the
+//! best of each side counts. After the fixed orders, numbers of groups and weights are drawn, and noise for the begins
+//! and ends that decide the order of the stack. A run stops when its peak reaches that of the best plan.
+//!
+//! Ties: the smallest gap, then the one above the block of the lowest index; the lower end of a gap. Cost: O(log n) to
+//! find the gaps, then those are looked at that may cost less; O(gaps) to keep them sorted, in moves of adjacent cells.
+//! Limits: a pinned block may begin before what lies around it, so that instances with pins are left as they are.
+//! First fit in the order of sizes would have to look at gaps over time: O(n) for a block, and it wastes more.
+
+use libm::exp2;
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::interval::{self, Sweep};
+use super::multistart::Series;
+use super::{Options, Solver, Summary, Watch, align_up, finish, multistart, prepare};
+use crate::table::{Table, at, count};
+use crate::{Block, Error, Workspace, WorkspaceLen, sort};
+
+/// The numbers of groups of the fixed orders.
+const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
+/// The weights of the fixed orders.
+const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
+/// How many gaps looked at or moved cost as much as one block placed.
+const GAPS_PER_BLOCK: u64 = 256;
+
+/// Length of the workspace that [`place`] needs for `n` blocks.
+#[must_use]
+pub const fn workspace(n: usize) -> WorkspaceLen {
+    let own = WorkspaceLen { words: 2 * n + 2 * (n + 1), indices: 2 * n + 2 * (n + 1) };
+    multistart::workspace(n).max(interval::workspace(n).and(own))
+}
+
+/// Builds one skyline, then places outward from the busiest step for a work of `options.work`; keeps the better plan.
+///
+/// # Errors
+/// As [`place`](super::place).
+///
+/// ```
+/// use core::ops::ControlFlow;
+/// use sublet_core::place::{Options, outward};
+/// use sublet_core::{Block, Workspace};
+/// let blocks = [Block::new(0, 3, 4), Block::new(3, 5, 4), Block::new(2, 4, 2)];
+/// let len = outward::workspace(blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut offsets = [0; 3];
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let summary = outward::place(&blocks, &Options::default(), scratch, &mut offsets, &mut |_| ControlFlow::Continue(()))?;
+/// assert_eq!(summary.peak, 6);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place(
+    blocks: &[Block],
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    let once = Options { work: 0, ..*options };
+    let built = multistart::build(blocks, &once, Series::Any(1), scratch.reborrow(), offsets, watch)?;
+    finish(improve(blocks, options, built, scratch, offsets, watch)?, options)
+}
+
+/// Looks for a plan that is better than the one in `offsets`, whose summary is `incumbent`, until `options.work` blocks
+/// have been placed, or its peak is the lower bound or within the capacity, or `watch` breaks.
+pub(super) fn improve(
+    blocks: &[Block],
+    options: &Options,
+    incumbent: Summary,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    if blocks.iter().any(|b| b.pin.is_some()) {
+        return Ok(incumbent);
+    }
+    let mut scratch = scratch.reborrow();
+    let sweep = Sweep::new(blocks, scratch.split(interval::workspace(blocks.len())))?;
+    let mut space = Space::new(blocks, options.constraints.alignment, &sweep, &mut scratch);
+    let (mut tried, mut kept) = (scratch.words(blocks.len()), scratch.words(blocks.len()));
+    let mut best = Table::new(offsets);
+    let mut random = SplitMix64::seed_from_u64(options.seed);
+    let mut groups = GROUPS.into_iter();
+    let mut found = incumbent;
+    let enough = found.lower_bound.max(options.constraints.capacity.unwrap_or(0));
+    // The side that failed last comes first: most orders need no look at the other.
+    let mut sides = [Side::Left, Side::Right];
+    while found.peak > enough && space.work < options.work {
+        let fixed = groups.next();
+        let mut unit = || unit(&mut random);
+        let number = fixed.unwrap_or_else(|| share(exp2(1.0 + 7.0 * unit()), 1.0));
+        let noise = if fixed.is_some() { 0.0 } else { 0.1 * unit() };
+        let weights = if fixed.is_some() { WEIGHTS } else { WEIGHTS.map(|weight| weight * exp2(3.0 * unit() - 1.5)) };
+        space.stack(number, noise, &mut unit, &mut tried);
+        let mut peak = space.stacked(&tried);
+        for side in sides {
+            let mut least = found.peak;
+            for weight in weights {
+                if let Some(reached) = space.run(side, weight, least, &mut tried) {
+                    least = reached;
+                    space.copy_side(side, &tried, &mut kept);
+                }
+                if watch(&found).is_break() {
+                    return Ok(found);
+                }
+                if least <= peak.max(enough) {
+                    break;
+                }
+            }
+            peak = peak.max(least);
+            if peak >= found.peak {
+                sides = [side, side.other()];
+                break;
+            }
+        }
+        if peak < found.peak {
+            found = Summary { peak, solver: Solver::Outward, ..found };
+            space.copy_stack(&tried, &mut kept);
+            best.copy_from(&kept);
+        }
+    }
+    Ok(found)
+}
+
+/// A direction of time, seen from the busiest step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+}
+
+impl Side {
+    const fn other(self) -> Self {
+        match self {
+            Self::Left => Self::Right,
+            Self::Right => Self::Left,
+        }
+    }
+
+    /// The step at which a block is met first, on the way outward.
+    const fn opens(self, b: &Block) -> u32 {
+        match self {
+            Self::Left => u32::MAX - b.end,
+            Self::Right => b.start,
+        }
+    }
+
+    /// The step at which a block has been passed, counted as in [`opens`](Self::opens).
+    const fn closes(self, b: &Block) -> u32 {
+        match self {
+            Self::Left => u32::MAX - b.start,
+            Self::Right => b.end,
+        }
+    }
+}
+
+/// The blocks, and what lies in memory at one step.
+struct Space<'a> {
+    blocks: &'a [Block],
+    alignment: u64,
+    n: u32,
+    by_start: &'a [u32],
+    by_end: &'a [u32],
+    /// The first step of the max load.
+    busiest: u32,
+    /// The blocks that are alive then, from below.
+    stack: Table<'a, u32>,
+    /// How many they are.
+    stack_len: u32,
+    /// Scratch for sorting.
+    aside: Table<'a, u32>,
+    /// By block in memory: the one above it, or [`Space::n`]. At n: the lowest.
+    above: Table<'a, u32>,
+    /// By block in memory: the one below it, or n. At n: the highest.
+    below: Table<'a, u32>,
+    /// The gaps, smallest first: bytes, and the block below it, or n.
+    gaps: Table<'a, [u64; 2]>,
+    gap_count: u32,
+    /// The work so far, in blocks placed, and the part of it that is counted in gaps.
+    work: u64,
+    looked_at: u64,
+}
+
+impl<'a> Space<'a> {
+    fn new(blocks: &'a [Block], alignment: u64, sweep: &Sweep<'a>, scratch: &mut Workspace<'a>) -> Self {
+        let (len, n) = (blocks.len(), count(blocks));
+        let max_load = sweep.max_load();
+        let busiest = sweep.load_curve().find(|&(_, load)| load == max_load).map_or(0, |(step, _)| step);
+        Self {
+            blocks,
+            alignment,
+            n,
+            by_start: sweep.by_start(),
+            by_end: sweep.by_end(),
+            busiest,
+            stack: scratch.indices(len),
+            stack_len: 0,
+            aside: scratch.indices(len),
+            above: scratch.indices(len + 1),
+            below: scratch.indices(len + 1),
+            gaps: scratch.word_records(len + 1),
+            gap_count: 0,
+            work: 0,
+            looked_at: 0,
+        }
+    }
+
+    fn block(&self, i: u32) -> Block {
+        at(self.blocks, i)
+    }
+
+    fn alignment(&self, b: &Block) -> u64 {
+        b.alignment.max(self.alignment)
+    }
+
+    /// Whether the block is alive only on this side of the busiest step.
+    fn is_beyond(&self, side: Side, b: &Block) -> bool {
+        match side {
+            Side::Left => b.end <= self.busiest,
+            Side::Right => b.start > self.busiest,
+        }
+    }
+
+    /// Orders the stack by groups and gives its blocks their offsets. `noise` is the most by which a begin is off, and by
+    /// half of which an end is, as a part of the time that most of the stack spans.
+    fn stack(&mut self, groups: u32, noise: f64, unit: &mut impl FnMut() -> f64, offset: &mut Table<'_, u64>) {
+        let Self { blocks, by_start, stack, aside, busiest, .. } = self;
+        let mut k = 0;
+        let mut reach = 0;
+        for &i in *by_start {
+            let b = at(blocks, i);
+            if b.start <= *busiest && *busiest < b.end {
+                stack[k] = i;
+                k += 1;
+                reach += u64::from(*busiest - b.start);
+            }
+        }
+        // The noisy begins and ends wait in the table of offsets.
+        let mean = u32::try_from(reach.checked_div(k.into()).unwrap_or(0)).unwrap_or(u32::MAX);
+        let span = share(noise, 2.0 * f64::from(mean));
+        for p in 0..k {
+            let i = stack[p];
+            offset[i] = u64::from(at(blocks, i).start) + u64::from(share(unit(), span.into()));
+        }
+        sort::by_key(stack, k, aside, |i| offset[i]);
+        let each = k.div_ceil(groups.max(1)).max(1);
+        for p in 0..k {
+            let i = stack[p];
+            let end = u64::from(at(blocks, i).end) + u64::from(share(unit(), f64::from(span) / 2.0));
+            offset[i] = (u64::from(p / each) << 40) | ((1 << 40) - 1 - end);
+        }
+        sort::by_key(stack, k, aside, |i| offset[i]);
+        self.stack_len = k;
+        let mut top = 0;
+        for p in 0..k {
+            let i = self.stack[p];
+            let b = self.block(i);
+            offset[i] = align_up(top, self.alignment(&b));
+            top = offset[i] + b.size;
+        }
+    }
+
+    /// The highest end of the stack.
+    fn stacked(&self, offset: &Table<'_, u64>) -> u64 {
+        self.stack.first(self.stack_len).last().map_or(0, |&i| self.end(i, offset))
+    }
+
+    fn copy_stack(&self, from: &Table<'_, u64>, to: &mut Table<'_, u64>) {
+        for &i in self.stack.first(self.stack_len) {
+            to[i] = from[i];
+        }
+    }
+
+    fn copy_side(&self, side: Side, from: &Table<'_, u64>, to: &mut Table<'_, u64>) {
+        for i in (0..self.n).filter(|&i| self.is_beyond(side, &self.block(i))) {
+            to[i] = from[i];
+        }
+    }
+
+    /// Places all blocks of a side around the stack; the peak, or none if it is not below `limit`.
+    fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
+        let mut peak = self.fill_with_stack(offset);
+        let mut passed = 0;
+        for p in 0..self.n {
+            let (i, _) = self.nth(side, p);
+            let b = self.block(i);
+            if !self.is_beyond(side, &b) {
+                continue;
+            }
+            while passed < self.n {
+                let (_, j) = self.nth(side, passed);
+                let ended = self.block(j);
+                if side.closes(&ended) > side.opens(&b) {
+                    break;
+                }
+                if !self.is_beyond(side.other(), &ended) {
+                    self.remove(j, offset);
+                }
+                passed += 1;
+            }
+            self.insert(i, &b, side, weight, offset);
+            self.work = self.work.saturating_add(1);
+            peak = peak.max(offset[i] + b.size);
+            if peak >= limit {
+                break;
+            }
+        }
+        self.work = self.work.saturating_add(u64::from(self.n / 8 + 1) + self.looked_at / GAPS_PER_BLOCK);
+        self.looked_at = 0;
+        (peak < limit).then_some(peak)
+    }
+
+    /// The block that is met as number p, and the one that has been passed as number p.
+    fn nth(&self, side: Side, p: u32) -> (u32, u32) {
+        match side {
+            Side::Left => (at(self.by_end, self.n - 1 - p), at(self.by_start, self.n - 1 - p)),
+            Side::Right => (at(self.by_start, p), at(self.by_end, p)),
+        }
+    }
+
+    /// Only the stack is in memory; returns its highest end.
+    fn fill_with_stack(&mut self, offset: &Table<'_, u64>) -> u64 {
+        let ground = self.n;
+        self.gap_count = 0;
+        (self.above[ground], self.below[ground]) = (ground, ground);
+        let mut below = ground;
+        for p in 0..self.stack_len {
+            let i = self.stack[p];
+            self.link(i, below);
+            self.add_gap(below, offset);
+            below = i;
+        }
+        self.end(below, offset)
+    }
+
+    /// The end of a block in memory, in bytes; of the ground, 0.
+    fn end(&self, i: u32, offset: &Table<'_, u64>) -> u64 {
+        if i == self.n { 0 } else { offset[i] + self.block(i).size }
+    }
+
+    /// Puts block i into memory, in the gap that costs least, or on top.
+    fn insert(&mut self, i: u32, b: &Block, side: Side, weight: f64, offset: &mut Table<'_, u64>) {
+        let (below, begin) = self.choose(b, side, weight, offset).unwrap_or_else(|| {
+            let top = self.below[self.n];
+            (top, align_up(self.end(top, offset), self.alignment(b)))
+        });
+        self.take_gap(below, offset);
+        offset[i] = begin;
+        self.link(i, below);
+        self.add_gap(below, offset);
+        self.add_gap(i, offset);
+    }
+
+    /// The gap that costs least, as the block below it, and the offset in it.
+    #[expect(clippy::cast_precision_loss, reason = "a score")]
+    fn choose(&mut self, b: &Block, side: Side, weight: f64, offset: &Table<'_, u64>) -> Option<(u32, u64)> {
+        let alignment = self.alignment(b);
+        let each = weight * b.size as f64 / f64::from(b.width());
+        let apart = |j: u32| {
+            let known = j < self.n;
+            if known { each * f64::from(side.closes(&self.block(j)).abs_diff(side.closes(b))) } else { 0.0 }
+        };
+        let mut best: Option<(f64, u32, u64)> = None;
+        let first = self.position(&[b.size, 0]);
+        let mut looked_at = 0;
+        for &[bytes, below] in self.gaps.range(first, self.gap_count) {
+            let waste = (bytes - b.size).min(b.size) as f64;
+            if best.is_some_and(|(least, ..)| waste >= least) {
+                break;
+            }
+            looked_at += 1;
+            let below = u32::try_from(below).unwrap_or(self.n);
+            let begin = self.end(below, offset);
+            let low = align_up(begin, alignment);
+            let high = (begin + bytes - b.size) & !(alignment - 1);
+            if low > high {
+                continue;
+            }
+            if bytes == b.size {
+                best = Some((0.0, below, low));
+                break;
+            }
+            let (at_low, at_high) = (apart(below), apart(self.above[below]));
+            let (cost, place) = if at_low <= at_high { (at_low, low) } else { (at_high, high) };
+            if best.is_none_or(|(least, ..)| waste + cost < least) {
+                best = Some((waste + cost, below, place));
+            }
+        }
+        self.looked_at += looked_at;
+        best.map(|(_, below, place)| (below, place))
+    }
+
+    /// Takes block i out of memory.
+    fn remove(&mut self, i: u32, offset: &Table<'_, u64>) {
+        let (below, above) = (self.below[i], self.above[i]);
+        self.take_gap(below, offset);
+        self.take_gap(i, offset);
+        self.above[below] = above;
+        self.below[above] = below;
+        self.add_gap(below, offset);
+    }
+
+    fn link(&mut self, i: u32, below: u32) {
+        let above = self.above[below];
+        (self.above[below], self.below[i]) = (i, below);
+        (self.above[i], self.below[above]) = (above, i);
+    }
+
+    // Gaps
+
+    /// The bytes between a block, or the ground, and what lies above it; 0 if nothing does.
+    fn gap(&self, below: u32, offset: &Table<'_, u64>) -> u64 {
+        let above = self.above[below];
+        if above == self.n { 0 } else { offset[above] - self.end(below, offset) }
+    }
+
+    fn add_gap(&mut self, below: u32, offset: &Table<'_, u64>) {
+        let bytes = self.gap(below, offset);
+        if bytes == 0 {
+            return;
+        }
+        let gap = [bytes, below.into()];
+        let mut to = self.gap_count;
+        let place = self.position(&gap);
+        self.looked_at += u64::from(to - place) / 8;
+        while to > place {
+            self.gaps[to] = self.gaps[to - 1];
+            to -= 1;
+        }
+        self.gaps[place] = gap;
+        self.gap_count += 1;
+    }
+
+    fn take_gap(&mut self, below: u32, offset: &Table<'_, u64>) {
+        let bytes = self.gap(below, offset);
+        if bytes == 0 {
+            return;
+        }
+        let place = self.position(&[bytes, below.into()]);
+        self.gap_count -= 1;
+        self.looked_at += u64::from(self.gap_count - place) / 8;
+        for p in place..self.gap_count {
+            self.gaps[p] = self.gaps[p + 1];
+        }
+    }
+
+    /// How many gaps are before this one.
+    fn position(&self, gap: &[u64; 2]) -> u32 {
+        let (mut low, mut high) = (0, self.gap_count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.gaps[middle] < *gap {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+/// A part of a number, cut to an integer.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast from a float stays in the range")]
+fn share(part: f64, of: f64) -> u32 {
+    (part * of) as u32
+}
+
+/// A number in [0, 1).
+#[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
+fn unit(random: &mut SplitMix64) -> f64 {
+    (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+#[expect(clippy::cast_precision_loss, reason = "small numbers, and a ratio")]
+mod tests {
+    use super::*;
+    use crate::place::{place as place_by, workspace_of};
+    use crate::verify::{self, verify};
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    /// A block begins at each step; lifetimes are exponential with a mean of `alive` steps.
+    fn without_pattern(n: u32, alive: f64, seed: u64, size: impl Fn(f64) -> f64) -> Vec<Block> {
+        let mut random = SplitMix64::seed_from_u64(seed);
+        let mut block = |i| {
+            let width = 1 + share(-libm::log(1.0 - unit(&mut random)), alive);
+            Block::new(i, i + width, 1 + u64::from(share(size(unit(&mut random)), 1.0)))
+        };
+        (0..n).map(&mut block).collect()
+    }
+
+    /// The ratio of the peak to the max load; the plan is verified.
+    fn ratio(solver: Solver, blocks: &[Block]) -> f64 {
+        let len = workspace_of(solver, blocks.len()).max(verify::workspace(blocks.len()));
+        let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
+        let mut offsets = vec![0; blocks.len()];
+        let options = Options::default();
+        let scratch = Workspace::new(&mut words, &mut indices);
+        let peak = place_by(solver, blocks, &options, scratch, &mut offsets).unwrap().peak;
+        let scratch = Workspace::new(&mut words, &mut indices);
+        let plan = verify(blocks, &offsets, &options.constraints, scratch).unwrap();
+        assert_eq!(plan.peak(), peak);
+        peak as f64 / plan.max_load() as f64
+    }
+
+    /// Skylines alone, with the same work, come to 1.0204.
+    #[test]
+    fn an_instance_without_pattern_is_placed_near_the_max_load() {
+        let blocks = without_pattern(20_000, 2_000.0, 1, |u| u * 4_194_304.0);
+        let [outward, auto] = [Solver::Outward, Solver::Auto].map(|solver| ratio(solver, &blocks));
+        assert!(outward < 1.0135, "{outward}");
+        assert!(auto < 1.0125, "{auto}");
+    }
+
+    proptest! {
+        /// Gap by gap, with the gaps computed anew for each block.
+        #[test]
+        fn one_side_is_placed_as_the_rules_say(
+            rows in prop::collection::vec((1u32..30, 1u32..20, 1u64..20), 1..60), before in prop::collection::vec((2u32..40, 1u64..20), 1..12),
+        ) {
+            let mut blocks: Vec<Block> = before.iter().map(|&(end, size)| Block::new(0, end, size)).collect();
+            // So that the busiest step is the first.
+            blocks.push(Block::new(0, 1, 2000));
+            blocks.extend(rows.iter().map(|&(start, width, size)| Block::new(start, start + width, size)));
+            let n = blocks.len();
+            let len = workspace(n);
+            let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+            let mut scratch = Workspace::new(&mut words, &mut indices);
+            let sweep = Sweep::new(&blocks, scratch.split(interval::workspace(n))).unwrap();
+            let mut space = Space::new(&blocks, 1, &sweep, &mut scratch);
+            let mut offset = scratch.words(n);
+            space.stack(4, 0.0, &mut || 0.0, &mut offset);
+            let peak = space.run(Side::Right, 3.0, u64::MAX, &mut offset).unwrap();
+            let mut placed: Vec<usize> = space.stack.first(space.stack_len).iter().map(|&i| i as usize).collect();
+            let mut highest = placed.iter().map(|&i| offset[i as u32] + blocks[i].size).max().unwrap();
+            for &i in sweep.by_start() {
+                let b = blocks[i as usize];
+                if b.start == 0 {
+                    continue;
+                }
+                let mut alive: Vec<usize> = placed.iter().copied().filter(|&j| blocks[j].end > b.start).collect();
+                alive.sort_by_key(|&j| offset[j as u32]);
+                let mut bottom = (0, None);
+                let mut gaps = Vec::new();
+                for &j in &alive {
+                    let begin = offset[j as u32];
+                    if begin >= bottom.0 + b.size {
+                        gaps.push((begin - bottom.0, bottom.1.map_or(n, |k| k), j, bottom.0));
+                    }
+                    bottom = (begin + blocks[j].size, Some(j));
+                }
+                gaps.sort_unstable();
+                let apart = |j: usize| {
+                    if j == n { 0.0 } else { 3.0 * b.size as f64 / f64::from(b.width()) * f64::from(blocks[j].end.abs_diff(b.end)) }
+                };
+                let mut best = (f64::INFINITY, bottom.0);
+                for (bytes, below, above, begin) in gaps {
+                    let waste = (bytes - b.size).min(b.size) as f64;
+                    let (low, high) = (apart(below), apart(above));
+                    let cost = if bytes == b.size { 0.0 } else { waste + low.min(high) };
+                    if cost < best.0 {
+                        best = (cost, if low <= high { begin } else { begin + bytes - b.size });
+                    }
+                }
+                prop_assert_eq!(offset[i], best.1);
+                highest = highest.max(best.1 + b.size);
+                placed.push(i as usize);
+            }
+            prop_assert_eq!(peak, highest);
+        }
+    }
+}
