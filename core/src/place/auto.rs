@@ -51,7 +51,7 @@ const WORK_FOR_MANY: u64 = 8;
 
 /// With more than [`search::MOST_BLOCKS`] blocks, placement outward has at least the work of this number of runs, each of
 /// which places all blocks.
-const OUTWARD_RUNS: u64 = 24;
+const OUTWARD_RUNS: u64 = 64;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
