@@ -199,8 +199,8 @@ impl Layers<'_> {
         for operator in 0..mirror.operators {
             let signs = self.kind(operator) == Kind::ReluBackward;
             let writes = |block: u32| program.accesses(operator).any(|r| (r.event, r.block) == (Event::Write, block));
-            let updated = |r: Row| r.event == Event::Read && program.is_persistent(r.block) && writes(r.block);
-            let updates = operator >= mirror.forward && program.accesses(operator).any(updated);
+            let both = |r: Row| r.event == Event::Read && program.is_persistent(r.block) && writes(r.block);
+            let updates = operator >= mirror.forward && program.accesses(operator).any(both);
             for r in program.accesses(operator) {
                 let known = self.known.get(r.block);
                 let first = known.first.unwrap_or(operator);
