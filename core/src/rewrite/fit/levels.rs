@@ -20,13 +20,13 @@ use crate::Error;
 use crate::rewrite::means::swap::Policy;
 
 /// How many loads are estimated first.
-const LOADS: u64 = 10;
+const LOADS: u64 = 14;
 /// How many parts of the values are estimated first.
 const PARTS: u64 = 8;
 /// How often levels around the best are estimated: four of them each time.
 const ROUNDS: u64 = 4;
 /// How many levels are estimated, at most: `LOADS`, `PARTS` but the whole, and four in each of `ROUNDS`.
-const LOOKS: usize = 10 + 7 + 4 * 4;
+const LOOKS: usize = 14 + 7 + 4 * 4;
 /// How many levels are tried: for each, schedules are made until one fits.
 const TRIED: usize = 4;
 /// The work of an estimate, as a part of the whole: one in so many.
