@@ -53,8 +53,10 @@ sublet_fuzz::target!(|input: Input| {
     for (solver, summary) in &found {
         assert!(lower_bound <= summary.peak, "{}: {summary:?} below {lower_bound}", solver.name());
         // Those that search with the whole budget at once may find more.
-        let searches =
-            matches!(solver, Solver::Search | Solver::Improve | Solver::Beam | Solver::Multistart | Solver::Portfolio);
+        let searches = matches!(
+            solver,
+            Solver::Search | Solver::Improve | Solver::Outward | Solver::Beam | Solver::Multistart | Solver::Portfolio
+        );
         assert!(auto <= summary.peak || searches, "{}: {summary:?} below {auto}", solver.name());
     }
     if blocks.iter().filter(|b| b.pin.is_none()).count() <= FEW {
