@@ -24,29 +24,29 @@ use super::{
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// The first round has the work of this number of starts, each of which places all blocks, or the default work divided
-/// by [`FEW_NODES`] if that is more.
+/// The heuristics of the first round have the work of this number of skylines, each of which places all blocks, or the
+/// default work divided by [`FEW_NODES`] if that is more.
 const FEW_STARTS: u64 = 48;
-/// The first round has the default nodes divided by this,
+/// The first round has the default nodes divided by this, but at most a part of the whole budget, see
+/// [`PART_OF_FIRST`].
 const FEW_NODES: u64 = 16;
-/// but at most the nodes of the whole budget divided by this.
+/// The first round has at most the nodes of the whole budget divided by this.
 const PART_OF_FIRST: u64 = 2;
-/// After the first round the search has all nodes of a round. Besides, the beam has that number of nodes divided by
-/// this,
+/// After the first round, the beam has the nodes of a round divided by this. The search has all of them besides.
 const PART_OF_BEAM: u64 = 3;
-/// or divided by this where the best plan is the search's.
+/// Where the best plan is the search's, the beam has the nodes of a round divided by this.
 const PART_WHERE_SEARCH_LEADS: u64 = 24;
-/// Where the best plan is the beam's and there are more than [`FEW_BLOCKS`] blocks, one part in this of a round's nodes
-/// is kept from the beam. The search has half of that part.
+/// Where the best plan is the beam's and there are more than [`FEW_BLOCKS`] blocks, a round's nodes are divided into
+/// this number of parts: the beam has all of them but one, and the search has half of that one.
 const PART_WHERE_BEAM_LEADS: u64 = 4;
 /// Up to this number of blocks the search has all nodes even where the best plan is the beam's.
 const FEW_BLOCKS: usize = 512;
 /// Where the load is the max load at every step, plans without unused bytes are looked for with the nodes of the whole
 /// budget divided by this.
 const PART_OF_TILING: u64 = 4;
-/// Above this number of blocks, skylines that choose from more blocks have more work.
+/// Above this number of blocks, skylines by `Rule::WideFlush` have [`WORK_FOR_MANY`] times the work of a round.
 const MANY_BLOCKS: usize = 10_000;
-/// That work, as a multiple of a round's.
+/// With more than [`MANY_BLOCKS`] blocks, the work of skylines by `Rule::WideFlush`, as a multiple of a round's work.
 const WORK_FOR_MANY: u64 = 8;
 
 /// With more than [`search::MOST_BLOCKS`] blocks, placement outward has at least the work of this number of runs, each of
@@ -160,7 +160,7 @@ pub fn place(
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }
 
-/// Lowers the peak of an instance with more blocks than the search takes.
+/// Lowers the peak of the best plan where there are more blocks than the exact search takes.
 fn place_many(
     blocks: &[Block],
     round: &Options,

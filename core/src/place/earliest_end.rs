@@ -48,7 +48,7 @@ impl<'a> EarliestEnd<'a> {
         }
     }
 
-    /// Takes block `i` out.
+    /// Takes block `i` out of the members.
     pub(crate) fn remove(&mut self, i: u32) {
         let mut node = self.n + i;
         self.earliest[node] = u32::MAX;
@@ -62,7 +62,7 @@ impl<'a> EarliestEnd<'a> {
         }
     }
 
-    /// Whether a member lies within `[low, high)`.
+    /// Whether the lifetime of a member lies within the sections `[low, high)`.
     pub(crate) fn any_within(&self, low: u32, high: u32) -> bool {
         // Behind the last section nothing begins.
         let behind = self.first.range(high, high + 1).first().copied().unwrap_or(self.n);

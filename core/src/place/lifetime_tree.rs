@@ -15,9 +15,9 @@ use core::ops::Range;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// Points in a leaf.
+/// The most points in a leaf; a point is the lifetime of a block.
 const LEAF: u32 = 8;
-/// The rank of a point that is not a member.
+/// The rank of a block that is not a member.
 pub(crate) const ABSENT: u32 = u32::MAX;
 
 pub(crate) struct LifetimeTree<'a> {
@@ -25,21 +25,22 @@ pub(crate) struct LifetimeTree<'a> {
     len: u32,
     /// The number of leaves.
     leaves: u32,
-    /// The blocks along the curve.
+    /// The lifetimes and ranks of the blocks, in the order of a Z-order curve.
     points: Table<'a, Point>,
     /// By block: its index in `points`.
     position: Table<'a, u32>,
-    /// The children of node i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
+    /// By node: the box around its members. The children of node i are 2i and 2i + 1, the leaves are
+    /// `leaves..2 * leaves`.
     nodes: Table<'a, Node>,
 }
 
-/// A lifetime and the rank of its block; what a query reads lies side by side.
+/// A block's lifetime, as its first section and one past its last, and the block's rank.
 type Point = [u32; 3];
 const LOW: usize = 0;
 const HIGH: usize = 1;
 const RANK: usize = 2;
 
-/// The box around the members below a node, and their best rank.
+/// Of the members below a node: the least and the highest begin, the least and the highest end, and the best rank.
 type Node = [u32; 5];
 const LOW_MIN: usize = 0;
 const LOW_MAX: usize = 1;
@@ -56,7 +57,7 @@ pub(crate) struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// Those that lie within `[low, high)`.
+    /// Selects the lifetimes that lie within `[low, high)`.
     pub(crate) const fn within(low: u32, high: u32) -> Self {
         Self { low: low..u32::MAX, high: 0..high + 1 }
     }
@@ -118,7 +119,7 @@ impl<'a> LifetimeTree<'a> {
         tree
     }
 
-    /// The positions of a leaf's points.
+    /// The indices in `points` of the points of a leaf.
     fn points(&self, node: u32) -> Range<u32> {
         let begin = (node - self.leaves) * LEAF;
         begin..(begin + LEAF).min(self.len)
@@ -171,7 +172,7 @@ impl<'a> LifetimeTree<'a> {
             .fold(EMPTY, join)
     }
 
-    /// The lowest rank among the members with such a lifetime, or [`ABSENT`].
+    /// The lowest rank among the members whose lifetimes are in `of`, or [`ABSENT`].
     pub(crate) fn best(&self, of: &Lifetimes) -> u32 {
         let mut best = ABSENT;
         self.visit(of, |rank| {
@@ -181,7 +182,8 @@ impl<'a> LifetimeTree<'a> {
         best
     }
 
-    /// The K lowest ranks among the members with such a lifetime, lowest first, the rest [`ABSENT`].
+    /// The K lowest ranks among the members whose lifetimes are in `of`, lowest first; [`ABSENT`] where there are fewer
+    /// members.
     pub(crate) fn lowest<const K: usize>(&self, of: &Lifetimes) -> [u32; K] {
         let mut lowest = [ABSENT; K];
         self.visit(of, |rank| {
@@ -196,7 +198,7 @@ impl<'a> LifetimeTree<'a> {
         lowest
     }
 
-    /// Calls `member` with the rank of every member with such a lifetime, in no useful order.
+    /// Calls `member` with the rank of every member whose lifetime is in `of`, in no useful order.
     pub(crate) fn each(&self, of: &Lifetimes, mut member: impl FnMut(u32)) {
         self.visit(of, |rank| {
             member(rank);
@@ -204,7 +206,7 @@ impl<'a> LifetimeTree<'a> {
         });
     }
 
-    /// Calls `member` with the ranks of members that have such a lifetime. `member` returns the limit from then on:
+    /// Calls `member` with the ranks of members whose lifetimes are in `of`. `member` returns the limit from then on:
     /// members of that rank or worse are passed over.
     fn visit(&self, of: &Lifetimes, mut member: impl FnMut(u32) -> u32) {
         // A tree of at most 2^25 leaves keeps at most one sibling a level waiting.
@@ -238,7 +240,7 @@ impl<'a> LifetimeTree<'a> {
     }
 }
 
-/// The bits of `x` at the even positions of a word.
+/// Spreads the bits of `x` over the even positions of a word.
 fn interleave(x: u32) -> u64 {
     let mut x = u64::from(x);
     for (shift, mask) in [

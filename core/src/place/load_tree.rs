@@ -17,10 +17,10 @@ use crate::{Workspace, WorkspaceLen};
 const CHILDREN: u32 = 16;
 
 pub(crate) struct LoadTree<'a> {
-    /// The lowest level.
+    /// The lowest level of the tree: its entries are the sections.
     sections: Level,
-    /// By section, then by node, level by level: the highest load below, in bytes, without what was subtracted at the
-    /// nodes above.
+    /// By section, then by node, level by level: the highest load below, in bytes. What was subtracted at the nodes
+    /// above is not taken off.
     most: Table<'a, u64>,
     /// By node: the bytes that were subtracted from all sections below.
     subtracted: Table<'a, u64>,
@@ -32,23 +32,23 @@ pub(crate) struct LoadTree<'a> {
 /// that have no load.
 #[derive(Clone, Copy)]
 struct Level {
-    /// How many sections or nodes it has.
+    /// How many sections or nodes the level has.
     len: u32,
-    /// The index of its first entry in `most`.
+    /// The index in `most` of the level's first entry.
     begin: u32,
-    /// The index of its first node in `subtracted` and `first`; 0 for the sections.
+    /// The index in `subtracted` and `first` of the level's first node; 0 for the level of sections.
     node: u32,
 }
 
 impl Level {
-    /// The level above: one node for each group of children.
+    /// The level above: it has one node for each sixteen entries of this level.
     const fn up(self) -> Self {
         let len = self.len.div_ceil(CHILDREN);
         let (here, below) = (len * CHILDREN, self.begin);
         Self { len, begin: below + here, node: if below > 0 { self.node + here } else { 0 } }
     }
 
-    /// Whether it is the highest level: all entries are siblings, and there is no node for their parent.
+    /// Whether this is the highest level: all entries are siblings, and there is no node for their parent.
     const fn is_top(self) -> bool {
         self.len <= CHILDREN
     }
@@ -178,7 +178,7 @@ impl<'a> LoadTree<'a> {
     }
 }
 
-/// The busier of two; of two equally busy, the left one.
+/// The one with the higher load; of equal loads, the left one.
 fn busier(left: Busiest, right: Busiest) -> Busiest {
     if right.0 > left.0 { right } else { left }
 }

@@ -31,12 +31,13 @@ use crate::{Block, Error, Workspace, WorkspaceLen};
 struct Start {
     /// Which block comes next, of those that fit the lowest line.
     rule: Rule,
-    /// Where (α, β) lies on the quarter circle: 0 is longest first, 1 is largest first.
+    /// The place of (α, β), the weights of a block's width and size, on a quarter circle: 0 is longest first, 1 is
+    /// largest first.
     angle: f64,
     /// Size classes, if there are any: how many powers of two each holds, and by which part of a class they are
     /// shifted, in [0, 1).
     class: Option<(f64, f64)>,
-    /// The most by which width and size are off, up or down, in powers of two.
+    /// The most by which random noise raises or lowers width and size, in powers of two.
     noise: f64,
 }
 
@@ -67,9 +68,9 @@ const WIDE: [Start; 2] =
 /// Which starts are made.
 #[derive(Clone, Copy)]
 pub(super) enum Series {
-    /// This number of the fixed starts, and then drawn ones.
+    /// This number of the fixed starts, and then starts drawn at random.
     Any(usize),
-    /// Starts by [`Rule::WideFlush`], each of which takes long: fixed ones, and then drawn ones.
+    /// Starts by [`Rule::WideFlush`], each of which takes long: fixed ones, and then ones drawn at random.
     Wide,
 }
 
@@ -235,7 +236,7 @@ impl Start {
     }
 }
 
-/// A number in [0, 1).
+/// A random number in [0, 1).
 #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
 fn unit(random: &mut SplitMix64) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64

@@ -4,15 +4,15 @@ use crate::table::{Table, at, count};
 use crate::workspace::Cell;
 use crate::{Block, Overlap, Workspace, WorkspaceLen};
 
-/// The most inputs of an output that are used.
+/// The most inputs that an output may overlap; overlaps of an output with further inputs are ignored.
 const INPUTS: usize = 2;
 
-/// Overlaps by output.
+/// The blocks, and for each the inputs that it may overlap as an output.
 pub(super) struct Pairs<'a> {
     pub(super) blocks: &'a [Block],
     /// By output: 1 + the index of each of its inputs; 0 for none.
     inputs: Table<'a, [u32; INPUTS]>,
-    /// By output: the distance to each of these inputs, in bytes.
+    /// By output: the distances of its overlaps with the inputs in `inputs`, in the same order, in bytes.
     distances: Table<'a, [u64; INPUTS]>,
     /// Whether all overlaps are used: no output has more than two inputs.
     pub(super) complete: bool,
@@ -57,14 +57,15 @@ impl<'a> Pairs<'a> {
         self.of(lower).find(|&(input, _)| input == upper).map_or(at(self.blocks, lower).size, |(_, distance)| distance)
     }
 
-    /// The inputs of an output, and how far below them it begins at least; no more than its size.
+    /// The inputs that an output may overlap, each with the least number of bytes by which the output begins below the
+    /// input: at most the output's size.
     pub(super) fn of(&self, output: u32) -> impl Iterator<Item = (u32, u64)> {
         let all = self.inputs[output].into_iter().zip(self.distances[output]);
         all.filter(|&(input, _)| input > 0).map(|(input, distance)| (input - 1, distance))
     }
 
-    /// The bytes that an output may spare over those of its inputs for which `beside` is true: its bytes above the
-    /// least of their distances, but no more than they have.
+    /// The bytes that an output may share with those of its inputs for which `beside` is true: the output's size less
+    /// the least of the distances to these inputs, but no more than the inputs have.
     pub(super) fn spared(&self, output: u32, beside: impl Fn(u32) -> bool) -> u64 {
         let size = at(self.blocks, output).size;
         let (mut most, mut sum) = (0, 0);

@@ -36,15 +36,15 @@ use crate::{Constraints, Error, Workspace, WorkspaceLen};
 
 /// The most blocks that are searched.
 pub(super) const MOST_BLOCKS: usize = 1024;
-/// Nodes of the first try.
+/// The nodes of the first try of a capacity.
 const FIRST: u64 = 256;
 /// Sections that may be looked at for each node of the caller's budget.
 const SECTIONS_PER_NODE: u64 = 2;
-/// To compare so many sections or blocks takes as long as to look at one section.
+/// To compare this number of sections or blocks takes as long as to look at one section.
 const AT_ONCE: u32 = 16;
-/// The pin of a block that is not pinned.
+/// The entry in `pin` of a block that is not pinned.
 const NO_PIN: u64 = u64::MAX;
-/// Entries of the trail for each block.
+/// Entries of the trail, which holds the changes that can be taken back, for each block.
 const TRAIL: usize = 64;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
@@ -54,7 +54,7 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     own.and(interval::workspace(n))
 }
 
-/// There is no placement below the node of the search tree.
+/// The node of the search tree has no placement below it.
 struct Conflict;
 
 type Outcome = Result<(), Conflict>;
@@ -66,7 +66,7 @@ enum End {
     Found,
     /// There is no placement within the capacity.
     Infeasible,
-    /// The nodes, the budget or the trail are used up.
+    /// The run's nodes, the budget of the search or the room for changes is used up.
     Limit,
     /// The watch has broken.
     Stopped,
@@ -122,7 +122,7 @@ struct Search<'a, 'b> {
     pairs: &'a Pairs<'a>,
     n: u32,
     sections: u32,
-    /// Words in a row of `alive`.
+    /// Words of a section's bit set in `alive`.
     row: u32,
     capacity: u64,
     /// The unit, in bytes: all offsets and all ends are multiples of it.
@@ -134,39 +134,39 @@ struct Search<'a, 'b> {
     size: Table<'b, u64>,
     alignment: Table<'b, u64>,
     pin: Table<'b, u64>,
-    /// The least offset that the block can still have; the offset once it is placed.
+    /// By block: the least offset that it can still have; its offset once it is placed.
     least: Table<'b, u64>,
-    /// Bit set: blocks that lie on an open block if they lie at their least offset.
+    /// Bit set: blocks that at their least offset lie on no placed block, but on one that is not placed yet.
     lifted: Table<'b, u64>,
     /// Bit set: blocks that are not placed yet.
     open: Table<'b, u64>,
     /// By section: the bit set of the blocks that are alive in it.
     alive: Table<'b, u64>,
-    /// Bit set: sections in which something has changed.
+    /// Bit set: sections in which blocks have changed since conclusions were last drawn.
     dirty: Table<'b, u64>,
-    /// By section: how many times it has failed.
+    /// By section: how many times a node of the search tree has failed in it.
     weight: Table<'b, u64>,
-    /// By section: its lowest open block; `u32::MAX` if there is none.
+    /// By section: of the blocks that are not placed yet, the one with the least offset; `u32::MAX` if there is none.
     lowest: Table<'b, u32>,
-    /// By section: by how many bytes its lowest open block could be higher.
+    /// By section: by how many bytes the block in `lowest` could lie higher within the capacity.
     slack: Table<'b, u64>,
     /// Bit set: sections whose `lowest` and `slack` are to be found anew.
     stale: Table<'b, u64>,
     /// The changes that can be taken back: the least offset of a block before the change.
     trail: Table<'b, u64>,
-    /// By change: twice the block, plus 1 if it was lifted before.
+    /// By change in `trail`: twice the block's index, plus 1 if the block was in `lifted` before the change.
     trail_of: Table<'b, u32>,
     /// How many changes there are in the trail.
     mark: u32,
-    /// Whether the run is given up, since the trail has no room.
+    /// Whether the run is given up, because the trail has no room left.
     full: bool,
-    /// By depth: the block that was decided about.
+    /// By depth of the search tree: the block that the decision there was about.
     placed: Table<'b, u32>,
-    /// By depth: `mark` before the decision.
+    /// By depth of the search tree: `mark` before the decision there.
     marks: Table<'b, u32>,
     depth: u32,
     nodes: u64,
-    /// Sections that were looked at, or as much work.
+    /// The work so far, as a number of sections looked at.
     looks: u64,
 }
 
@@ -285,7 +285,7 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The highest offset that the block can have.
+    /// The highest offset that the block can have within the capacity; none if it does not fit.
     fn latest(&self, b: u32) -> Option<u64> {
         if self.pin[b] != NO_PIN {
             return (self.pin[b] + self.size[b] <= self.capacity).then_some(self.pin[b]);
@@ -297,7 +297,7 @@ impl<'a, 'b> Search<'a, 'b> {
         self.low[a] < self.high[b] && self.low[b] < self.high[a]
     }
 
-    /// Marks the sections in which a block is alive.
+    /// Marks the sections in which a block is alive as changed.
     fn soil(&mut self, b: u32) {
         for s in self.low[b]..self.high[b] {
             self.dirty[s / 64] |= 1 << (s % 64);
@@ -341,7 +341,8 @@ impl<'a, 'b> Search<'a, 'b> {
         align_up(self.least[lower] + self.pairs.apart(lower, upper), self.alignment[upper])
     }
 
-    /// The least offset of block `b` if it lies on an open block; `u64::MAX` if no open block is alive with it.
+    /// The least offset of block `b` if it lies on a block that is not placed yet; `u64::MAX` if no such block is alive
+    /// with it.
     fn support(&self, b: u32) -> u64 {
         let mut least = u64::MAX;
         for c in bits(&self.open, self.row).filter(|&c| c != b && self.collide(b, c)) {
@@ -379,7 +380,7 @@ impl<'a, 'b> Search<'a, 'b> {
         self.propagate()
     }
 
-    /// Takes the last placement back.
+    /// Takes the last placement back; returns its block, or none if nothing is placed.
     fn back(&mut self) -> Option<u32> {
         self.depth = self.depth.checked_sub(1)?;
         let (b, mark) = (self.placed[self.depth], self.marks[self.depth]);
@@ -396,7 +397,7 @@ impl<'a, 'b> Search<'a, 'b> {
         Some(b)
     }
 
-    /// Draws conclusions until nothing moves.
+    /// Raises least offsets as far as the changed sections demand, until none moves.
     fn propagate(&mut self) -> Outcome {
         loop {
             for s in 0..self.sections {
@@ -426,13 +427,14 @@ impl<'a, 'b> Search<'a, 'b> {
         }
     }
 
-    /// The open blocks of a section.
+    /// The blocks that are alive in a section and not placed yet.
     fn members(&self, s: u32) -> impl Iterator<Item = u32> + Clone {
         let base = s * self.row;
         (0..self.row).flat_map(move |w| ones(self.alive[base + w] & self.open[w]).map(move |bit| w * 64 + bit))
     }
 
-    /// The highest offset that the lowest open block of a section may have; none if there is none.
+    /// The highest offset that the lowest of a section's unplaced blocks may have, so that all of them fit; none if
+    /// they do not fit.
     fn room(&self, s: u32) -> Option<u64> {
         let is_member = |b: u32| (self.alive[s * self.row + b / 64] & self.open[b / 64]) >> (b % 64) & 1 == 1;
         let (mut bytes, mut spared) = (0, 0);
@@ -443,7 +445,7 @@ impl<'a, 'b> Search<'a, 'b> {
         self.capacity.checked_sub(bytes - spared)
     }
 
-    /// Raises the least offsets of the open blocks of a section that cannot lie there.
+    /// Raises those unplaced blocks of a section that cannot lie at their least offsets.
     fn section(&mut self, s: u32) -> Outcome {
         self.looks += 1 + u64::from(self.n / (4 * AT_ONCE));
         let room = self.room(s).ok_or(Conflict)?;
@@ -515,12 +517,12 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 }
 
-/// The members of a bit set of so many words.
+/// The members of a bit set of this number of words.
 fn bits(set: &Table<'_, u64>, words: u32) -> impl Iterator<Item = u32> {
     (0..words).flat_map(move |w| ones(set[w]).map(move |bit| w * 64 + bit))
 }
 
-/// The places of a word's ones.
+/// The numbers of the bits of a word that are set, lowest first.
 fn ones(mut word: u64) -> impl Iterator<Item = u32> + Clone {
     core::iter::from_fn(move || {
         let bit = (word != 0).then(|| word.trailing_zeros())?;
