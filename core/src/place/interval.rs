@@ -23,9 +23,9 @@ pub struct Sweep<'a> {
 pub struct Clique {
     /// The first step at which all of them are alive.
     pub step: u32,
-    /// How many they are.
+    /// How many blocks are in the set.
     pub len: u32,
-    /// The sum of their sizes in bytes.
+    /// The sum of the blocks' sizes, in bytes.
     pub load: u64,
 }
 

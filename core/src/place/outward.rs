@@ -37,9 +37,10 @@ use super::{Options, Solver, Summary, Watch, align_up, finish, multistart, prepa
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The numbers of groups of the fixed orders.
+/// The number of groups into which each fixed order cuts the stack, the blocks that are alive at the busiest step.
 const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
-/// The weights of the fixed orders.
+/// The weights that are tried with each fixed order: what the time between a block's end and its neighbour's counts for
+/// in the cost of a gap.
 const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
 /// How many gaps looked at or moved cost as much as one block placed.
 const GAPS_PER_BLOCK: u64 = 256;
@@ -158,7 +159,8 @@ impl Side {
         }
     }
 
-    /// The step at which a block is met first, on the way outward.
+    /// The step at which a block is met first on the way outward from the busiest step; on the left, it is counted back
+    /// from `u32::MAX`.
     const fn opens(self, b: &Block) -> u32 {
         match self {
             Self::Left => u32::MAX - b.end,
@@ -184,20 +186,20 @@ struct Space<'a> {
     by_end: &'a [u32],
     /// The first step of the max load.
     busiest: u32,
-    /// The blocks that are alive then, from below.
+    /// The blocks that are alive at the busiest step, in the order of their offsets.
     stack: Table<'a, u32>,
-    /// How many they are.
+    /// How many blocks are in the stack.
     stack_len: u32,
     /// Scratch for sorting.
     aside: Table<'a, u32>,
-    /// By block in memory: the one above it, or [`Space::n`]. At n: the lowest.
+    /// By block in memory: the next block above it, or [`Space::n`] for none. At index n: the lowest block.
     above: Table<'a, u32>,
-    /// By block in memory: the one below it, or n. At n: the highest.
+    /// By block in memory: the next block below it, or [`Space::n`] for none. At index n: the highest block.
     below: Table<'a, u32>,
-    /// The gaps, smallest first: bytes, and the block below it, or n.
+    /// The gaps of free addresses, smallest first: the gap's bytes, and the block below it, or [`Space::n`] for none.
     gaps: Table<'a, [u64; 2]>,
     gap_count: u32,
-    /// The work so far, in blocks placed, and the part of it that is counted in gaps.
+    /// The work so far, in blocks placed; the gaps in `looked_at` are added at the end of a run.
     work: u64,
     looked_at: u64,
 }
@@ -281,7 +283,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// The highest end of the stack.
+    /// The highest end of a block of the stack, in bytes.
     fn stacked(&self, offset: &Table<'_, u64>) -> u64 {
         self.stack.first(self.stack_len).last().map_or(0, |&i| self.end(i, offset))
     }
@@ -298,7 +300,8 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Places all blocks of a side around the stack; the peak, or none if it is not below `limit`.
+    /// Places all blocks of a side of the busiest step around the stack; returns the peak, or none if it is not below
+    /// `limit`.
     fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
         let mut peak = self.fill_with_stack(offset);
         let mut passed = 0;
@@ -331,7 +334,7 @@ impl<'a> Space<'a> {
         (peak < limit).then_some(peak)
     }
 
-    /// The block that is met as number p, and the one that has been passed as number p.
+    /// The block that is met as number p on the way outward, and the block whose life has been passed as number p.
     fn nth(&self, side: Side, p: u32) -> (u32, u32) {
         match side {
             Side::Left => (at(self.by_end, self.n - 1 - p), at(self.by_start, self.n - 1 - p)),
@@ -339,7 +342,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Only the stack is in memory; returns its highest end.
+    /// Takes all blocks but those of the stack out of memory; returns the stack's highest end, in bytes.
     fn fill_with_stack(&mut self, offset: &Table<'_, u64>) -> u64 {
         let ground = self.n;
         self.gap_count = 0;
@@ -354,7 +357,7 @@ impl<'a> Space<'a> {
         self.end(below, offset)
     }
 
-    /// The end of a block in memory, in bytes; of the ground, 0.
+    /// The end of block `i`, in bytes; 0 if `i` is `n`, which stands for the ground.
     fn end(&self, i: u32, offset: &Table<'_, u64>) -> u64 {
         if i == self.n { 0 } else { offset[i] + self.block(i).size }
     }
@@ -372,7 +375,8 @@ impl<'a> Space<'a> {
         self.add_gap(i, offset);
     }
 
-    /// The gap that costs least, as the block below it, and the offset in it.
+    /// The block below the gap that costs least, and the offset of block `b` in that gap; none if no gap is large
+    /// enough.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn choose(&mut self, b: &Block, side: Side, weight: f64, offset: &Table<'_, u64>) -> Option<(u32, u64)> {
         let alignment = self.alignment(b);
@@ -465,7 +469,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// How many gaps are before this one.
+    /// How many gaps come before this one in `gaps`, where the smallest is first.
     fn position(&self, gap: &[u64; 2]) -> u32 {
         let (mut low, mut high) = (0, self.gap_count);
         while low < high {
@@ -480,13 +484,13 @@ impl<'a> Space<'a> {
     }
 }
 
-/// A part of a number, cut to an integer.
+/// The product of the two numbers, rounded down to an integer.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast from a float stays in the range")]
 fn share(part: f64, of: f64) -> u32 {
     (part * of) as u32
 }
 
-/// A number in [0, 1).
+/// A random number in [0, 1).
 #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
 fn unit(random: &mut SplitMix64) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64

@@ -44,30 +44,30 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// The most items of all states in one section. An *item* is a successor of a state, or one of which only the first
 /// events are known.
 const MOST_ITEMS: usize = 4096;
-/// Tokens of all states, for each block of the instance.
+/// Room for the trees of all states of a section, in tokens for each block of the instance.
 const STATES: usize = 40;
-/// Tokens of all items, for each block of the instance.
+/// Room for the trees of all items of a section, in tokens for each block of the instance.
 const ITEMS: usize = 480;
-/// Tokens of all trees on the way to the plan, for each block of the instance.
+/// Room for all trees on the way to the plan, in tokens for each block of the instance.
 const WAY: usize = 160;
-/// The most groups of blocks that begin that are tried for one group of as many bytes that ends.
+/// For each group of blocks that end, the most groups of as many bytes that are tried to begin in its place.
 const MOST_SUMS: u32 = 8;
-/// The most states side by side.
+/// The most states that are kept from one section to the next.
 const MOST_WIDTH: usize = 256;
 /// The most rounds, of two passes each; every second round is twice as wide as the one before it.
 const MOST_ROUNDS: u32 = 16;
-/// The width of the first passes.
+/// The number of states that the first passes keep from one section to the next.
 const NARROW: u32 = 4;
 /// In later rounds, random numbers below this are added to the costs: up to three powers of two, with 8 fraction bits.
 const NOISE: u64 = 3 * 256;
 /// Every other round looks this number of sections ahead.
 const AHEAD: u32 = 5;
-/// What each of these sections adds to the cost if the blocks that end together there cannot be consecutive: two powers
-/// of two, with 8 fraction bits.
+/// What each section that is looked at ahead adds to the cost if the blocks that end together there cannot be
+/// consecutive: two powers of two, with 8 fraction bits.
 const SCATTERED: u64 = 2 * 256;
 /// The time that a node of the exact search takes, in tokens looked at for each block of the instance.
 const TOKENS_OF_A_NODE: u64 = 2;
-/// The source of an item that comes from the state itself.
+/// The entry in `source` of an item that was made from a state, and not from another item.
 const STATE: u32 = u32::MAX;
 
 /// Length of the workspace that [`improve`] needs for `n` blocks.
@@ -143,8 +143,8 @@ workspace! {
             state: u32[STATES * n],
             /// By state: how many tokens it has.
             state_len: u32[width],
-            /// By section and state: the item that it was. Each state before it had `share` items, so that the item
-            /// divided by `share` is the state that it came from.
+            /// By section and state: the item of which the state was made. Each state of the section before had `share`
+            /// items, so that the item divided by `share` is the state that it came from.
             back: u32[n * width],
             /// The successors: the cost (upper half of a word), and the item (lower half).
             rank: u64[items(n)],
@@ -180,7 +180,7 @@ workspace! {
             sections: u32 = sections,
             random: u64 = next(seed),
             forward: bool = true,
-            /// How many states there are.
+            /// How many states of the present section there are.
             count: u32 = 0,
             /// The most tokens of a state.
             row: u32 = 0,
@@ -306,7 +306,7 @@ impl Tiling<'_> {
         (self.count, self.state_len[0]) = (1, count(made));
     }
 
-    /// Makes the successors of a state: items of which no block is left.
+    /// Makes the successors of a state: items in which each block that ends or begins in the section has its event.
     fn expand(&mut self, state: u32, section: u32) {
         let of = |first: &Table<'_, u32>| Group::all(first[section + 1] - first[section]);
         let all = [of(&self.first_end), of(&self.first_begin)];
@@ -328,8 +328,8 @@ impl Tiling<'_> {
         }
     }
 
-    /// Adds items for the events that the rest of the blocks can begin with: all of them, or a part that has the first
-    /// of those that end.
+    /// Adds an item for each event of the blocks in `rest` that can come first: of all these blocks, or of a part that
+    /// has the first block of those that end.
     fn divide(&mut self, rest: [Group; 2], section: u32, source: u32, free: &mut Range<u32>) {
         let mut add = |tiling: &mut Self, group: [Group; 2]| {
             let item = free.start;
@@ -386,7 +386,8 @@ impl Tiling<'_> {
         fits
     }
 
-    /// The successors that leave the most orders open are the next states.
+    /// Makes the next states of the successors that cost least. The more orders a successor leaves open, the less it
+    /// costs.
     fn select(&mut self, section: u32, width: u32, noise: u64, ahead: u32) {
         let mut found = 0;
         for item in 0..self.count * self.share[section] {

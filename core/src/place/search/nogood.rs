@@ -12,18 +12,18 @@ use super::state::State;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// Words of the ring for each block,
+/// Words of the ring for each block, beside [`FOR_ANY`] words; at most [`MOST`] in all.
 const FOR_EACH: usize = 1 << 11;
-/// beside this number for any number of blocks;
+/// Words of the ring beside those for each block.
 const FOR_ANY: usize = 1 << 17;
-/// but at most this number of words.
+/// The most words of the ring.
 const MOST: usize = 1 << 20;
 /// Words of the ring for each entry of the index.
 const WORDS_PER_STATE: usize = 16;
-/// Words at the begin of a state: the range of its sections, and the capacity at which it was refuted.
+/// Words at the begin of a state in the ring: the range of its sections, and the capacity at which it was refuted.
 const HEAD: u64 = 2;
 
-/// Refuted states.
+/// The states that were refuted: searched to the end without a placement.
 pub(super) struct Nogoods<'a> {
     ring: Table<'a, u64>,
     ring_len: u64,
@@ -31,7 +31,7 @@ pub(super) struct Nogoods<'a> {
     /// there is none.
     index: Table<'a, u64>,
     index_len: u64,
-    /// Words written since the beginning.
+    /// Words written to the ring since the search began.
     written: u64,
 }
 

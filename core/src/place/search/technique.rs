@@ -9,21 +9,22 @@
 pub enum Technique {
     /// Of blocks with equal lifetime, size and alignment, the one with the lower number lies lower.
     Twins,
-    /// Components that no open block ties together are searched one by one.
+    /// Ranges of time are searched one by one if no block that is still to be placed crosses from one to the other.
     Components,
-    /// Where blocks climb on each other in turn, shortest paths find the end of the climb.
+    /// Where the least offsets of blocks raise each other in many small steps, shortest paths find where that ends.
     Climbs,
     /// In small instances, blocks that must lie below others are found in each section.
     Edges,
     /// Sections that failed often are branched in first.
     Failures,
-    /// Runs end after a number of nodes, and others follow with lengths and sizes changed at random.
+    /// A run ends after a number of nodes, and the next one tries the blocks in an order that is changed at random.
     Restarts,
-    /// Blocks that keep the ground level are preferred.
+    /// A block is preferred if it fills a stretch of equal height to its ends, or if its top is level with what lies
+    /// beside it.
     Level,
     /// States that were refuted fail at once when they come again.
     Nogoods,
-    /// Windows of time that have no placement lift the lower bound.
+    /// The lower bound is raised where the blocks of a window of time alone have no placement within it.
     Windows,
 }
 

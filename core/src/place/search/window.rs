@@ -29,34 +29,34 @@ use super::tree::{self, End, Tree};
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// A window is searched only if its load comes within the capacity divided by this of the capacity.
+/// A window is searched only if the highest load in it is at least the capacity less the capacity divided by this.
 const NEAR: u64 = 8;
-/// Nodes for a window at first, for each of its blocks.
+/// The nodes of the first search of a window, for each block of the window.
 const NODES_PER_BLOCK: u64 = 8;
 /// Each pass over the windows has four times the nodes of the one before, up to this number of passes.
 const MOST_PASSES: u32 = 16;
 
-/// The windows, of which one is next.
+/// The windows of time that are searched one after the other to raise the lower bound.
 pub(super) struct Windows<'a> {
     scratch: Workspace<'a>,
-    /// By section of the whole: its load, in units of the search.
+    /// By section of the whole instance: its load, in units of the search.
     load: Table<'a, u64>,
-    /// The blocks of the window, by their numbers in the whole.
+    /// The blocks of the window in hand, by their numbers in the whole instance.
     members: Table<'a, u32>,
     aside: Table<'a, u32>,
     /// The first section of the next window.
     begin: u32,
-    /// The sections of the next window; `u32::MAX` if none is left.
+    /// How many sections the next window has; `u32::MAX` if no window is left.
     length: u32,
-    /// How many windows come before it.
+    /// How many windows come before the next one in the same pass.
     number: u32,
-    /// Bit set: windows that have a placement at the bound.
+    /// Bit set, by the number of a window in its pass: windows of which a placement within the lower bound was found.
     decided: Table<'a, u64>,
     /// The nodes that the windows have taken, in nodes of the whole search.
     pub nodes: u64,
     /// How many times all windows have been searched.
     passes: u32,
-    /// Whether a window of this length was small enough, or need not be searched.
+    /// Whether a window of the present length had few enough blocks for a search, or did not need one.
     small: bool,
     /// Whether a window of this pass was not searched to the end.
     undecided: bool,
@@ -72,12 +72,13 @@ pub(super) struct Budget<'a> {
     pub watch: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 
-/// Blocks of a window, at most.
+/// The most blocks of a window that is searched, in an instance of `n` blocks.
 const fn most(n: usize) -> usize {
     if n < SMALL { n } else { SMALL }
 }
 
-/// Less than twice the sections for lengths of two and of four, half as many for each length after that.
+/// The words of a bit set of all windows of a pass. Lengths of two and of four together have fewer than twice as many
+/// windows as there are sections; each length after that has half as many as the one before.
 const fn decided_len(n: usize) -> usize {
     (4 * n).div_ceil(64)
 }
@@ -115,7 +116,8 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// Raises `lower`, in units, to one more than `enough` at most, until the budget is used up or no window is left.
+    /// Raises the lower bound `lower`, in units, by searches of windows, to one more than `enough` at most, until the
+    /// budget is used up or no window is left.
     pub(super) fn lift(&mut self, whole: &State<'_>, lower: &mut u64, enough: u64, budget: &mut Budget<'_>) -> End {
         // A window of all sections is left out: it is the whole search.
         while self.length < whole.sections {
@@ -157,8 +159,8 @@ impl<'a> Windows<'a> {
         self.small = false;
     }
 
-    /// The blocks of the window but those that are alive in all of it, sorted as the search wants them; none if
-    /// they are too many, or their load is low.
+    /// Writes to `members` the blocks of a window but those that are alive in all of it, sorted as the search wants
+    /// them. Returns how many there are; none if they are too many, or the window's load is low.
     fn collect(&mut self, whole: &State<'_>, low: u32, high: u32, capacity: u64) -> Option<u32> {
         if (low..high).all(|s| self.load[s] < capacity - capacity / NEAR) {
             self.small = true;
@@ -184,8 +186,8 @@ impl<'a> Windows<'a> {
         Some(k)
     }
 
-    /// Raises `lower` as far as the search of a window proves. [`End::Found`]: the window has a placement within
-    /// `lower`.
+    /// Raises the lower bound `lower` as far as the search of a window proves. [`End::Found`]: the window has a
+    /// placement within `lower`.
     fn ask(
         &mut self,
         whole: &State<'_>,

@@ -7,8 +7,8 @@ use crate::sort;
 use crate::table::{Table, at, count};
 
 impl Tiling<'_> {
-    /// Writes the plan of the first of the last states to `offsets`; false if the trees on the way to it have more
-    /// tokens than there is room for.
+    /// Writes to `offsets` the plan of the first state of the last section; false if the trees on the way to it have
+    /// more tokens than there is room for.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };
@@ -23,8 +23,8 @@ impl Tiling<'_> {
         true
     }
 
-    /// Makes the states on the way to the last one, and keeps the events and the tree before each. Returns the number
-    /// of events; none if there is no room for the trees.
+    /// Makes the states on the way to the first state of the last section again, and keeps the events and the tree
+    /// before each. Returns the number of events; none if there is no room for the trees.
     fn retrace(&mut self) -> Option<u32> {
         let mut state = 0;
         for section in (1..self.sections).rev() {

@@ -1,13 +1,13 @@
 //! Groups of blocks that end or begin together, and how they are divided into events.
 
-/// Up to this number of blocks beside the first, a group has all parts that have the first. A larger group has these:
-/// the first alone or with one other, and all blocks but one other.
+/// Of a group of the first block and up to this number of others, all parts with the first block are tried. Of a larger
+/// group only these are tried: the first block alone or with one other, and all blocks but one other.
 const MOST_DIVIDED: u32 = 10;
 /// A search for parts of a given sum ends when more than this number of blocks have been looked at.
 const MOST_STEPS: u32 = 500;
 
-/// Some of the blocks that end in a section, or of those that begin there: bit i stands for the i-th of them. Of more
-/// than 63 there is only the group of all.
+/// Some of the blocks that end in a section, or of those that begin there: bit i stands for the i-th of them. If there
+/// are more than 63 blocks, the only group is that of all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group(pub u64);
 
@@ -47,21 +47,21 @@ impl Group {
         })
     }
 
-    /// The members whose places among all members are the bits of `which`.
+    /// The bits of those members of the group whose places, counted from 0, are set in `which`.
     fn spread(self, which: impl Into<u64>) -> u64 {
         let which = which.into();
         self.members().zip(0..).fold(0, |mask, (i, place)| mask | (which >> place & 1) << i)
     }
 }
 
-/// The parts of a group whose sizes add up to a sum.
+/// The search for the parts of a group whose blocks' sizes add up to a given sum.
 pub(super) struct Sums {
     group: Group,
-    /// The blocks that are taken, a bit for each.
+    /// The blocks in the part so far, a bit for each.
     taken: u64,
-    /// The bytes that are missing from the sum.
+    /// The sum less the sizes of the blocks in `taken`, in bytes.
     missing: u64,
-    /// The block that is looked at next.
+    /// The number, within the group, of the block that is looked at next.
     place: u32,
     /// Blocks that have been looked at.
     pub steps: u32,
@@ -73,7 +73,8 @@ impl Sums {
         Self { group, taken: 0, missing: sum, place: 0, steps: 0 }
     }
 
-    /// The next part; of several that differ in nothing but blocks of one kind, which stand side by side, one.
+    /// The next part of the group with the sum; none if there are no more. Of parts that differ only in which blocks of
+    /// one kind they hold, one is returned; blocks of one kind have adjacent numbers.
     pub(super) fn next(&mut self, size: impl Fn(u32) -> u64, kind: impl Fn(u32) -> u32) -> Option<Group> {
         loop {
             // A part that is found gives up its last block before it is returned: so bytes are missing at the next

@@ -11,7 +11,8 @@
 use crate::table::at;
 use crate::workspace::workspace;
 
-/// The two upper bits of a token tell what it is; a leaf has none of them.
+/// The bit of a token that stands for a P node, whose children may stand in any order. A leaf has neither this bit nor
+/// [`Q`].
 const P: u32 = 1 << 30;
 const Q: u32 = 2 << 30;
 const KIND: u32 = P | Q;
@@ -25,25 +26,25 @@ enum Part {
 }
 
 workspace! {
-    /// A tree, and room to change it.
+    /// A PQ-tree as a row of tokens, and room to change it.
     pub(super) struct PqTree<'a>(row) {
         tables {
             token: u32[row],
-            /// The tree that [`PqTree::begin`] or [`PqTree::replace`] makes.
+            /// The tokens of the tree that [`PqTree::begin`] or [`PqTree::replace`] makes.
             next: u32[row],
-            /// By token: the leaves before it.
+            /// By token: how many leaves are before it in the row.
             leaves: u32[row + 1],
-            /// By token: the leaves before it that are to be replaced.
+            /// By token: how many leaves that are to be replaced are before it in the row.
             marked: u32[row + 1],
-            /// The children of one node.
+            /// The indices of the tokens of one node's children.
             child: u32[row],
-            /// Nodes one below the other, each with some leaves to be replaced.
+            /// Indices of nodes, each a child of the one before it, below each of which some leaves are to be replaced.
             chain: u32[row],
         }
         state {
-            /// Tokens that are loaded.
+            /// The number of tokens of the loaded tree.
             pub(super) len: u32 = 0,
-            /// Tokens of `next`.
+            /// The number of tokens in `next`.
             next_len: u32 = 0,
         }
     }
@@ -64,7 +65,7 @@ pub(super) const fn is_free(token: u32) -> bool {
     token & KIND == P
 }
 
-/// The places of the children of the node at `node`.
+/// The indices in `tokens` of the children of the node at index `node`.
 pub(super) fn children(tokens: &[u32], node: u32) -> impl Iterator<Item = u32> + '_ {
     let end = node + span(at(tokens, node));
     let first = if leaf(at(tokens, node)).is_some() { end } else { node + 1 };
@@ -72,13 +73,13 @@ pub(super) fn children(tokens: &[u32], node: u32) -> impl Iterator<Item = u32> +
 }
 
 impl PqTree<'_> {
-    /// The tree of all orders of some leaves.
+    /// Makes the tree of all orders of these leaves.
     pub(super) fn begin(&mut self, leaves: impl Iterator<Item = u32>) {
         self.next_len = 0;
         self.put_leaves(leaves);
     }
 
-    /// Takes the tree of these tokens.
+    /// Loads the tree of these tokens, which [`Self::replace`] then changes.
     pub(super) fn load(&mut self, tokens: &[u32]) {
         self.len = u32::try_from(tokens.len()).unwrap_or(0);
         copy(tokens, self.token.range_mut(0, self.len));
@@ -87,7 +88,7 @@ impl PqTree<'_> {
         }
     }
 
-    /// What [`Self::begin`] or [`Self::replace`] has made.
+    /// The tokens of the tree that [`Self::begin`] or [`Self::replace`] has made.
     pub(super) fn made(&self) -> &[u32] {
         self.next.range(0, self.next_len)
     }
@@ -139,7 +140,7 @@ impl PqTree<'_> {
         }
     }
 
-    /// The leaves below a token, and how many of them are to be replaced.
+    /// The number of leaves below the token at index `i`, and how many of these are to be replaced.
     fn below(&self, i: u32) -> [u32; 2] {
         let end = i + span(self.token[i]);
         [self.leaves[end] - self.leaves[i], self.marked[end] - self.marked[i]]
@@ -153,7 +154,7 @@ impl PqTree<'_> {
         }
     }
 
-    /// Writes the children of a node to `child`; returns how many they are.
+    /// Writes the indices of a node's children to `child`; returns how many children there are.
     fn open(&mut self, node: u32) -> u32 {
         let mut n = 0;
         for c in children(self.token.range(0, self.len), node) {
@@ -263,7 +264,7 @@ impl PqTree<'_> {
         })
     }
 
-    /// Writes those of the first `n` children of the node at hand none of whose leaves is taken out.
+    /// Writes to `next` those of the first `n` children in `child` of which no leaf is to be replaced.
     fn put_kept(&mut self, n: u32) {
         for i in 0..n {
             let c = self.child[i];
@@ -279,7 +280,7 @@ impl PqTree<'_> {
         self.next_len = end;
     }
 
-    /// Puts leaves that may stand in any order.
+    /// Writes to `next` leaves that may stand in any order.
     fn put_leaves(&mut self, leaves: impl Iterator<Item = u32>) {
         let node = self.next_len;
         self.next_len += 1;
