@@ -41,19 +41,19 @@ const CELLS: usize = 64;
 /// Ways that are kept for each arrangement until the best are taken; a *way* is a place for the next block in an
 /// arrangement.
 const WAYS: usize = 3;
-/// The width of the first passes.
+/// How many arrangements of blocks the first passes keep at once.
 const NARROW: u32 = 128;
-/// A capacity is below the incumbent by a part of its distance to the lower bound; the least part is 2 to the minus
-/// this.
+/// A capacity that is tried is below the incumbent by a part of the distance between incumbent and lower bound; the
+/// least part is 2 to the minus this.
 const MOST_HALVINGS: u32 = 4;
-/// In the costs, floor and ceiling end this number of sections after all blocks.
+/// In the costs, floor and ceiling of the memory count as blocks that end this number of sections after all others.
 const BEYOND: u32 = 50;
 /// The fraction bits of a logarithm, and of the costs.
 const FRACTION: u32 = 8;
-/// Random numbers below this are added to the costs; 256 is 1. The first round has the first, the later ones the others
-/// in turn, over and over.
+/// Random numbers below this are added to the costs, in which 256 stands for 1. The first round has the first entry;
+/// the later rounds have the other entries in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
-/// The time that a way takes, in cells looked at.
+/// The time that it takes to add a way (a place for the next block in an arrangement), in cells looked at.
 const CELLS_OF_A_WAY: u64 = 8;
 /// The time that a node of the exact search takes, in cells looked at for each block of the instance.
 const CELLS_OF_A_NODE: u64 = 5;
@@ -197,11 +197,11 @@ struct Beam<'a> {
     width: u32,
     now: Arrangements<'a>,
     next: Arrangements<'a>,
-    /// The ways: the cost (upper half), and the index in `rest` of what else a way is (lower half). Behind the first
-    /// `ways` entries, the indices that are free.
+    /// By way: its cost (upper half), and the index in `rest` of what else belongs to it (lower half). Behind the first
+    /// `ways` entries, the indices in `rest` that are free.
     way: Table<'a, u64>,
-    /// By index: the hash of the arrangement that the way makes; the arrangement that it extends (upper half) and the
-    /// number of cells below the block (lower half); the offset, in bytes.
+    /// By the index in `way`: the hash of the arrangement that the way makes; the arrangement that it extends (upper
+    /// half) and the number of cells below the block (lower half); the offset, in bytes.
     rest: Table<'a, [u64; 3]>,
     /// How many ways there are.
     ways: u32,
@@ -415,7 +415,7 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Keeps the better half of the ways.
+    /// Keeps the half of the ways that costs less.
     fn prune(&mut self) {
         let half = self.ways / 2;
         sort::select(&mut self.way, 0, self.ways, half);

@@ -25,7 +25,7 @@ pub enum Fit {
     Best,
 }
 
-/// Blocks over sections, and those placed so far.
+/// The blocks, the sections in which they are alive, and the blocks placed so far.
 pub(crate) struct Gaps<'a> {
     blocks: &'a [Block],
     alignment: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Gaps<'a> {
     placed: LifetimeTree<'a>,
     /// The begin and the end, in bytes, of each placed neighbour of the block in hand.
     neighbours: Table<'a, [u64; 2]>,
-    /// The placed blocks, where most blocks collide.
+    /// The placed blocks in the order of their offsets; used where most blocks are alive together.
     stacked: Option<Stack<'a>>,
 }
 
@@ -88,7 +88,8 @@ impl<'a> Gaps<'a> {
         WorkspaceLen { words: 4 * n, indices: 6 * n }.and(LifetimeTree::workspace(n))
     }
 
-    /// Nothing placed yet. Where `dense`, most blocks collide. `number_sections` writes the sections of each block.
+    /// Makes the state in which no block is placed. `dense` tells that most blocks are alive together.
+    /// `number_sections` writes the sections of each block.
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,

@@ -113,7 +113,7 @@ fn lifetime(b: &Block) -> u64 {
     !u64::from(b.width())
 }
 
-/// Saturates: areas beyond 64 bits are equally large.
+/// The key that sorts the largest area first. Areas beyond 64 bits count as equally large.
 fn area(b: &Block) -> u64 {
     !b.size.saturating_mul(b.width().into())
 }

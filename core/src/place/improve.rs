@@ -36,11 +36,12 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// An attempt may use all work divided by this, and a little for each block; then it is given up, and the next limit is
 /// higher.
 const ATTEMPTS: u64 = 512;
-/// A limit is below the peak by a part of its distance to the lower bound; the least part is 2 to the minus this.
+/// The limit of an attempt is below the peak by a part of the distance between peak and lower bound; the least part is
+/// 2 to the minus this.
 const MOST_HALVINGS: u32 = 4;
 /// How many neighbours cost as much as one block placed by the skyline.
 const NEIGHBOURS_PER_BLOCK: u64 = 32;
-/// The time of a step beside that for its neighbours, in neighbours looked at.
+/// The time to place one block, beside that for looking at its neighbours, in neighbours looked at.
 const STEP: u64 = 16;
 /// The weight of the block of the largest area; that of others in proportion, at least 1.
 const MOST_WEIGHT: u64 = 1 << 20;
@@ -149,7 +150,7 @@ struct Plan<'a> {
     low: Table<'a, u32>,
     /// By block: one past its last section.
     high: Table<'a, u32>,
-    /// The blocks that have an offset, by their indices.
+    /// The lifetimes of the blocks that have an offset, with their indices as ranks.
     placed: LifetimeTree<'a>,
     /// By block: its offset, in bytes.
     offset: Table<'a, u64>,
@@ -259,7 +260,7 @@ impl<'a> Plan<'a> {
         self.waiting += 1;
     }
 
-    /// A place in the ring, for a number below twice its length.
+    /// The index in `queue`, a ring, for a place below twice its length.
     fn wrapped(&self, place: u32) -> u32 {
         if place < self.n { place } else { place - self.n }
     }
@@ -284,7 +285,8 @@ impl<'a> Plan<'a> {
         Some(k)
     }
 
-    /// Collects the placed neighbours of block i, sorted by begin and by end.
+    /// Collects the placed blocks that are alive with block i, sorted by begin and by end in memory; returns how many
+    /// there are.
     fn look_around(&mut self, i: u32) -> u32 {
         let Self { blocks, offset, weight, ejections, by_begin, by_end, neighbours, .. } = self;
         let mut k = 0;
@@ -302,7 +304,8 @@ impl<'a> Plan<'a> {
         k
     }
 
-    /// The offset where the k neighbours in the way weigh least, the lowest of equals.
+    /// The offset at which those of the k neighbours that are in the way of block `b` weigh least, the lowest of
+    /// equals; none if `limit` and pinned blocks leave no offset.
     fn lightest(&self, b: &Block, k: u32, limit: u64) -> Option<u64> {
         let highest = limit.checked_sub(b.size)?;
         let alignment = b.alignment.max(self.alignment);

@@ -47,7 +47,7 @@ pub struct Options {
     /// The budget of the heuristics that could go on without end ([`multistart`], [`outward`], [`improve`] and the
     /// orders of [`overlap`]), in blocks placed. The first start of [`multistart`] is always finished.
     pub work: u64,
-    /// The budget of the exact search, in nodes of its tree. The beams have one too, in nodes that take as long.
+    /// The budget of the exact search, in nodes of its tree. The beams have a budget too, in nodes that take as long.
     pub nodes: u64,
     /// The techniques that the exact search uses.
     pub techniques: search::Techniques,
@@ -93,11 +93,11 @@ pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 /// The part that a method has in the portfolio.
 #[derive(Clone, Copy)]
 enum Part {
-    /// It is no member.
+    /// The method is no member of the portfolio.
     None,
-    /// It runs on every instance.
+    /// The method runs on every instance.
     Always,
-    /// It runs where few pairs of blocks are alive together: its time grows with their number.
+    /// The method runs where few pairs of blocks are alive together: its time grows with the number of pairs.
     FewPairs,
 }
 
@@ -122,7 +122,7 @@ macro_rules! solvers {
         }
 
         impl Solver {
-            /// Every method, in the order of the table.
+            /// Every method, in the order in which the methods are declared.
             const ALL: &'static [Self] = &[$($(Self::$variant $(($($value),+))?,)+)*];
 
             /// The name of the method: lower case, words joined by dashes.
@@ -133,21 +133,21 @@ macro_rules! solvers {
                 }
             }
 
-            /// Its part in the portfolio.
+            /// The method's part in the portfolio.
             const fn part(self) -> Part {
                 match self {
                     $(Self::$variant { .. } => Part::$part,)*
                 }
             }
 
-            /// Length of the workspace that it needs for `n` blocks.
+            /// Length of the workspace that the method needs for `n` blocks.
             const fn workspace(self, n: usize) -> WorkspaceLen {
                 match self {
                     $(Self::$variant { .. } => $workspace(n),)*
                 }
             }
 
-            /// Runs it.
+            /// Runs the method.
             fn run(
                 self,
                 $blocks: &[Block],
@@ -173,7 +173,7 @@ solvers! {
     Auto { "auto" } None, auto::workspace, auto::place(blocks, options, scratch, offsets, watch);
     /// [`portfolio`]: the best plan of several heuristics.
     Portfolio { "portfolio" } None, portfolio::workspace, portfolio::place(blocks, options, scratch, offsets, watch);
-    /// [`search`]: exact.
+    /// [`search`]: exact search for the least peak.
     Search { "search" } None, search::workspace, search::place(blocks, options, scratch, offsets, watch);
     /// [`improve`]: a skyline, then ejection chains that bring the highest blocks down.
     Improve { "improve" } None, improve::workspace, improve::place(blocks, options, scratch, offsets, watch);
@@ -183,14 +183,14 @@ solvers! {
     Beam { "beam" } None, beam::workspace, beam::place(blocks, options, scratch, offsets, watch);
     /// [`multistart`]: the skyline from many starts.
     Multistart { "multistart" } Always, multistart::workspace, multistart::place(blocks, options, scratch, offsets, watch);
-    /// [`best_fit`]: Sekiyama et al. 2018.
+    /// [`best_fit`]: best fit on offset lines, as published by Sekiyama et al. 2018.
     BestFit { "best-fit" } Always, best_fit::workspace, best_fit::place(blocks, options, scratch, offsets);
-    /// [`coloring`]: Zhang et al. 2019.
+    /// [`coloring`]: weighted interval colouring, as published by Zhang et al. 2019.
     Coloring(fit: Fit) {
         (Fit::First) "coloring-first-fit",
         (Fit::Best) "coloring-best-fit",
     } FewPairs, coloring::workspace, coloring::place(blocks, options, fit, scratch, offsets);
-    /// [`greedy`]: a fixed order.
+    /// [`greedy`]: one block after the other in a fixed order, each into a hole between its neighbours.
     Greedy(order: Order, fit: Fit) {
         (Order::Size, Fit::First) "size-first-fit",
         (Order::Size, Fit::Best) "size-best-fit",
@@ -246,12 +246,12 @@ impl Solver {
         Self::all().find(|s| s.name() == name)
     }
 
-    /// Whether it is a member of the portfolio.
+    /// Whether the method is a member of the portfolio.
     const fn is_member(self) -> bool {
         !matches!(self.part(), Part::None)
     }
 
-    /// Whether its cost grows with the number of pairs that are alive together.
+    /// Whether the method's cost grows with the number of pairs of blocks that are alive together.
     const fn grows_with_pairs(self) -> bool {
         matches!(self.part(), Part::FewPairs)
     }

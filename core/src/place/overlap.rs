@@ -27,7 +27,7 @@ use super::{Options, Solver, Summary, Watch, align_up, finish, prepare};
 use crate::table::{Table, at};
 use crate::{Block, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 
-/// Pairs that are looked at for each unit of `work`.
+/// Pairs of blocks that may be looked at for each unit of [`Options::work`].
 const PAIRS_PER_WORK: u64 = 20;
 /// Of this number of orders that are worse, one is kept on average.
 const KEEP_WORSE: u64 = 500;
@@ -39,12 +39,13 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     pairs::workspace(n).and(fit.max(search::workspace(n))).max(super::interval::workspace(n))
 }
 
-/// Gives every block an offset; the outputs of `overlaps` may reach into their inputs. Of an output two inputs count.
-/// The summary's lower bound is the load less what overlaps may spare, or what the search has proved above that.
+/// Gives every block an offset; the outputs of `overlaps` may reach into their inputs. At most two inputs of each
+/// output are used. The summary's lower bound is the load less what overlaps may spare, or what the search has proved
+/// above that.
 ///
 /// # Errors
-/// As [`place`](super::place()); and as [`verify_overlapping`](crate::verify::verify_overlapping) for overlaps
-/// that are none.
+/// As [`place`](super::place()); and as [`verify_overlapping`](crate::verify::verify_overlapping) for pairs of blocks
+/// that cannot overlap.
 ///
 /// ```
 /// use core::ops::ControlFlow;
@@ -156,7 +157,8 @@ pub fn lower_bound(blocks: &[Block], overlaps: &[Overlap]) -> Result<u64, Error>
     Ok(least(blocks, overlaps))
 }
 
-/// The most, over all steps, of the load less what overlaps may spare there; the pins' ends.
+/// The most, over all steps, of the load less the bytes that overlaps may spare there, or the highest end of a pinned
+/// block, in bytes.
 fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     let load = |step: u32| {
         let alive = blocks.iter().filter(|b| b.start <= step && step < b.end);
@@ -182,7 +184,7 @@ fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     overlaps.chunk_by(|a, b| a.output == b.output).map(of_output).sum()
 }
 
-/// Moves an element to another place, those between by one.
+/// Moves an element to another place, and those between the two places by one place.
 fn shift(order: &mut Table<'_, u32>, from: u32, to: u32) {
     let moved = order[from];
     let mut place = from;
@@ -194,15 +196,15 @@ fn shift(order: &mut Table<'_, u32>, from: u32, to: u32) {
     order[to] = moved;
 }
 
-/// Places blocks one by one.
+/// Places blocks one by one, each at the lowest offset that the placed ones leave.
 struct FirstFit<'a, 'b> {
     pairs: &'a Pairs<'a>,
     alignment: u64,
     /// By block: its offset, in bytes.
     offset: Table<'b, u64>,
-    /// The forbidden intervals of the block in hand.
+    /// The intervals of offsets, in bytes, that placed blocks forbid the block in hand.
     forbidden: Table<'b, [u64; 2]>,
-    /// The placed blocks.
+    /// The placed blocks, in the order in which they were placed; before that, scratch for sorting.
     aside: Table<'b, u32>,
 }
 
@@ -213,7 +215,7 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         Self { pairs, alignment, offset, forbidden, aside }
     }
 
-    /// Places all blocks in this order; the peak.
+    /// Places all blocks in this order, but pinned ones first; returns the peak.
     fn run(&mut self, order: &Table<'_, u32>) -> u64 {
         let (n, blocks) = (self.pairs.len(), self.pairs.blocks);
         let mut peak = 0;
@@ -259,13 +261,13 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         offset
     }
 
-    /// The offsets that block j forbids block i: from the first to before the second.
+    /// The offsets that block j forbids block i: from the first entry to before the second, in bytes.
     fn interval(&self, i: u32, j: u32) -> [u64; 2] {
         let offset = self.offset[j];
         [(offset + 1).saturating_sub(self.pairs.apart(i, j)), offset + self.pairs.apart(j, i)]
     }
 
-    /// Keeps what was placed if it is better.
+    /// Copies the plan at hand to `offsets` if its peak is below that of the best plan.
     fn keep(&self, best: &mut Summary, peak: u64, offsets: &mut [u64]) {
         if peak < best.peak {
             best.peak = peak;

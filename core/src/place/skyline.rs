@@ -43,7 +43,7 @@ pub(crate) struct Skyline<'a> {
     alignment: u64,
     n: u32,
     sections: u32,
-    /// The index of each block in the caller's slice, in the order of begins, in which the tables below count.
+    /// By block, numbered in the order of begins as in the tables below: its index in the caller's slice.
     original: Table<'a, u32>,
     /// By block: its first section.
     low: Table<'a, u32>,
@@ -104,11 +104,11 @@ const FLUSH_SLACK: u32 = 7;
 
 /// What happens next at a line.
 enum Pick {
-    /// This block goes on it.
+    /// This block goes on the line.
     Block(u32),
     /// No unplaced block lies within the line.
     NoneFits,
-    /// Its height and the load still to be placed over its busiest step reach the limit.
+    /// The line's height and the load still to be placed over the line's busiest step reach the limit.
     AtLimit,
 }
 
@@ -195,7 +195,7 @@ impl<'a> Skyline<'a> {
         }
     }
 
-    /// Begins an order of preference: by index.
+    /// Begins a new order of preference: the blocks by their indices.
     pub(crate) fn rank_by_index(&mut self) {
         for i in 0..self.n {
             self.by_rank[self.original[i]] = i;

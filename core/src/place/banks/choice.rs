@@ -20,7 +20,7 @@ use crate::{Workspace, WorkspaceLen, sort};
 
 /// The most states that are kept from one block to the next.
 const WIDTH: u32 = 256;
-/// The blocks that a state tells apart.
+/// The most blocks that are alive together and that a state tells apart, by a bit for each.
 const SLOTS: u32 = 64;
 
 /// A block that may lie in the bank.
@@ -38,12 +38,12 @@ pub(super) struct Candidate {
     pub(super) forced: bool,
 }
 
-/// What is done where states are too many.
+/// What is done where there are more than [`WIDTH`] states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
-    /// The worst are dropped: the gain is that of the choice.
+    /// The worst states are dropped: the gain is that of the choice that is found, which need not be the best.
     Dropped,
-    /// The worst become one: no choice gains more.
+    /// The worst states become one: the gain is an upper bound on that of all choices.
     Merged,
 }
 
@@ -53,7 +53,8 @@ pub(super) struct Chosen {
     /// The gain: of the choice, or an upper bound on that of all choices. None if the blocks that have to be taken do
     /// not fit.
     pub(super) gain: Option<u64>,
-    /// Whether there never were too many states: then the gain is the most of all choices.
+    /// Whether the search stayed within its limits of states and slots, so that the gain is proved to be the most of
+    /// all choices.
     pub(super) exact: bool,
 }
 
@@ -113,13 +114,13 @@ struct States<'a> {
     words: u32,
     /// By state: the slots of the blocks that it holds, as bits.
     mask: Table<'a, u64>,
-    /// By state: the bytes of these blocks.
+    /// By state: the bytes of the blocks that it holds.
     load: Table<'a, u64>,
     /// By state: its gain.
     gain: Table<'a, u64>,
-    /// By state: its gain, of which a block that is alive counts for the part of its life that has passed.
+    /// By state: its gain, in which a block that is still alive counts only for the part of its life that has passed.
     score: Table<'a, u64>,
-    /// By state: what it has taken, as bits for the places of `by_start`; `words` for each.
+    /// By state: the blocks that it has taken, as bits for their places in `by_start`; `words` words for each state.
     taken: Table<'a, u64>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
@@ -259,7 +260,7 @@ impl<'a> States<'a> {
         exact
     }
 
-    /// Puts the best of the states that are left first.
+    /// Sorts the first `left` states in `kept` by score, the highest first.
     fn rank(&mut self, step: u32, left: u32) {
         for place in 0..left {
             let s = self.kept[place];
@@ -277,7 +278,7 @@ impl<'a> States<'a> {
         u64::try_from(part.unwrap_or(0)).unwrap_or(0).min(self.slot_gain[slot])
     }
 
-    /// Makes one state, at the place `first`, of those from there on.
+    /// Makes one state, at index `first` of `kept`, of the states from there to before index `left`.
     fn merge(&mut self, first: u32, left: u32) {
         let into = self.kept[first];
         for place in first..left {

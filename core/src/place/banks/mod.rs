@@ -11,7 +11,7 @@
 //!    chosen that gain most over the next more costly bank, as far as the load says (`choice`). If they cannot be placed, of
 //!    those around the block that was left the one goes to the next bank that gains least for each byte. Again of the
 //!    large blocks alone.
-//! 2. The other way: in order of what is lost for each byte and step if it does not lie in its cheapest bank, each block
+//! 2. Another way: in order of what is lost for each byte and step if it does not lie in its cheapest bank, each block
 //!    goes to the cheapest of its banks in which it can be placed beside those that are there; what may lie in one bank
 //!    alone comes first. And the same with the largest first.
 //! 3. Each block is tried in cheaper banks again, until none moves: there may be room for it now. The cheapest of these
@@ -79,22 +79,23 @@ pub const MOST_BANKS: usize = 32;
 /// The bank of a block that has none yet.
 const NOWHERE: u32 = u32::MAX;
 
-/// How blocks come to their banks.
+/// A way to give each block a bank.
 #[derive(Clone, Copy)]
 enum Way {
-    /// Step 1, of the blocks of at least the capacity of the bank divided by this; 0 stands for all blocks.
+    /// Bank by bank, the blocks that gain most by lying in it, of those whose size is at least the bank's capacity
+    /// divided by this; 0 stands for all blocks.
     Choice(u64),
-    /// Step 2, by what is lost.
+    /// Block by block, each into its cheapest bank with room, in the order of [`loss`]: the largest loss first.
     Loss,
-    /// Step 2, by size.
+    /// Block by block, each into its cheapest bank with room, the largest block first.
     Size,
 }
 
-/// The ways that are tried. Where many small blocks are alive together, a choice among all blocks has too many states
-/// that differ little; so large blocks are tried alone.
+/// The ways to give each block a bank that are tried. Where many small blocks are alive together, a choice among all
+/// blocks has too many states that differ little; so large blocks are tried alone.
 const WAYS: [Way; 5] = [Way::Choice(0), Way::Choice(64), Way::Choice(16), Way::Loss, Way::Size];
 
-/// How many times a block that did not fit a bank is moved to the front.
+/// How many times a block that did not fit its bank is moved to the front of the order in which the bank is filled.
 const TRIES: u32 = 32;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -209,8 +210,9 @@ impl Packing<'_> {
         price(self.uses, self.banks, i, bank)
     }
 
-    /// Gives every block a bank in one way; returns the cost. The error is a block that fits in none of its banks; none
-    /// for step 1.
+    /// Gives every block a bank by `way`, then moves blocks to cheaper banks that have room; returns the cost. The
+    /// error tells of a block that fits in none of its banks; it is `None` where [`Way::Choice`] left a block without a
+    /// bank.
     fn fill(
         &mut self,
         way: Way,
@@ -234,8 +236,9 @@ impl Packing<'_> {
         Ok((0..count(self.blocks)).map(|i| self.price(i, self.bank[i])).sum())
     }
 
-    /// Step 1, of the blocks of at least the bank's capacity divided by `parts`; none if a block has no bank in the
-    /// end.
+    /// Bank by bank, the cheapest first, gives it to the blocks that gain most by it, of those of at least the bank's
+    /// capacity divided by `parts`, or of all if `parts` is 0, and to those that may lie in no later bank. None if a
+    /// block has no bank in the end.
     fn by_choice(&mut self, parts: u64, scratch: &mut Workspace<'_>) -> Option<()> {
         let (n, blocks, uses, banks) = (count(self.blocks), self.blocks, self.uses, self.banks);
         let most: u128 =
@@ -330,7 +333,7 @@ impl Packing<'_> {
         beside().all(|o| load(o.start.max(b.start)) <= bank(self.banks, k).capacity)
     }
 
-    /// Places the blocks of bank `k`. The error is a block that did not fit.
+    /// Finds an offset for each block of bank `k`. The error is a block that did not fit.
     fn pack(&mut self, k: u32) -> Result<(), u32> {
         let (mut members, blocks) = (0, self.blocks);
         for i in 0..count(blocks) {
@@ -462,24 +465,25 @@ impl<'a> Fast<'a> {
         bank(self.banks, k).cost == self.cost
     }
 
-    /// The size of a block in these banks, in bytes: rounded up to their alignment.
+    /// The size of a block in the banks of least cost, in bytes: rounded up to their alignment.
     fn size(&self, i: u32) -> u64 {
         align_up(at(self.blocks, i).size, self.alignment)
     }
 
-    /// The least price of a block in these banks, or in the others.
+    /// The least price of a block in the banks of least cost or, if `here` is false, in the other banks; none if it may
+    /// lie in none of them.
     fn price(&self, i: u32, here: bool) -> Option<u128> {
         let banks = allowed(self.uses, self.banks, i).filter(|&k| self.has(k) == here);
         banks.map(|k| price(self.uses, self.banks, i, k)).min()
     }
 
-    /// Whether a block may lie here.
+    /// Whether a block may lie in a bank of least cost.
     fn may(&self, i: u32) -> bool {
         self.price(i, true).is_some()
     }
 
-    /// By how much, at least, the price of a block is higher in the other banks; none if it may lie only here or only
-    /// there.
+    /// By how much, at least, the price of a block is higher in the other banks than in those of least cost; none if it
+    /// may not lie in both.
     fn more(&self, i: u32) -> Option<u128> {
         Some(self.price(i, false)? - self.price(i, true)?)
     }
@@ -495,7 +499,8 @@ fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Wor
     alone + chosen.max(bound_by_step(&fast, scratch))
 }
 
-/// The least that blocks outside the fast banks cost more, over all choices of blocks within the capacity of these.
+/// The least that blocks outside the fast banks cost more, over all choices of blocks within the capacity of the fast
+/// banks.
 fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = fast.blocks.len();
     let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));

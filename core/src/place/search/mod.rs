@@ -71,17 +71,18 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// The most blocks that [`Solver::Auto`] searches: what is alive where takes n²/64 words.
 pub const MOST_BLOCKS: usize = 6000;
 
-/// A capacity is below the incumbent by a part of its distance to the lower bound; the least part is 2 to the minus
-/// this.
+/// A capacity that is tried is below the incumbent by a part of the distance between incumbent and lower bound; the
+/// least part is 2 to the minus this.
 const MOST_HALVINGS: u32 = 3;
 /// How long a capacity is tried in the first round, in runs of the least length.
 const RUNS: u64 = 8;
 /// How long the lower bound, which most instances reach, is tried as the capacity in each round, at least, in runs of
 /// the least length.
 const RUNS_AT_BOUND: u64 = 32;
-/// Windows have one node for this number of nodes of the search,
+/// The searches of windows of time may take one node for this number of nodes of the search.
 const PART_OF_WINDOWS: u64 = 16;
-/// and for each such node they may look at this number of their own nodes: they have few blocks.
+/// The searches of windows look at this number of their own nodes for each node that they may take, because windows
+/// have few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
 /// One run in this number does not prefer blocks that keep the ground level.
 const UNLEVELLED: u64 = 4;
@@ -278,7 +279,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Raises the lower bound by windows until there are `limit` nodes, those of windows included.
+    /// Raises the lower bound by searches of windows of time, until `limit` nodes have been looked at, those of windows
+    /// included.
     fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
         let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
         let (mut progress, before) = (self.summary(), self.tree.nodes);
@@ -303,14 +305,14 @@ impl<'a> Search<'a> {
             || self.best.is_some_and(|(peak, _)| units(peak, self.unit) <= enough)
     }
 
-    /// Any placement that is valid: one descent, in which nothing can fail.
+    /// Finds any valid placement, whatever its peak, by one descent in which nothing can fail.
     fn pile(&mut self, offsets: &mut [u64]) {
         let budget = core::mem::replace(&mut self.tree.budget, u64::MAX);
         self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
         self.tree.budget = budget;
     }
 
-    /// Looks for a placement within `capacity` units until the tree has `limit` nodes.
+    /// Looks for a placement within `capacity` units until `limit` nodes have been looked at.
     fn attempt(&mut self, capacity: u64, limit: u64, offsets: &mut [u64], watch: Watch<'_>) -> End {
         let mut progress = self.summary();
         for run in 0.. {
@@ -376,7 +378,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The i-th member, from 1, of 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, …
+/// The i-th member, from 1, of Luby's sequence 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, …
 const fn luby(mut i: u64) -> u64 {
     loop {
         let k = u64::BITS - i.leading_zeros();

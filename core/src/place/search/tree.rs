@@ -8,7 +8,7 @@ use super::technique::Technique;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// Looking at so many blocks and sections costs as much as a node.
+/// To look at this number of blocks and sections costs as much as a node.
 const WORK_OF_NODE: u64 = 32_768;
 /// `watch` is called each time that this number of nodes has been spent.
 const NODES_OF_WATCH: u64 = 256;
@@ -28,23 +28,23 @@ pub(super) enum End {
 
 /// The decisions on the way from the root of the search tree.
 pub(super) struct Tree<'a> {
-    /// By depth: the block that was decided about.
+    /// By depth in the tree: the block that the decision there was about.
     block: Table<'a, u32>,
-    /// By depth: the length of the trail of blocks before the decision.
+    /// By depth in the tree: the length of the trail of blocks before the decision there.
     block_mark: Table<'a, u32>,
-    /// By depth: the length of the trail of sections before the decision.
+    /// By depth in the tree: the length of the trail of sections before the decision there.
     section_mark: Table<'a, u32>,
-    /// By depth: the first section of the block's component.
+    /// By depth in the tree: the first section of the component that the decision there was about.
     low: Table<'a, u32>,
-    /// By depth: one past the last section of the block's component.
+    /// By depth in the tree: one past the last section of the component that the decision there was about.
     high: Table<'a, u32>,
-    /// What `block_mark` and `section_mark` were when a node of this depth was first entered: before anything was refused
-    /// there.
+    /// By depth in the tree: `block_mark` and `section_mark` when a node of this depth was first entered, before
+    /// anything was refused there.
     entry: Table<'a, [u32; 2]>,
-    /// By depth: how many nodes there were when a node of this depth was first entered.
+    /// By depth in the tree: how many nodes had been looked at when a node of this depth was first entered.
     since: Table<'a, u64>,
     nogoods: Nogoods<'a>,
-    /// How many decisions there are.
+    /// How many decisions lead to the present node.
     depth: u32,
     /// The component that is searched, as a range of sections: no open block crosses its ends.
     part: (u32, u32),
@@ -52,9 +52,9 @@ pub(super) struct Tree<'a> {
     /// with what lies beyond (`choose`); 0 where that does not count. The level ground is the run of sections around
     /// the chosen one that have the same floor.
     pub fit: u32,
-    /// Nodes since the beginning.
+    /// How many nodes were looked at since the search began.
     pub nodes: u64,
-    /// How much may be spent, in nodes (see `spent`).
+    /// The most that may be spent, in nodes, as `spent` counts it.
     pub budget: u64,
     /// `watch` is called when this has been spent, in nodes.
     next_watch: u64,
@@ -155,8 +155,8 @@ impl<'a> Tree<'a> {
         self.depth += 1;
     }
 
-    /// Takes back decisions up to and with the last one that has a part in the failure: what was placed
-    /// meanwhile in other components cannot be its cause.
+    /// Takes back decisions, the last first, up to and with the first one that can have a part in the failure; returns
+    /// that one's block. What was placed since then in other components cannot be the cause.
     fn back(&mut self, state: &mut State<'_>) -> Option<u32> {
         let failed = self.part;
         while self.depth > 0 {
@@ -179,10 +179,11 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Among the sections with the lowest floor the one with the fewest blocks that could lie there for
-    /// its failures so far; in it, of the lowest blocks, the one of best rank, where each of these moves a
-    /// block up by `fit`: it begins where the level ground does; its top is then level with the ground
-    /// before; it ends where the level ground does; its top is then level with the ground after.
+    /// The block to place next. Of the sections with the lowest floor (the least offset of an open block), the one is
+    /// chosen with the fewest blocks that could lie there, divided by its failures so far; in it, of the lowest blocks,
+    /// the one of best rank. Each of these moves a block up by `fit` ranks: it begins where the level ground does; its
+    /// top is then level with the ground before; it ends where the level ground does; its top is then level with the
+    /// ground after.
     fn choose(&self, state: &State<'_>) -> u32 {
         let (mut chosen, mut floor, mut choices, mut weight) = (0, u64::MAX, 1, 0);
         for s in self.part.0..self.part.1 {

@@ -24,7 +24,7 @@ impl Tiling<'_> {
     }
 
     /// Makes the states on the way to the first state of the last section again, and keeps the events and the tree
-    /// before each. Returns the number of events; none if there is no room for the trees.
+    /// before each event. Returns the number of events; none if there is no room for the trees.
     fn retrace(&mut self) -> Option<u32> {
         let mut state = 0;
         for section in (1..self.sections).rev() {

@@ -61,7 +61,7 @@ pub(super) struct Sums {
     taken: u64,
     /// The sum less the sizes of the blocks in `taken`, in bytes.
     missing: u64,
-    /// The number, within the group, of the block that is looked at next.
+    /// The block that is looked at next, as the number of its bit in a group.
     place: u32,
     /// Blocks that have been looked at.
     pub steps: u32,

@@ -11,21 +11,21 @@ use crate::{Workspace, WorkspaceLen, sort};
 pub(super) const NONE: u32 = u32::MAX;
 
 // The fields of a section's record. Open blocks are those that are not placed yet.
-/// The bytes of the open blocks, in units.
+/// In a section's record: the sum of the sizes of its open blocks (those not placed yet), in units.
 pub(super) const REST: usize = 0;
-/// The least offset of an open block.
+/// In a section's record: the least offset of an open block.
 pub(super) const FLOOR: usize = 1;
-/// The least end of an open block.
+/// In a section's record: the least end of an open block.
 const END: usize = 2;
-/// The second least end of an open block.
+/// In a section's record: the second least end of an open block.
 const SECOND: usize = 3;
-/// The open block with the least end, or [`NONE`].
+/// In a section's record: the open block with the least end, or [`NONE`].
 const ENDER: usize = 4;
-/// How many open blocks have the least offset.
+/// In a section's record: how many open blocks have the least offset.
 pub(super) const CHOICES: usize = 5;
-/// The least end of an open block that can be the next one.
+/// In a section's record: the least end of an open block that can be the lowest of the open ones.
 const NEXT: usize = 6;
-/// The least offset of an open block that cannot be the next one.
+/// In a section's record: the least offset of an open block that cannot be the lowest of the open ones.
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
 
@@ -36,12 +36,12 @@ pub(super) const SMALL: usize = 64;
 /// A capacity within which nothing fails, and therefore nothing has to be taken back.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
 
-/// A block of which a [`State`] is made. Its number in the state is its place in the order of the items.
+/// One of the blocks of which a [`State`] is made, and in which its number is its place in the order of the items.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Item {
-    /// The first section.
+    /// The first section in which the block is alive.
     pub low: u32,
-    /// One past the last section.
+    /// One past the last section in which the block is alive.
     pub high: u32,
     /// The size, in units of the search.
     pub size: u64,
@@ -51,7 +51,7 @@ pub(super) struct Item {
     pub pin: Option<u64>,
 }
 
-/// A node has no solution below it.
+/// A node of the search tree has no placement below it.
 pub(super) struct Conflict;
 
 pub(super) type Outcome = Result<(), Conflict>;
@@ -60,7 +60,7 @@ pub(super) type Outcome = Result<(), Conflict>;
 pub(super) struct State<'a> {
     pub n: u32,
     pub sections: u32,
-    /// Words in a row of `alive`.
+    /// Words of a section's bit set in `alive`.
     row: u32,
     /// The capacity, in units.
     pub capacity: u64,
@@ -77,55 +77,56 @@ pub(super) struct State<'a> {
     mask: Table<'a, u64>,
     /// By block: its pinned offset, in units; `u64::MAX` if it has none.
     pin: Table<'a, u64>,
-    /// 1 if the block is like the one before it; then it lies above that one.
+    /// By block: 1 if it has the lifetime, size and alignment of the block before it and neither is pinned; then it
+    /// lies above that block.
     twin: Table<'a, u32>,
     /// The pinned blocks, lowest first.
     pins: Table<'a, u32>,
     pin_count: u32,
     /// Whether any block may lie at any offset: none is pinned, and no alignment is above one unit.
     pub movable: bool,
-    /// The least offset that the block can still have, and the end there, in units; once it is placed, its offset and
-    /// end.
+    /// By block: the least offset that it can still have, and its end there, in units; once it is placed, its offset
+    /// and end.
     pub span: Table<'a, [u64; 2]>,
-    /// Bit set: the block cannot lie on what is placed already, only on a block that is still open.
+    /// Bit set: blocks that cannot lie on what is placed already, only on a block that is not placed yet.
     lifted: Table<'a, u64>,
-    /// Bit set: not placed yet.
+    /// Bit set: blocks that are not placed yet.
     open: Table<'a, u64>,
     pub open_count: u32,
 
     // Sections.
-    /// Bit sets of the blocks that are alive in each section.
+    /// By section: the bit set of the blocks that are alive in it.
     alive: Table<'a, u64>,
-    /// The number of the first block that begins in the section or later.
+    /// By section: the number of the first block that begins in it or later.
     pub first: Table<'a, u32>,
-    /// By section: its record.
+    /// By section: its record, of which [`REST`] and the constants after it name the fields.
     pub section: Table<'a, Section>,
-    /// By section: how many times it has failed.
+    /// By section: how many times a node of the search tree has failed in it, less what [`State::fade`] has taken off.
     pub weight: Table<'a, u64>,
-    /// Open blocks that are alive in this section and the next.
+    /// By section: how many of the blocks that are not placed yet are alive in it and in the next one.
     pub crossing: Table<'a, u32>,
     /// Bit set: sections whose records are to be computed anew.
     dirty: Table<'a, u64>,
     /// No word of `dirty` before this one has a member.
     dirty_from: u32,
-    /// Bit set: sections whose ends have changed since their blocks were last lifted.
+    /// Bit set: sections whose records have changed since their blocks were last raised.
     moved: Table<'a, u64>,
     /// No word of `moved` before this one has a member.
     moved_from: u32,
-    /// By section: its least end when its blocks were last lifted.
+    /// By section: the least end of an open block in it when its blocks were last raised.
     settled: Table<'a, u64>,
     /// Bit set: sections that [`State::settle`] has reached.
     reached: Table<'a, u64>,
 
     /// The changes of blocks that can be taken back: the least offset before the change.
     block_trail: Table<'a, u64>,
-    /// By change: the block, with the highest bit set if it was lifted before.
+    /// By change in `block_trail`: the block, with the highest bit set if the block was in `lifted` before.
     block_trail_of: Table<'a, u32>,
     /// How many changes of blocks there are in the trail.
     pub block_mark: u32,
     /// The changes of sections that can be taken back: the record before the change.
     section_trail: Table<'a, Section>,
-    /// By change: the section.
+    /// By change in `section_trail`: the section.
     section_trail_of: Table<'a, u32>,
     /// How many changes of sections there are in the trail.
     pub section_mark: u32,
@@ -133,18 +134,18 @@ pub(super) struct State<'a> {
     trail_len: u32,
     /// Whether a trail had no room: the descent is given up.
     pub full: bool,
-    /// How many least offsets were raised since the last conclusions began.
+    /// How many least offsets were raised since [`State::propagate`] began, or since [`State::settle`] last ended.
     raises: u32,
-    /// Blocks and sections that were looked at since the beginning.
+    /// How many blocks and sections were looked at since the search began.
     pub looked: u64,
     heap: Heap<'a>,
     /// By block: the least offset that [`State::settle`] has found; `u64::MAX` if none yet.
     settling: Table<'a, u64>,
     /// The blocks of a section, for [`State::find_edges`]: least offset and size, in units.
     jobs: Table<'a, [u64; 2]>,
-    /// The indices of these blocks.
+    /// The numbers of the blocks in `jobs`, in the same order.
     job_of: Table<'a, u32>,
-    /// By block: its place in the order of trying; the lowest comes first.
+    /// By block: its place in the order in which blocks are tried; the lowest is tried first.
     pub rank: Table<'a, u32>,
     /// By block: the highest load of its sections, itself included, in units.
     pub load: Table<'a, u64>,
@@ -278,7 +279,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Takes all blocks out and sets a new capacity, in units. The weights stay.
+    /// Takes all blocks out and sets a new capacity, in units. The sections' numbers of failures stay.
     pub(super) fn reset(&mut self, capacity: u64) -> Outcome {
         self.capacity = capacity;
         self.block_mark = 0;
@@ -324,7 +325,7 @@ impl<'a> State<'a> {
         done
     }
 
-    /// Lets a quarter of the failures be forgotten.
+    /// Lowers each section's number of failures by a quarter.
     pub(super) fn fade(&mut self) {
         for s in 0..self.sections {
             self.weight[s] -= self.weight[s] / 4;
@@ -366,8 +367,8 @@ impl<'a> State<'a> {
         v
     }
 
-    /// What the rest of a component depends on, in words: which of the blocks that begin there are open; then of each
-    /// of these the least offset, and whether it lies on an open block.
+    /// Calls `f` with each word of what the placement of the rest of a component depends on: which of the blocks that
+    /// begin there are open; then of each of these the least offset, and whether the block lies on an open one there.
     #[inline]
     pub(super) fn each_word(&self, part: (u32, u32), mut f: impl FnMut(u64)) {
         let (from, to) = (self.first[part.0], self.first[part.1]);
@@ -396,7 +397,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Raises the least offset of `b` to `v`, or more where `v` is not possible, since it lies on an open block.
+    /// Raises the least offset of block `b`, which lies on a block that is not placed yet, to `v`, or to more where
+    /// alignment or pins do not allow `v`.
     fn raise(&mut self, b: u32, v: u64) -> Outcome {
         self.set_least(b, v, true)?;
         // Twins lie one above the other.
@@ -519,7 +521,7 @@ impl<'a> State<'a> {
         self.propagate()
     }
 
-    /// `b` does not lie at its least offset: it lies on an open block.
+    /// Decides that block `b` does not lie at its least offset, but higher, on a block that is not placed yet.
     pub(super) fn refuse(&mut self, b: u32) -> Outcome {
         if self.pin[b] != u64::MAX {
             return Err(Conflict);

@@ -5,8 +5,9 @@ use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SM
 use crate::table::{Table, at};
 
 impl State<'_> {
-    /// The least offset of `b`, where it is `v` at least, and whether `b` lies on an open block. It rises above a
-    /// section in which `b` cannot be the next one, and above the least end of an open block if `b` lies on one.
+    /// The least offset of block `b`, from `v` on, and whether `b` lies on an open block there: one that is not placed
+    /// yet. In a section where `b` cannot be the lowest open block, it lies above one that can be. If it lies on an
+    /// open block, its offset is no less than the least end of one.
     #[inline]
     pub(super) fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
         let (mut v, mut lifted) = (v, lifted);
@@ -30,7 +31,7 @@ impl State<'_> {
         (v, lifted)
     }
 
-    /// Draws conclusions from the sections that have changed, until nothing moves.
+    /// Raises least offsets as far as the changed sections demand, until none moves.
     pub(super) fn propagate(&mut self) -> Outcome {
         let words = self.sections.div_ceil(64);
         self.raises = 0;
@@ -57,9 +58,9 @@ impl State<'_> {
         }
     }
 
-    /// Where small blocks lie on each other in turn, `lift` climbs in small steps. This goes to where it
-    /// ends at once: a lifted block lies on a chain of others on one that is not lifted, and its least
-    /// offset is the length of the shortest chain (Dijkstra's algorithm over ends).
+    /// Where small blocks lie on each other in turn, `lift` climbs in small steps. This function finds at once where
+    /// the climb ends: a lifted block lies on a chain of others on one that is not lifted, and its least offset is the
+    /// length of the shortest chain (Dijkstra's algorithm over ends).
     fn settle(&mut self) -> Outcome {
         const UNKNOWN: u64 = u64::MAX;
         self.heap.clear();
