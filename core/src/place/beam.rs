@@ -30,13 +30,13 @@ use crate::hash;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The most arrangements that are kept at once.
+/// The most arrangements (lists of the blocks that are alive at a step, with their offsets) that are kept at once.
 const MOST_WIDTH: usize = 1 << WIDTH_BITS;
-/// The bits that the number of an arrangement takes in an entry of `back`.
+/// The bits that the number of an arrangement takes in an entry of `Beam::back`.
 const WIDTH_BITS: u32 = 10;
-/// The most words of `back`, which leads from the last arrangement to the first.
+/// The most words of `Beam::back`, which leads from an arrangement to those that it was made from.
 const MOST_STEPS: usize = 1 << 21;
-/// Cells of all arrangements of a step, for each block of the instance; a cell is a block in an arrangement.
+/// Room for all arrangements of a step, in cells for each block of the instance; a cell is a block in an arrangement.
 const CELLS: usize = 64;
 /// Ways that are kept for each arrangement until the best are taken; a *way* is a place for the next block in an
 /// arrangement.
@@ -79,7 +79,7 @@ const fn most_width(n: usize) -> usize {
     }
 }
 
-/// Cells of all arrangements of a step: enough for at least one in which all blocks are alive.
+/// Room for all arrangements of a step, in cells: enough for at least one in which all blocks are alive.
 const fn cells(n: usize) -> usize {
     CELLS * n + 1
 }
@@ -116,7 +116,7 @@ pub fn place(
 }
 
 /// Looks for a plan with a lower peak than that in `offsets`, whose summary is `incumbent`; the result is never worse.
-/// The first passes are [`NARROW`] wide, doubled `first_round` times.
+/// The first passes keep [`NARROW`] arrangements, doubled `first_round` times.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -161,7 +161,8 @@ pub(super) fn improve(
 /// word) and its index (lower half).
 type Cell = [u64; 3];
 
-/// The arrangements after a step. Each has a row of [`Beam::row`] cells.
+/// The arrangements after a step: lists of the blocks that are alive, with their offsets. Each has a row of
+/// [`Beam::row`] cells.
 struct Arrangements<'a> {
     /// The cells of all arrangements, from the bottom up.
     cell: Table<'a, Cell>,
@@ -178,9 +179,9 @@ struct Beam<'a> {
     alignment: u64,
     n: u32,
     sections: u32,
-    /// By block: its first section.
+    /// By block: the number of the first section of time in which it is alive.
     low: Table<'a, u32>,
-    /// By block: one past its last section.
+    /// By block: one past the number of the last section of time in which it is alive.
     high: Table<'a, u32>,
     /// The blocks in the order in which they are placed.
     order: Table<'a, u32>,
@@ -423,7 +424,7 @@ impl<'a> Beam<'a> {
         self.ways = half + 1;
     }
 
-    /// Makes the next arrangements of the best ways.
+    /// Makes the next arrangements, of the cheapest ways to place block `b`.
     fn select(&mut self, step: u32, b: u32) {
         let slots = 4 * self.width;
         for slot in 0..slots {
@@ -448,7 +449,7 @@ impl<'a> Beam<'a> {
         core::mem::swap(&mut self.now, &mut self.next);
     }
 
-    /// Makes an arrangement of a way.
+    /// Makes the arrangement in which block `b` is placed in the way whose index in `rest` is given.
     fn make(&mut self, step: u32, b: u32, cost: u32, rest: u32) {
         let [hash, from, offset] = self.rest[rest];
         let (i, c) = parts(from);
@@ -471,7 +472,7 @@ impl<'a> Beam<'a> {
         u32::try_from(most_width(self.blocks.len())).unwrap_or(1)
     }
 
-    /// Writes the plan of the first arrangement to `offsets`; returns its peak.
+    /// Writes the plan of the first of the arrangements that hold all blocks to `offsets`; returns its peak.
     fn keep(&self, offsets: &mut [u64]) -> u64 {
         let mut offsets = Table::new(offsets);
         let (mut arrangement, mut peak) = (0, 0);

@@ -91,8 +91,8 @@ pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Wor
     Ok((0..cliques).map(|s| load[s]).fold(pinned, u64::max))
 }
 
-/// The first clique at or after `s` from which no round-up was subtracted; `cliques` if there is none. Shortens the way
-/// there for the next call.
+/// The first clique at or after `s` from which no round-up was subtracted; `cliques` if there is none. Writes to
+/// `bare`, so that the next call finds it in fewer steps.
 fn first_bare(bare: &mut Table<'_, u32>, mut s: u32, cliques: u32) -> u32 {
     while s < cliques && bare[s] != s {
         let next = bare[s];

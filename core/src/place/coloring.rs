@@ -18,7 +18,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     greedy::workspace(n)
 }
 
-/// Colours the blocks, largest first.
+/// Gives every block an offset by weighted interval colouring, the largest block first.
 ///
 /// # Errors
 /// As [`place`](super::place).

@@ -29,9 +29,9 @@ pub enum Fit {
 pub(crate) struct Gaps<'a> {
     blocks: &'a [Block],
     alignment: u64,
-    /// By block: its first section.
+    /// By block: the number of the first section of time in which it is alive.
     low: Table<'a, u32>,
-    /// By block: one past its last section.
+    /// By block: one past the number of the last section of time in which it is alive.
     high: Table<'a, u32>,
     /// The lifetimes of the placed blocks; none where `stacked` is used.
     placed: LifetimeTree<'a>,

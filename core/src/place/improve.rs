@@ -47,7 +47,7 @@ const STEP: u64 = 16;
 const MOST_WEIGHT: u64 = 1 << 20;
 /// The weight of a pinned block. Blocks that together weigh this or more are never ejected; no other block alone does.
 const IMMOVABLE: u64 = 1 << 60;
-/// Steps between two calls of the watch.
+/// How many blocks are placed between two calls of the watch.
 const STEPS_PER_WATCH: u64 = 256;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -57,7 +57,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     multistart::workspace(n).max(interval::workspace(n).and(LifetimeTree::workspace(n)).and(own))
 }
 
-/// Builds one skyline and improves it, for a work of `options.work`.
+/// Builds one skyline and lowers its peak by ejection chains, for a work of `options.work`.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -146,9 +146,9 @@ struct Plan<'a> {
     blocks: &'a [Block],
     alignment: u64,
     n: u32,
-    /// By block: its first section.
+    /// By block: the number of the first section of time in which it is alive.
     low: Table<'a, u32>,
-    /// By block: one past its last section.
+    /// By block: one past the number of the last section of time in which it is alive.
     high: Table<'a, u32>,
     /// The lifetimes of the blocks that have an offset, with their indices as ranks.
     placed: LifetimeTree<'a>,
@@ -164,9 +164,10 @@ struct Plan<'a> {
     first: u32,
     /// How many blocks are in the queue.
     waiting: u32,
-    /// The neighbours of the block in hand, by begin: begin and end in bytes, weight.
+    /// The neighbours of the block in hand (the placed blocks that are alive with it), by begin in memory: begin and
+    /// end in bytes, weight.
     by_begin: Table<'a, [u64; 3]>,
-    /// The neighbours of the block in hand, by end: end in bytes, weight.
+    /// The neighbours of the block in hand, by end in memory: end in bytes, weight.
     by_end: Table<'a, [u64; 2]>,
     /// The neighbours of the block in hand: their indices.
     neighbours: Table<'a, u32>,

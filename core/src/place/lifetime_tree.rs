@@ -49,7 +49,7 @@ const HIGH_MAX: usize = 3;
 const BEST: usize = 4;
 const EMPTY: Node = [u32::MAX, 0, u32::MAX, 0, ABSENT];
 
-/// A rectangle of lifetimes: those with `low` and `high` in these ranges.
+/// A set of lifetimes: those whose first section is in the range `low`, and one past whose last section is in `high`.
 #[derive(Clone)]
 pub(crate) struct Lifetimes {
     pub(crate) low: Range<u32>,
@@ -151,7 +151,7 @@ impl<'a> LifetimeTree<'a> {
         }
     }
 
-    /// The box around the members below a node, and their best rank.
+    /// Computes the entry of a node in `nodes`: the box around the members below it, and their best rank.
     fn around(&self, node: u32) -> Node {
         let join = |a: Node, b: Node| {
             [

@@ -13,7 +13,7 @@
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// The children of a node.
+/// How many children a node has.
 const CHILDREN: u32 = 16;
 
 pub(crate) struct LoadTree<'a> {

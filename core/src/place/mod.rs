@@ -103,7 +103,7 @@ enum Part {
 
 /// Declares the methods. The first line names what each is called with. Then for each: the comment; the variant, with
 /// its fields; the name, or one for each of the values of its fields; its part in the portfolio; the length of the
-/// workspace for so many blocks; the call.
+/// workspace for a number of blocks; the call.
 macro_rules! solvers {
     (
         ($blocks:ident, $options:ident, $scratch:ident, $offsets:ident, $watch:ident)
@@ -181,7 +181,7 @@ solvers! {
     Outward { "outward" } None, outward::workspace, outward::place(blocks, options, scratch, offsets, watch);
     /// [`beam`]: a skyline, then beam search along time.
     Beam { "beam" } None, beam::workspace, beam::place(blocks, options, scratch, offsets, watch);
-    /// [`multistart`]: the skyline from many starts.
+    /// [`multistart`]: the best of many skylines, each with another order of preference.
     Multistart { "multistart" } Always, multistart::workspace, multistart::place(blocks, options, scratch, offsets, watch);
     /// [`best_fit`]: best fit on offset lines, as published by Sekiyama et al. 2018.
     BestFit { "best-fit" } Always, best_fit::workspace, best_fit::place(blocks, options, scratch, offsets);
@@ -328,8 +328,8 @@ pub fn place_watched(
     solver.run(blocks, options, scratch, offsets, watch)
 }
 
-/// The first step of every placer: checks its arguments. Returns a lower bound on the peak, in bytes: the max load, or
-/// the highest end of a pinned block if that is higher.
+/// The first step of every method of placement: checks the arguments. Returns a lower bound on the peak, in bytes: the
+/// max load, or the highest end of a pinned block if that is higher.
 fn prepare(
     blocks: &[Block],
     options: &Options,
@@ -372,7 +372,7 @@ fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error
     Ok(())
 }
 
-/// The last step of every placer: compares the peak with the capacity.
+/// The last step of every method of placement: refuses a peak above the capacity.
 fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     let Summary { peak, lower_bound, .. } = summary;
     match options.constraints.capacity {

@@ -47,7 +47,7 @@ impl Start {
     }
 }
 
-/// The fixed starts, the most promising first.
+/// The fixed starts, which are ways to build the skyline, the most promising first.
 const FIXED: [Start; 10] = [
     Start::fixed(Rule::BusiestFirst, 0.0, Some((8.0, 0.0))),
     Start::fixed(Rule::Level, 0.0, None),
@@ -65,7 +65,7 @@ const FIXED: [Start; 10] = [
 const WIDE: [Start; 2] =
     [Start::fixed(Rule::WideFlush, 0.5, None), Start::fixed(Rule::WideFlush, 0.25, Some((2.0, 0.0)))];
 
-/// Which starts are made.
+/// Which starts, ways to build the skyline, are tried.
 #[derive(Clone, Copy)]
 pub(super) enum Series {
     /// This number of the fixed starts, and then starts drawn at random.

@@ -29,7 +29,7 @@ use crate::{Block, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 
 /// Pairs of blocks that may be looked at for each unit of [`Options::work`].
 const PAIRS_PER_WORK: u64 = 20;
-/// Of this number of orders that are worse, one is kept on average.
+/// Of this number of orders that are worse than the present one, one is kept on average.
 const KEEP_WORSE: u64 = 500;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -169,9 +169,9 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     blocks.iter().map(|b| load(b.start)).fold(pinned, u64::max)
 }
 
-/// The bytes that overlaps may spare at a step: for each output, its bytes above the least of its distances, but no
-/// more than its inputs have. Overlaps of one output that are not neighbours in the slice count as those of two
-/// outputs.
+/// The bytes that overlaps may spare at a step: for each output, its size less the least of its distances to inputs,
+/// but no more than these inputs have. Overlaps of one output that are not neighbours in the slice count as those of
+/// two outputs.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {

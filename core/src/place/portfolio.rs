@@ -27,7 +27,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     most.and(WorkspaceLen { words: n, indices: 0 })
 }
 
-/// Places the blocks by every member in turn and keeps the best plan; `watch` is called after each.
+/// Places the blocks by each member of the portfolio in turn and keeps the best plan; `watch` is called after each.
 ///
 /// # Errors
 /// As [`place`](super::place).

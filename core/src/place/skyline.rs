@@ -37,7 +37,8 @@ use super::load_tree::LoadTree;
 use crate::table::{Table, at};
 use crate::{Block, Workspace, WorkspaceLen, sort};
 
-/// Blocks over sections, and the lines on top of what is placed.
+/// The blocks, the sections of time in which they are alive, and the *lines*: stretches of time, each with the height
+/// up to which memory is taken.
 pub(crate) struct Skyline<'a> {
     blocks: &'a [Block],
     alignment: u64,
@@ -45,9 +46,9 @@ pub(crate) struct Skyline<'a> {
     sections: u32,
     /// By block, numbered in the order of begins as in the tables below: its index in the caller's slice.
     original: Table<'a, u32>,
-    /// By block: its first section.
+    /// By block: the number of the first section of time in which it is alive.
     low: Table<'a, u32>,
-    /// By block: one past its last section.
+    /// By block: one past the number of the last section of time in which it is alive.
     high: Table<'a, u32>,
     /// The lifetimes and ranks of the unplaced blocks.
     unplaced: LifetimeTree<'a>,
@@ -61,11 +62,11 @@ pub(crate) struct Skyline<'a> {
     pins: Table<'a, u32>,
     /// How many blocks are pinned.
     pin_count: u32,
-    /// By section where a line begins: one past its last section.
+    /// By section where a line begins: one past the line's last section.
     end: Table<'a, u32>,
-    /// By section where a line begins: the section where the line before it begins.
+    /// By section where a line begins: the section where the line to its left begins.
     previous: Table<'a, u32>,
-    /// By section where a line begins: its height, in bytes.
+    /// By section where a line begins: the line's height, in bytes.
     height: Table<'a, u64>,
     /// By section: the load that is still to be placed, in bytes.
     remaining: LoadTree<'a>,
@@ -80,7 +81,8 @@ pub(crate) struct Skyline<'a> {
 pub(crate) enum Rule {
     /// The block of the best rank.
     Rank,
-    /// The best rank among those over the busiest step.
+    /// The block of the best rank among those that are alive at the busiest step of the line; if there are none, among
+    /// all.
     BusiestFirst,
     /// As [`BusiestFirst`](Self::BusiestFirst); but where the block would rise above a neighbouring line that is far
     /// fuller, the line is lifted to that neighbour instead, see [`Skyline::goes_level`].
@@ -92,8 +94,8 @@ pub(crate) enum Rule {
     WideFlush,
 }
 
-/// [`Rule::Level`] lifts a line by one byte at most for each 128 bytes by which the neighbour is fuller; 128 as a
-/// shift.
+/// [`Rule::Level`] lifts a line by one byte at most for each 128 bytes by which the neighbour is fuller. This is the
+/// number of bits of a shift.
 const LEVEL: u32 = 7;
 /// How many blocks [`Rule::Flush`] chooses from.
 const FLUSH_CHOICE: usize = 8;
@@ -354,7 +356,7 @@ impl<'a> Skyline<'a> {
 
     // Lines
 
-    /// One line over everything, at the bottom; it begins at section 0.
+    /// Makes one line over all sections, at height 0; returns the section where it begins.
     fn first_line(&mut self) -> u32 {
         self.height[0] = 0;
         self.end[0] = self.sections;
@@ -386,7 +388,8 @@ impl<'a> Skyline<'a> {
         }
     }
 
-    /// Puts a block of the sections `[low, high)` with this top on the line.
+    /// Puts a block that is alive in the sections `[low, high)` on the line, which splits in up to three; `top` is the
+    /// end of the block in bytes.
     fn split(&mut self, line: u32, low: u32, high: u32, top: u64) {
         let end = self.end[line];
         if end < self.sections {

@@ -124,9 +124,9 @@ workspace! {
         blocks: &'a [Block], ranges: [Table<'a, u32>; 2], sections: u32, seed: u64
     ) then prepare {
         tables {
-            /// The blocks, by begin in the direction of time.
+            /// The blocks in the order of their begins, in the direction of time of the pass.
             by_begin: u32[n],
-            /// The blocks, by end in the direction of time.
+            /// The blocks in the order of their ends, in the direction of time of the pass.
             by_end: u32[n],
             /// By section: the index in `by_begin` of the first block that begins there or later.
             first_begin: u32[n + 2],
@@ -139,26 +139,27 @@ workspace! {
             mark: u32[n],
             /// By number: the logarithm of its factorial to the base 2, with 8 fraction bits.
             orders: u64[n + 1],
-            /// The tokens of the states, `row` for each.
+            /// The PQ-trees of the states, as tokens; `row` tokens for each state.
             state: u32[STATES * n],
             /// By state: how many tokens it has.
             state_len: u32[width],
             /// By section and state: the item of which the state was made. Each state of the section before had `share`
             /// items, so that the item divided by `share` is the state that it came from.
             back: u32[n * width],
-            /// The successors: the cost (upper half of a word), and the item (lower half).
+            /// The successors of all states: the cost (upper half of a word), and the item (lower half).
             rank: u64[items(n)],
             /// The hashes of the next states, as a hash table.
             seen: u64[4 * width],
             /// By token of an item: the hash of its subtree.
             token_hash: u64[row(n)],
-            /// By section: the most items that each state before it may have.
+            /// By section: the most items that each state of the section before may have.
             share: u32[n + 1],
-            /// By section, on the way to the plan: which of the items of the state was taken.
+            /// By section, on the way to the plan: which of the items of the state before was taken.
             taken: u32[n + 1],
-            /// The trees before the events on the way, one after the other.
+            /// The PQ-trees before the events on the way to the plan, as tokens, one tree after the other.
             way: u32[WAY * n],
-            /// By event: where its tree begins in `way`, its blocks in `ended`, and its blocks in `begun`.
+            /// By event on the way to the plan: where its tree begins in `way`, the blocks that end in it in `ended`,
+            /// and those that begin in it in `begun`.
             event: [u32; 3][n + 1],
             /// The blocks that end in the events, event by event.
             ended: u32[n],
@@ -182,7 +183,7 @@ workspace! {
             forward: bool = true,
             /// How many states of the present section there are.
             count: u32 = 0,
-            /// The most tokens of a state.
+            /// The most tokens that the PQ-tree of a state has.
             row: u32 = 0,
             /// The number of the present group: the blocks whose `mark` it is end together.
             marks: u32 = 0,
@@ -193,10 +194,11 @@ workspace! {
 }
 
 workspace! {
-    /// The items of all states in one section.
+    /// The items of all states in one section. An item is a successor of a state, or one of which only the first events
+    /// are known.
     struct Items<'a>(n, items) {
         tables {
-            /// The tokens of the items, a row for each.
+            /// The PQ-trees of the items, as tokens; a row for each item.
             token: u32[ITEMS * n],
             /// By item: how many tokens it has; 0 if there is no such item.
             len: u32[items],
@@ -216,7 +218,7 @@ const fn items(n: usize) -> usize {
     if ITEMS * n < MOST_ITEMS { ITEMS * n } else { MOST_ITEMS }
 }
 
-/// The most tokens of a tree: of all blocks that are alive in two sections.
+/// The most tokens of a PQ-tree whose leaves are at most `n` blocks.
 const fn row(n: usize) -> usize {
     2 * n + 1
 }
@@ -230,7 +232,7 @@ impl Tiling<'_> {
         }
     }
 
-    /// Begins a direction of time: sorts the blocks by begin and by end, and finds those that are alike.
+    /// Prepares a pass in a direction of time: sorts the blocks by begin and by end, and finds those that are alike.
     fn turn(&mut self, forward: bool) {
         self.forward = forward;
         let n = count(self.blocks);
@@ -297,7 +299,7 @@ impl Tiling<'_> {
         true
     }
 
-    /// The first state: what begins first, in any order.
+    /// Makes the first state: the blocks that begin first, in any order.
     fn start(&mut self) {
         let Self { tree, by_begin, first_begin, .. } = self;
         tree.begin((0..first_begin[1]).map(|i| by_begin[i]));

@@ -108,7 +108,7 @@ pub(super) fn choose(
 struct States<'a> {
     capacity: u64,
     excess: Excess,
-    /// How many states there are.
+    /// How many states there are; a state is a choice among the blocks looked at so far.
     len: u32,
     /// Words of `taken` for each state.
     words: u32,
@@ -125,7 +125,7 @@ struct States<'a> {
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     kept: Table<'a, u32>,
-    /// The slots in use, as bits.
+    /// The slots in use, as bits; a slot is the place of a block's bit in `mask`.
     used: u64,
     /// By slot: the bytes of its block.
     size: Table<'a, u64>,

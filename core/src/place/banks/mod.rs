@@ -73,7 +73,7 @@ pub struct Cost {
     pub lower_bound: u128,
 }
 
-/// The most banks.
+/// The most banks; further banks are left out.
 pub const MOST_BANKS: usize = 32;
 
 /// The bank of a block that has none yet.

@@ -127,9 +127,9 @@ struct Search<'a, 'b> {
     capacity: u64,
     /// The unit, in bytes: all offsets and all ends are multiples of it.
     unit: NonZeroU64,
-    /// By block: its first section.
+    /// By block: the number of the first section of time in which it is alive.
     low: Table<'b, u32>,
-    /// By block: one past its last section.
+    /// By block: one past the number of the last section of time in which it is alive.
     high: Table<'b, u32>,
     size: Table<'b, u64>,
     alignment: Table<'b, u64>,

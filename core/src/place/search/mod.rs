@@ -74,17 +74,17 @@ pub const MOST_BLOCKS: usize = 6000;
 /// A capacity that is tried is below the incumbent by a part of the distance between incumbent and lower bound; the
 /// least part is 2 to the minus this.
 const MOST_HALVINGS: u32 = 3;
-/// How long a capacity is tried in the first round, in runs of the least length.
+/// How long a capacity is tried in the first round, as a multiple of the length of the shortest run.
 const RUNS: u64 = 8;
-/// How long the lower bound, which most instances reach, is tried as the capacity in each round, at least, in runs of
-/// the least length.
+/// How long the lower bound, which most instances reach, is tried as the capacity in each round, at least, as a
+/// multiple of the length of the shortest run.
 const RUNS_AT_BOUND: u64 = 32;
 /// The searches of windows of time may take one node for this number of nodes of the search.
 const PART_OF_WINDOWS: u64 = 16;
 /// The searches of windows look at this number of their own nodes for each node that they may take, because windows
 /// have few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
-/// One run in this number does not prefer blocks that keep the ground level.
+/// Of this number of runs, one does not prefer blocks that keep the top of what is placed level.
 const UNLEVELLED: u64 = 4;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -97,9 +97,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * n }.and(interval::workspace(n).max(searching)).max(bound::workspace(n))
 }
 
-/// Looks for the placement of least peak, or one within the capacity, if there is a capacity. It ends with
-/// that or with the proof that there is none, when `options.nodes` are used up, or when `watch` breaks, which
-/// is called every few hundred nodes and at each improvement.
+/// Looks for the placement of least peak, or one within the capacity, if there is a capacity. It ends when that is
+/// found or proved not to exist, when `options.nodes` are used up, or when `watch` breaks, which is called every few
+/// hundred nodes and at each improvement.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -297,8 +297,8 @@ impl<'a> Search<'a> {
         end
     }
 
-    /// Whether there is nothing left to look for: the peak is the bound or within the capacity, or no plan is
-    /// within it.
+    /// Whether there is nothing left to look for: the peak is the bound or within the capacity, or it is proved that no
+    /// plan is within the capacity.
     fn satisfied(&self) -> bool {
         let enough = self.capacity.unwrap_or(0).max(self.lower);
         self.capacity.is_some_and(|capacity| capacity < self.lower)
@@ -367,7 +367,7 @@ impl<'a> Search<'a> {
         self.state.techniques.has(technique)
     }
 
-    /// The unit of the lengths of runs, in nodes.
+    /// The length of the shortest run, in nodes.
     fn base(&self) -> u64 {
         128 + u64::from(self.state.n)
     }

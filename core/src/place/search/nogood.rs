@@ -76,7 +76,7 @@ impl<'a> Nogoods<'a> {
         same
     }
 
-    /// Keeps that a component of the state is refuted.
+    /// Notes that a component of the state is refuted, at the state's capacity.
     pub(super) fn add(&mut self, state: &State<'_>, part: (u32, u32)) {
         let slot = self.slot(state, part);
         self.index[slot] = 1 + self.written;

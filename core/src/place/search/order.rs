@@ -7,7 +7,8 @@ use crate::sort;
 use crate::table::Table;
 
 /// Ranks the blocks: those with the largest load beside them first, then the longest, then the largest area. With
-/// `noise`, length and size are each off by up to this many thousandths, and the load does not count.
+/// `noise`, a random generator and a number, length and size are each changed at random by up to that many thousandths,
+/// and the load does not count.
 pub(super) fn rank(
     state: &mut State<'_>,
     key: &mut Table<'_, u64>,

@@ -13,16 +13,16 @@ pub enum Technique {
     Components,
     /// Where the least offsets of blocks raise each other in many small steps, shortest paths find where that ends.
     Climbs,
-    /// In small instances, blocks that must lie below others are found in each section.
+    /// In small instances, edge finding: at each time, blocks are found that must lie below others.
     Edges,
-    /// Sections that failed often are branched in first.
+    /// The next block is taken sooner where in time many nodes of the search have failed.
     Failures,
     /// A run ends after a number of nodes, and the next one tries the blocks in an order that is changed at random.
     Restarts,
     /// A block is preferred if it fills a stretch of equal height to its ends, or if its top is level with what lies
     /// beside it.
     Level,
-    /// States that were refuted fail at once when they come again.
+    /// States of the search that were refuted are kept, and fail at once when they come again.
     Nogoods,
     /// The lower bound is raised where the blocks of a window of time alone have no placement within it.
     Windows,

@@ -20,7 +20,7 @@ pub(super) enum End {
     Found,
     /// No placement exists within the capacity.
     Infeasible,
-    /// The run's nodes are used up.
+    /// The run's nodes, the budget of the search or the room for changes is used up.
     Limit,
     /// The watch has broken.
     Stopped,
@@ -46,7 +46,7 @@ pub(super) struct Tree<'a> {
     nogoods: Nogoods<'a>,
     /// How many decisions lead to the present node.
     depth: u32,
-    /// The component that is searched, as a range of sections: no open block crosses its ends.
+    /// The component that is searched, as a range of sections: no block that is still to be placed crosses its ends.
     part: (u32, u32),
     /// How many ranks a block gains for each end of the level ground that it reaches, and again where its top is level
     /// with what lies beyond (`choose`); 0 where that does not count. The level ground is the run of sections around
@@ -171,8 +171,8 @@ impl<'a> Tree<'a> {
         None
     }
 
-    /// Where the component has split or is done, goes on with the longest one that is left of it, or
-    /// anywhere.
+    /// Chooses the component to search: the longest one that is left of the present one or, if nothing is left of that,
+    /// the longest one anywhere.
     fn narrow(&mut self, state: &State<'_>) {
         if state.techniques.has(Technique::Components) {
             self.part = longest(state, self.part).or_else(|| longest(state, (0, state.sections))).unwrap_or(self.part);

@@ -91,7 +91,7 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 impl<'a> Windows<'a> {
-    /// `whole` is the state of the whole search, in which no block is placed yet.
+    /// `whole` is the state of the search of the whole instance, in which no block is placed yet.
     pub(super) fn new(n: usize, whole: &State<'_>, scratch: &mut Workspace<'a>) -> Self {
         let mut scratch = scratch.split(workspace(n));
         let mut load = scratch.words(n);

@@ -55,7 +55,7 @@ const fn span(token: u32) -> u32 {
     if token & KIND == 0 { 1 } else { token & !KIND }
 }
 
-/// The leaf that a token is, if it is one.
+/// The number of the leaf that a token stands for; none if the token stands for an inner node.
 pub(super) const fn leaf(token: u32) -> Option<u32> {
     if token & KIND == 0 { Some(token) } else { None }
 }

@@ -7,7 +7,7 @@ use crate::heap::Heap;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// No block.
+/// Stands for no block, in place of a block's number.
 pub(super) const NONE: u32 = u32::MAX;
 
 // The fields of a section's record. Open blocks are those that are not placed yet.
@@ -67,9 +67,9 @@ pub(super) struct State<'a> {
     pub techniques: Techniques,
 
     // Blocks.
-    /// By block: its first section.
+    /// By block: the number of the first section of time in which it is alive.
     pub low: Table<'a, u32>,
-    /// By block: one past its last section.
+    /// By block: one past the number of the last section of time in which it is alive.
     pub high: Table<'a, u32>,
     /// By block: its size, in units.
     pub size: Table<'a, u64>,
@@ -332,7 +332,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Notes that section `s` has failed.
+    /// Counts a failure in section `s`; returns the conflict.
     fn fail_in(&mut self, s: u32) -> Outcome {
         self.weight[s] += u64::from(self.techniques.has(Technique::Failures));
         Err(Conflict)
@@ -473,7 +473,7 @@ impl<'a> State<'a> {
         *word = *word & !(1 << (b % 64)) | u64::from(lifted) << (b % 64);
     }
 
-    /// Places `b` at its least offset: all open blocks that are alive with it lie above.
+    /// Places block `b` at its least offset: all blocks that are not placed yet and are alive with it lie above.
     pub(super) fn place(&mut self, b: u32) -> Outcome {
         self.open[b / 64] &= !(1 << (b % 64));
         self.open_count -= 1;
@@ -531,7 +531,7 @@ impl<'a> State<'a> {
         self.propagate()
     }
 
-    /// Takes back everything after the marks, and the placement of `b`.
+    /// Takes back the changes that came after the trails had these lengths, and the placement of block `b`.
     pub(super) fn undo(&mut self, b: u32, block_mark: u32, section_mark: u32) {
         self.undo_to(block_mark, section_mark);
         let (low, high, size) = (self.low[b], self.high[b], self.size[b]);
@@ -543,7 +543,7 @@ impl<'a> State<'a> {
         self.open_count += 1;
     }
 
-    /// Takes back what has followed from decisions since the marks, but no placement.
+    /// Takes back the changes that came after the trails had these lengths, but no placement.
     pub(super) fn undo_to(&mut self, block_mark: u32, section_mark: u32) {
         for w in self.dirty_from..self.sections.div_ceil(64) {
             self.dirty[w] = 0;
