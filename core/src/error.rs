@@ -51,9 +51,9 @@ pub enum Error {
     PinMisaligned {
         /// The index of the block.
         block: u32,
-        /// The offset at which it is pinned, in bytes.
+        /// The offset at which the block is pinned, in bytes.
         offset: u64,
-        /// The alignment that it must have, in bytes.
+        /// The alignment that the offset must have, in bytes.
         alignment: u64,
     },
     /// Two pinned blocks that are alive at the same step share an address.

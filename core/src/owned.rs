@@ -95,7 +95,7 @@ pub fn plan_watched(
     Ok(Plan { offsets, peak, max_load, lower_bound: lower_bound.max(max_load), solver })
 }
 
-/// Proves that offsets are a plan; returns its peak and the max load, in bytes. O(n log n).
+/// Proves that `offsets` is a valid plan for `blocks`; returns its peak and its max load, in bytes. O(n log n).
 ///
 /// # Errors
 /// As [`verify::verify`].

@@ -51,7 +51,7 @@ pub enum Violation {
         /// The larger of the block's own alignment and that of the whole plan, in bytes.
         alignment: u64,
     },
-    /// The block is not where it is pinned.
+    /// The block does not lie at the offset at which it is pinned.
     Moved {
         /// The index of the block.
         block: u32,
@@ -63,7 +63,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// The number of the broken constraint in the paper, or its name if the paper does not have it.
+    /// The number of the broken constraint in Sekiyama et al. 2018, or its name if that paper does not have it.
     #[must_use]
     pub const fn constraint(&self) -> &'static str {
         match self {

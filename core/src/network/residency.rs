@@ -65,7 +65,7 @@ struct Memories<'a> {
 const KEPT: u32 = 1;
 /// The memory is scratch: it holds no value from one operator to the next.
 const SCRATCH: u32 = 2;
-/// The memory is kept, and written after it was read.
+/// The memory is kept, and an operator writes it after one has read it.
 const CHANGES: u32 = 4;
 /// The memory has no bytes, so that a write changes nothing.
 const EMPTY: u32 = 8;

@@ -331,8 +331,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// The addresses of the arena, empty without a plan. An address in it is planned. All others are the pool's, also
-    /// those that an earlier plan handed out.
+    /// The addresses of the arena; empty without a plan. Addresses in it are those of planned blocks. All others are
+    /// the pool's, also those that an earlier plan handed out.
     #[must_use]
     pub const fn arena(&self) -> core::ops::Range<u64> {
         self.arena..self.arena + self.arena_len

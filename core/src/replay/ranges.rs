@@ -41,7 +41,7 @@ impl Source for Fixed {
     fn give_back(&mut self, _: Range) {}
 }
 
-/// The ranges of a pool, few enough to look at all of them.
+/// The ranges of a pool. They are so few that each call looks at all of them.
 pub(super) struct Ranges<'a> {
     /// By range, four words: its first address; its bytes; the highest end of a block in it so far (an address); for
     /// how many iterations it was not used.

@@ -62,8 +62,8 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     recorded::workspace(rows, blocks).and(WorkspaceLen { words: 6 * blocks, indices: 2 * blocks })
 }
 
-/// Times `rewritten`, which holds the operators of `recorded` in any order, on `device`; writes when each of its rows
-/// happens to `timings`. Whether the trace is valid is not checked here. O(rows).
+/// Simulates how long `rewritten`, which holds the operators of `recorded` in any order, takes on `device`. Writes when
+/// each of its rows happens to `timings`. Whether the trace is valid is not checked here. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for a row that has no place among the accesses of the recording, a block number that is not one of

@@ -32,7 +32,7 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: 0, indices: 2 * tensors + nodes })
 }
 
-/// Writes the trace of a graph; returns how many rows it has. `Op::First(k)` is the operator of index `k`.
+/// Writes the trace of a graph to `rows`; returns how many rows it has. `Op::First(k)` is the operator of index `k`.
 ///
 /// # Errors
 /// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that two operators

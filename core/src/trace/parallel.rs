@@ -195,9 +195,11 @@ struct Orders<'a> {
     place: Table<'a, u32>,
     /// By place: 1 + the next place on the same stream; 0 if there is none.
     next: Table<'a, u32>,
-    /// By place: 1 + the last place that begins a block and is no descendant of this one; at least 1 + this place.
+    /// By place: 1 + the last place whose operator begins a block and is no descendant of the operator at this place;
+    /// at least 1 + this place.
     late: Table<'a, u32>,
-    /// By place: the first place that uses a block and is no ancestor of this one; at most this place.
+    /// By place: the first place whose operator uses a block and is no ancestor of the operator at this place; at most
+    /// this place.
     early: Table<'a, u32>,
     /// By place: 1 if ends of lifetimes are extended in its region, 0 if beginnings are.
     ends: Table<'a, u32>,
@@ -254,8 +256,8 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`, slice by slice from the end of the order. For each slice it finds which places of the slice each
-    /// place reaches.
+    /// Fills `late`, slice by slice (64 places) from the end of the order. For each slice it finds which operators of
+    /// the slice are descendants of each operator.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -282,8 +284,8 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`, slice by slice from the beginning of the order. For each slice it finds by which places of the
-    /// slice each place is reached.
+    /// Fills `early`, slice by slice (64 places) from the beginning of the order. For each slice it finds which
+    /// operators of the slice are ancestors of each operator.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);

@@ -115,7 +115,7 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 }
 
 /// Proves that `rewritten` computes what was recorded and that `offsets` is a plan for its residencies, and times it.
-/// `cyclic` says that iterations repeat, so that persistent blocks may be on the host at both ends.
+/// `cyclic` says that iterations repeat, so that persistent blocks may be on the host at the start and at the end.
 ///
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule, counted in `rewritten` but for
@@ -245,8 +245,8 @@ fn values(
 struct Seen<'a> {
     /// By block: its bytes; 0 if it is never allocated.
     size: Table<'a, u64>,
-    /// By block: the least bytes of a mask of it, which has a bit for each element of the ReLU operators that access
-    /// the block.
+    /// By block: the least bytes of its mask: a bit for each element, by the element sizes of the ReLU operators that
+    /// access the block.
     mask: Table<'a, u64>,
     /// By recorded row: the number of the value that it reads or writes.
     value: Table<'a, u32>,

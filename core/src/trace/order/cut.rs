@@ -71,7 +71,8 @@ struct Network<'m, 's> {
     side: Table<'s, u32>,
     queue: Table<'s, u32>,
     path: Table<'s, u32>,
-    /// By arc: the next arc of the same node; [`NONE`] after the last. Each arc stands beside the one that leads back.
+    /// By arc: the next arc of the same node; [`NONE`] after the last. Arc 2k + 1 leads back where arc 2k leads
+    /// forward.
     next: Table<'s, u32>,
     /// By arc: the node that it leads to.
     to: Table<'s, u32>,

@@ -198,13 +198,13 @@ pub(super) struct Walk<'m, 's> {
     pub(super) load: u64,
     /// The max load so far, in bytes. The searches begin it at the lower bound on the max load of all orders.
     pub(super) key: u64,
-    /// By operator: how many operators it still waits for, counted as in [`Model`].
+    /// By operator: how many entries of the model's `next` it still waits for; with 0 it can run.
     waits: Table<'s, u32>,
     /// By tensor: how many of the operators that touch it have run.
     ran: Table<'s, u32>,
     /// The operators that are ready: they have not run, and wait for none.
     ready: Table<'s, u32>,
-    /// By operator: 1 + its index in `ready`, or 0.
+    /// By operator: 1 + its index in `ready`; 0 if it is not there.
     place: Table<'s, u32>,
     ready_count: u32,
 }
@@ -248,8 +248,8 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Goes to where the operators in the bit set `done` have run; `load` is the load after them and `key` the max load
-    /// so far, in bytes. The cost grows with the number of operators that differ from those that had run.
+    /// Changes the set of operators that have run to the bit set `done`; `load` is the load after them and `key` the
+    /// max load so far, in bytes. The cost grows with the number of operators that differ from those that had run.
     pub(super) fn set(&mut self, done: &[u64], load: u64, key: u64) {
         for (word, &bits) in (0..).zip(done) {
             let mut differs = self.done[word] ^ bits;
@@ -271,7 +271,7 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Adds an operator to those that have run.
+    /// Adds an operator to the set of those that have run, and updates which operators are ready.
     fn put_in(&mut self, operator: u32) {
         self.done[operator / 64] |= 1 << (operator % 64);
         self.unready(operator);
@@ -287,7 +287,7 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Takes an operator out of those that have run.
+    /// Takes an operator out of the set of those that have run, and updates which operators are ready.
     fn take_out(&mut self, operator: u32) {
         self.done[operator / 64] &= !(1 << (operator % 64));
         let model = self.model;
@@ -332,7 +332,7 @@ impl<'m, 's> Walk<'m, 's> {
         self.done[operator / 64] >> (operator % 64) & 1 > 0
     }
 
-    /// The load while an operator runs next, and the load after it, in bytes.
+    /// The load while an operator runs, if it runs next, and the load after it, in bytes.
     pub(super) fn step(&self, operator: u32) -> (u64, u64) {
         let (mut added, mut freed, mut saved) = (0, 0, 0);
         for &tensor in self.model.touched(operator) {
