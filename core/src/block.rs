@@ -34,7 +34,7 @@ impl Block {
         Self { start, end, size, alignment: 1, pin: None }
     }
 
-    /// Whether the lifetimes of the two blocks share a step (the pair is in E of Sekiyama et al. 2018).
+    /// Whether the lifetimes of the two blocks share a step. These pairs are the set E in Sekiyama et al. 2018.
     ///
     /// ```
     /// # use sublet_core::Block;
@@ -57,7 +57,8 @@ impl Block {
     }
 }
 
-/// The block that a table reads outside its bounds: its lifetime is empty, so it collides with no block.
+/// A block without bytes or steps, which collides with no block. Tables in lent memory give it for an index outside
+/// their bounds.
 impl Default for Block {
     fn default() -> Self {
         Self::new(0, 0, 0)
@@ -69,8 +70,8 @@ impl Default for Block {
 pub struct Constraints {
     /// Every offset must be a multiple of this power of two, in bytes; 1 is no constraint.
     pub alignment: u64,
-    /// The bytes of the arena, above which no block may end; none is no constraint. It is W of the mixed integer
-    /// program of Sekiyama et al. 2018.
+    /// The bytes of the arena: no block may end above them; none is no constraint. It is W of the mixed integer program
+    /// of Sekiyama et al. 2018.
     pub capacity: Option<u64>,
 }
 
@@ -85,19 +86,19 @@ impl Default for Constraints {
     }
 }
 
-/// An output that may reach into an input which dies with the operator: as long as the output begins at least
-/// `distance` bytes below the input, the kernel has read what it writes over (Blacker et al. 2020, "diagonal memory
-/// optimisation").
+/// Allows an operator's output to lie over a part of an input that the operator is the last to read. The output has to
+/// begin at least `distance` bytes below the input: then the kernel has read each byte before it writes over it
+/// (Blacker et al. 2020, "diagonal memory optimisation").
 ///
 /// With a the offset of the output and b that of the input: `a <= b - distance` or `a >= b + size of the input`. With a
 /// distance of at least the size of the output, this is the constraint of any two blocks that are alive together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Overlap {
-    /// The block that is written.
+    /// The index of the output's block, which the operator writes.
     pub output: u32,
-    /// The block that the operator reads, for the last time.
+    /// The index of the input's block, which the operator reads for the last time.
     pub input: u32,
-    /// How many bytes below the input the output has to begin at least.
+    /// The output has to begin at least this many bytes below the begin of the input.
     pub distance: u64,
 }
 
@@ -153,7 +154,8 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
     Ok(pinned)
 }
 
-/// Refuses overlaps of blocks that do not exist, and those whose input begins after the output or ends after it.
+/// Returns an error for an overlap that names a block that does not exist, or one block twice, or whose input begins
+/// after the output or ends after it.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));
@@ -165,7 +167,8 @@ pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(
     Ok(())
 }
 
-/// Refuses more blocks than `u32` can count, before the length of a workspace is computed from their number.
+/// Returns an error for more than [`MAX_BLOCKS`] blocks. Called before the length of a workspace is computed from their
+/// number.
 pub(crate) const fn check_count(blocks: usize) -> Result<(), Error> {
     if blocks > MAX_BLOCKS { Err(Error::TooManyBlocks { needed: blocks, most: MAX_BLOCKS }) } else { Ok(()) }
 }

@@ -14,46 +14,46 @@ pub enum Error {
     BufferTooSmall {
         /// Which buffer.
         buffer: Buffer,
-        /// Elements that suffice.
+        /// The number of elements that suffice.
         needed: usize,
-        /// Elements that were there.
+        /// The number of elements that the buffer has.
         got: usize,
     },
     /// More blocks than this crate can number.
     TooManyBlocks {
-        /// Blocks that were given.
+        /// The number of blocks that were given.
         needed: usize,
         /// The largest number of blocks that is allowed.
         most: usize,
     },
     /// A block of no bytes.
     ZeroSize {
-        /// The block.
+        /// The index of the block.
         block: u32,
     },
     /// A block whose lifetime does not begin before it ends.
     EmptyLifetime {
-        /// The block.
+        /// The index of the block.
         block: u32,
-        /// First step.
+        /// The first step of the lifetime.
         start: u32,
-        /// Step after the last.
+        /// The first step after the lifetime; here it is not above `start`.
         end: u32,
     },
     /// An alignment that is not a power of two.
     Alignment {
-        /// The block, or none where the alignment is the one for all blocks.
+        /// The index of the block; none where the alignment is the one for all blocks.
         block: Option<u32>,
         /// The alignment that was asked for, in bytes.
         alignment: u64,
     },
     /// A pinned offset that breaks the alignment of its block.
     PinMisaligned {
-        /// The block.
+        /// The index of the block.
         block: u32,
-        /// The offset at which it is pinned, in bytes.
+        /// The offset at which the block is pinned, in bytes.
         offset: u64,
-        /// The alignment that it must have, in bytes.
+        /// The alignment that the offset must have, in bytes.
         alignment: u64,
     },
     /// Two pinned blocks that are alive at the same step share an address.
@@ -63,9 +63,9 @@ pub enum Error {
         /// The block with the higher index.
         second: u32,
     },
-    /// The bytes that a plan of the blocks up to this one may take do not fit in 64 bits.
+    /// The bytes that a plan of the blocks up to this one may need, with padding for alignments, do not fit in 64 bits.
     SizeOverflow {
-        /// The block.
+        /// The index of the block.
         block: u32,
     },
     /// The best placement that was found ends above the capacity. Where `lower_bound` is above `capacity`, it is proved
@@ -82,77 +82,79 @@ pub enum Error {
     Row {
         /// The row, counted from 0.
         row: u32,
-        /// What is wrong with it.
+        /// What is wrong with the row.
         fault: RowFault,
     },
     /// An access of a network that cannot follow those before it.
     Access {
-        /// The access, counted from 0.
+        /// The index of the access, counted from 0.
         access: u32,
-        /// What is wrong with it.
+        /// What is wrong with the access.
         fault: AccessFault,
     },
-    /// An operand of an operator that is not one of the graph's tensors.
+    /// An operator reads or writes a tensor that is not in the graph; or the two blocks of an
+    /// [`Overlap`](crate::Overlap) cannot overlap.
     UnknownTensor {
-        /// The operator.
+        /// The index of the operator; of the output where the error is about an overlap.
         node: u32,
-        /// The operand.
+        /// The index of the tensor; of the input where the error is about an overlap.
         tensor: u32,
     },
     /// A tensor that is not persistent and that two operators produce, or a tensor that one operator names twice among
     /// its outputs.
     TwoWriters {
-        /// The tensor.
+        /// The index of the tensor.
         tensor: u32,
-        /// The operator that is listed first.
+        /// The index of the writer that the graph lists first.
         first: u32,
-        /// The operator that is listed second.
+        /// The index of the writer that the graph lists second; equal to `first` if one operator names the tensor
+        /// twice.
         second: u32,
     },
-    /// Operators of a graph that wait for each other.
+    /// Operators of a graph depend on each other in a cycle, so that none of them can run first.
     Cycle {
-        /// The one of them that is listed first.
+        /// The operator of the cycle that the graph lists first.
         node: u32,
     },
     /// A plan that breaks a constraint.
     Invalid(Violation),
-    /// A device with a bandwidth that is not positive, a latency that is negative, or one that is not finite.
+    /// A device with a bandwidth that is not positive, a latency that is negative, or either of them not finite.
     Device,
     /// The blocks that are swapped do not fit on the host.
     HostTooSmall {
-        /// The bytes of all blocks that are copied.
+        /// The bytes that all swapped blocks take on the host, each block counted once.
         needed: u64,
         /// The bytes that the host can hold.
         capacity: u64,
     },
-    /// A block that fits in none of the banks that it may lie in, besides the blocks there.
+    /// A block that fits in none of the banks in which it may lie, beside the blocks that lie there already.
     NoBank {
-        /// The block.
+        /// The index of the block.
         block: u32,
-        /// Its bytes.
+        /// The bytes of the block.
         size: u64,
-        /// The largest capacity of those banks, in bytes.
+        /// The largest capacity, in bytes, of the banks in which the block may lie.
         most: u64,
     },
-    /// The caller ended the work before anything was found.
+    /// The caller ended the work before any result was found.
     Stopped,
     /// No schedule was found whose footprint is within the limit.
     OverLimit {
-        /// The least limit for which a schedule was found, in bytes.
+        /// The least footprint of a schedule that was found, in bytes: a limit that works.
         least: u64,
         /// The limit, in bytes.
         limit: u64,
     },
-    /// No hole of an allocator's range is large enough.
+    /// No hole (free bytes between live blocks) of an allocator is large enough for the request.
     OutOfMemory {
         /// The bytes of the request, rounded up to the alignment.
         needed: u64,
-        /// The largest hole, in bytes.
+        /// The bytes of the largest hole.
         largest: u64,
     },
     /// No live block of an allocator begins at this address.
     NotAllocated {
-        /// The address.
+        /// The address that was to be freed.
         address: u64,
     },
 }
@@ -175,13 +177,13 @@ pub enum Buffer {
     Timings,
     /// The rows of a recorded or rewritten trace.
     Rows,
-    /// The blocks that an allocator can hold at once.
+    /// The live blocks of an allocator, which has room for a fixed number.
     Live,
-    /// The mallocs and frees of one iteration.
+    /// The mallocs and frees of one iteration, which an allocator records.
     Events,
     /// The descriptions of a network's operators, one for each.
     Operators,
-    /// The steps that a plan of a network has the framework do.
+    /// The steps that a framework has to do to follow the plan of its network.
     Steps,
     /// The order of the operators of a graph.
     Order,
@@ -191,11 +193,11 @@ pub enum Buffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AccessFault {
-    /// A memory's number at or above the number of memories.
+    /// The access names a memory whose number is not below the number of memories.
     UnknownMemory,
-    /// An operator's number at or above the number of operators.
+    /// The access names an operator whose number is not below the number of operators.
     UnknownOperator,
-    /// Its operator comes before the operator of the access before it.
+    /// The access belongs to an operator that comes before the operator of the previous access.
     OutOfOrder,
 }
 
@@ -203,11 +205,11 @@ pub enum AccessFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RowFault {
-    /// Its time is before the time of the row before it.
+    /// The row's time is before the time of the row before it.
     TimeBackwards,
     /// A malloc of no bytes.
     ZeroSize,
-    /// A malloc of a block that is allocated.
+    /// A malloc of a block that is allocated already.
     AllocatedTwice,
     /// A free of a block that is not allocated.
     FreeWithoutMalloc,
@@ -222,21 +224,21 @@ pub enum RowFault {
     /// A row that a recording cannot have: a copy; a second malloc of a block; an access of an operator that is
     /// recomputed; or an access of an operator that had ended, since other accesses stand between its own.
     NotRecorded,
-    /// In a rewritten trace: not the access that comes next in the original.
+    /// In a rewritten trace: an access other than the one that has to come next, by the original.
     OtherAccess,
     /// A malloc, free or copy between the accesses of an operator where the original has none.
     InsideOperator,
-    /// A read of a value other than in the original.
+    /// An operator reads another value of a block than it read in the original.
     OtherValue,
     /// A copy in of a block that is not on the host.
     NotOnHost,
     /// The trace ends before the original's last access.
     AccessesMissing,
-    /// The operator may not be recomputed.
+    /// A row of an operator that is recomputed, but may not be.
     MayNotRerun,
-    /// A mask without a bit for each element ([`Operator::mask_bytes`](crate::trace::Operator::mask_bytes)).
+    /// A malloc of a mask with fewer bytes than [`Operator::mask_bytes`](crate::trace::Operator::mask_bytes) says.
     MaskTooSmall,
-    /// A mask that is not written right after a ReLU that accesses its block.
+    /// A write of a mask that does not stand right after a ReLU that accesses the mask's block.
     MaskElsewhere,
     /// A block that reuses the memory of another in place, but has another address.
     NotInPlace,

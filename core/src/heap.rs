@@ -3,8 +3,8 @@
 use crate::workspace::workspace;
 
 workspace! {
-    /// Numbers with keys: the number with the least key is taken first, and of equal keys the least number. There is
-    /// room for `n` numbers.
+    /// A priority queue of numbers with keys. It gives the number with the least key first, and of equal keys the least
+    /// number. There is room for `n` numbers.
     pub(crate) struct Heap<'a>(n) {
         tables {
             keys: u64[n],
@@ -25,7 +25,7 @@ impl Heap<'_> {
         self.len
     }
 
-    /// The number with the least key, without taking it.
+    /// The least key and its number, which stays in the heap; none if the heap is empty.
     pub(crate) fn first(&self) -> Option<(u64, u32)> {
         (self.len > 0).then(|| (self.keys[0], self.numbers[0]))
     }

@@ -100,7 +100,7 @@ pub use timing::simulate;
 pub use verify::{VerifiedPlan, VerifiedSchedule};
 pub use workspace::{Workspace, WorkspaceLen};
 
-/// A recorder with memory of its own for N rows. Over lent memory it is [`trace::record::Recorder`].
+/// A recorder of a trace of at most N rows, in memory of its own. For lent memory use [`trace::record::Recorder`].
 ///
 /// ```
 /// let mut recorder = sublet_core::Recorder::<4>::fixed();

@@ -10,7 +10,7 @@ pub(crate) struct List<'a, T: Record> {
 }
 
 impl<'a, T: Record<Kept: Cell>> List<'a, T> {
-    /// The memory of one element.
+    /// The workspace that one element takes.
     pub(crate) const LEN: WorkspaceLen = T::Kept::LEN;
 
     /// An empty list of at most `n` elements, in memory that is cut off a workspace.
@@ -42,12 +42,12 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         Some(T::kept(self.cells[self.len]))
     }
 
-    /// The element at this place, if there is one.
+    /// The element at index `i`; none if the list has no such element.
     pub(crate) fn at(&self, i: u32) -> Option<T> {
         (i < self.len).then(|| T::kept(self.cells[i]))
     }
 
-    /// The elements, in the form in which they are kept.
+    /// The elements, in the form in which the table stores them ([`Record::Kept`]).
     pub(crate) fn as_slice(&self) -> &[T::Kept] {
         self.cells.first(self.len)
     }
@@ -56,7 +56,7 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         self.as_slice().iter().map(|&kept| T::kept(kept))
     }
 
-    /// Keeps the first `len` elements.
+    /// Removes all elements after the first `len`.
     pub(crate) fn truncate(&mut self, len: u32) {
         self.len = self.len.min(len);
     }

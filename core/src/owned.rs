@@ -29,13 +29,13 @@ impl Scratch {
         Self { words: vec![0; len.words], indices: vec![0; len.indices] }
     }
 
-    /// Lends the memory to one call.
+    /// Lends the workspace to one call.
     pub fn lend(&mut self) -> Workspace<'_> {
         Workspace::new(&mut self.words, &mut self.indices)
     }
 }
 
-/// A verified plan.
+/// A verified plan, in memory of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Where each block lies, in bytes from the start of the arena.
@@ -46,7 +46,7 @@ pub struct Plan {
     pub max_load: u64,
     /// No plan has a lower peak than this, in bytes; at least `max_load`.
     pub lower_bound: u64,
-    /// The method that made it.
+    /// The solver that made the plan.
     pub solver: Solver,
 }
 
@@ -76,7 +76,7 @@ pub fn plan(blocks: &[Block], solver: Solver, options: &Options) -> Result<Plan,
     plan_watched(blocks, solver, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`plan`], and tells `watch` of progress. `watch` may end the work; the best plan so far is then returned.
+/// As [`plan`], and tells `watch` of progress. `watch` may end the work; the best plan found until then is returned.
 ///
 /// # Errors
 /// As [`plan`].
@@ -95,7 +95,7 @@ pub fn plan_watched(
     Ok(Plan { offsets, peak, max_load, lower_bound: lower_bound.max(max_load), solver })
 }
 
-/// Proves that offsets are a plan; returns its peak and the max load, in bytes. O(n log n).
+/// Proves that `offsets` is a valid plan for `blocks`; returns its peak and its max load, in bytes. O(n log n).
 ///
 /// # Errors
 /// As [`verify::verify`].
@@ -112,8 +112,8 @@ fn proved(
     verify::verify(blocks, offsets, constraints, scratch.lend()).map(|plan| (plan.peak(), plan.max_load()))
 }
 
-/// The residencies of a trace as blocks with their lifetimes; and for each its block of the trace, and which of the
-/// residencies of that block it is. O(rows).
+/// The residencies of a trace (live ranges of its blocks on the device), as blocks with their lifetimes. For each of
+/// them also the block of the trace, and which of that block's residencies it is. O(rows).
 ///
 /// # Errors
 /// As [`liveness::lifetimes`].
@@ -146,17 +146,18 @@ pub struct Fit {
     pub timings: Vec<Timing>,
     /// The residencies of the rewritten trace as blocks, in the order of the mallocs.
     pub blocks: Vec<Block>,
-    /// For each of these blocks: its block of the trace, and which of the residencies of that block it is.
+    /// By element of `blocks`: the block of the trace that it is a live range of, and which of that block's live
+    /// ranges.
     pub residencies: Vec<Residency>,
-    /// The offset of each of these blocks, in bytes from the start of the arena.
+    /// By element of `blocks`: its offset, in bytes from the start of the arena.
     pub offsets: Vec<u64>,
     /// The highest end of a residency, in bytes.
     pub footprint: u64,
-    /// The most bytes that are on the device at once in the original trace.
+    /// The most bytes that are alive at once in the original trace, before it was rewritten.
     pub original_peak: u64,
     /// The time of the rewritten trace, as simulated, and what is copied and recomputed in it.
     pub run: Run,
-    /// What decided which blocks are swapped.
+    /// The policy that decided which blocks are swapped.
     pub policy: Policy,
 }
 
@@ -178,7 +179,8 @@ pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error
     fit_watched(recorded, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`fit()`], and tells `watch` of progress. `watch` may end the work; the best schedule so far is then returned.
+/// As [`fit()`], and tells `watch` of progress. `watch` may end the work; the best schedule found until then is
+/// returned.
 ///
 /// # Errors
 /// As [`fit::fit_watched`].
@@ -207,7 +209,7 @@ pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::
     })
 }
 
-/// Fits a trace to each of these limits, and gives each limit the fastest of the schedules that are within it. A
+/// Fits a trace to each of several limits, and gives each limit the fastest of the schedules that are within it. A
 /// schedule that was made for a lower limit is within a higher one too; so no schedule is slower than that of a lower
 /// limit, whatever the search happens to find. The results are in the order of the limits. Cost: a fit for each limit,
 /// and a comparison of all schedules for each.

@@ -7,7 +7,7 @@ use crate::place::{self, Options, Solver};
 use crate::verify::{self, VerifiedPlan};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// The workspace that a [`Planner`] has for each block, to place and verify with.
+/// The workspace that a [`Planner`] has for each of its N blocks, to place them and to verify the plan.
 const PER_BLOCK: WorkspaceLen = per_block();
 
 /// A planner of at most N blocks, with no memory but its own; it may live in a `static`.
@@ -118,8 +118,8 @@ impl<const N: usize> Default for Planner<N> {
     }
 }
 
-/// The longest workspace for each block, over plans of 1 to 64 blocks. Plans of few blocks need the most for each,
-/// since lengths that are rounded up weigh most there.
+/// The workspace that is enough for each block: the longest length divided by the number of blocks, over plans of 1 to
+/// 64 blocks. Plans of few blocks need the most for each, since lengths that are rounded up weigh most there.
 const fn per_block() -> WorkspaceLen {
     let mut most = WorkspaceLen { words: 0, indices: 0 };
     let mut n = 1;

@@ -6,7 +6,7 @@
 
 use crate::table::Table;
 
-/// Sorts the first `n` indices of `order` by `key`, equal keys in the order they had.
+/// Sorts the first `n` indices of `order` by `key`; indices with equal keys keep their order.
 pub(crate) fn by_key(order: &mut Table<'_, u32>, n: u32, scratch: &mut Table<'_, u32>, key: impl Fn(u32) -> u64) {
     if n < 2 {
         return;
@@ -63,8 +63,8 @@ pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32
     }
 }
 
-/// Moves the cell to `k` that a sort of the cells `low..high` would put there, and before it none that is larger: quickselect
-/// (Hoare 1961), O(high - low) as a rule.
+/// Reorders the cells `low..high` so that cell `k` holds what a sort would put there, and no cell before it is larger:
+/// quickselect (Hoare 1961). O(high - low) as a rule.
 pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low: u32, mut high: u32, k: u32) {
     while high > low + 1 {
         let pivot = cells[low + (high - low - 1) / 2];

@@ -9,7 +9,7 @@ use core::ops::{Index, IndexMut};
 
 pub(crate) struct Table<'a, T> {
     cells: &'a mut [T],
-    /// What is read outside the bounds.
+    /// The value that is read at an index outside the bounds.
     outside: T,
 }
 
@@ -22,7 +22,7 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         self.cells.fill(value);
     }
 
-    /// Copies the values of another table, as far as both reach.
+    /// Copies the values of another table, up to the end of the shorter one.
     pub(crate) fn copy_from(&mut self, other: &Table<'_, T>) {
         for (cell, &value) in self.cells.iter_mut().zip(&*other.cells) {
             *cell = value;
@@ -33,22 +33,22 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         self.cells.len()
     }
 
-    /// Sets all cells from `first` on.
+    /// Sets all cells from index `first` on to `value`.
     pub(crate) fn fill_from(&mut self, first: u32, value: T) {
         self.cells.get_mut(position(first)..).unwrap_or_default().fill(value);
     }
 
-    /// The first `n` cells.
+    /// The first `n` cells; all cells if there are fewer.
     pub(crate) fn first(&self, n: u32) -> &[T] {
         self.cells.get(..position(n)).unwrap_or(self.cells)
     }
 
-    /// The cells in `from..to`, as far as they exist.
+    /// The cells in `from..to`; none if some of them do not exist.
     pub(crate) fn range(&self, from: u32, to: u32) -> &[T] {
         self.cells.get(position(from)..position(to)).unwrap_or_default()
     }
 
-    /// The cells in `from..to`, as far as they exist, to be changed.
+    /// The cells in `from..to`, to be changed; none if some of them do not exist.
     pub(crate) fn range_mut(&mut self, from: u32, to: u32) -> &mut [T] {
         self.cells.get_mut(position(from)..position(to)).unwrap_or_default()
     }
@@ -77,9 +77,9 @@ impl<T: Copy + Default> IndexMut<u32> for Table<'_, T> {
     }
 }
 
-/// A value that tables keep in another form: a structure as its numbers, a float as its bits.
+/// A value that tables store in another form: a structure as its numbers, a float as its bits.
 pub(crate) trait Record: Copy {
-    /// The form in which it is kept.
+    /// The form in which tables store the value.
     type Kept: Copy + Default;
     fn keep(self) -> Self::Kept;
     fn kept(kept: Self::Kept) -> Self;
@@ -118,13 +118,13 @@ impl Record for f64 {
     }
 }
 
-/// A table of records.
+/// A table of values that are stored in another form, as [`Record`] says.
 pub(crate) struct Records<'a, R: Record> {
     table: Table<'a, R::Kept>,
 }
 
 impl<'a, R: Record> Records<'a, R> {
-    /// Records over a table of their kept forms.
+    /// Records over a table of their stored forms.
     pub(crate) fn new(table: Table<'a, R::Kept>) -> Self {
         Self { table }
     }
@@ -147,7 +147,7 @@ impl<'a, R: Record> Records<'a, R> {
         self.table.len()
     }
 
-    /// The records in `from..to`, as far as they exist.
+    /// The records in `from..to`; none if some of them do not exist.
     pub(crate) fn range(&self, from: u32, to: u32) -> impl Iterator<Item = R> + '_ {
         self.table.range(from, to).iter().map(|&kept| R::kept(kept))
     }
@@ -177,7 +177,7 @@ impl Field for bool {
     }
 }
 
-/// A number, or none. None is kept as 0, and a number as 1 + the number.
+/// A number, or none. None is stored as 0, and a number as 1 + the number.
 impl Field for Option<u32> {
     fn keep(self) -> u32 {
         self.map_or(0, |number| number.wrapping_add(1))
@@ -187,7 +187,7 @@ impl Field for Option<u32> {
     }
 }
 
-/// Makes an enum a field of records, by its variants. The first stands for every number that is none of them.
+/// Implements [`Field`] for an enum. A stored number that belongs to no variant is read as the first variant.
 macro_rules! enum_field {
     ($name:ident: $first:ident $(, $more:ident)*) => {
         impl $crate::table::Field for $name {
@@ -205,8 +205,8 @@ macro_rules! enum_field {
 }
 pub(crate) use enum_field;
 
-/// Declares a structure to be kept in [`Records`], whose fields are numbers below 2³², flags, or numbers that may be
-/// missing. A table of them is all zeros at first: 0, false and none.
+/// Declares a structure that can be stored in [`Records`]. Its fields are numbers below 2³², flags, or numbers that may
+/// be missing. A table of such structures is all zeros at first: 0, false and none.
 macro_rules! record {
     (
         $(#[$meta:meta])*
@@ -232,7 +232,7 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// `slice[i]`, or the default outside its bounds.
+/// `slice[i]`; the default value if `i` is outside the bounds.
 #[inline]
 pub(crate) fn at<T: Copy + Default>(slice: &[T], i: u32) -> T {
     debug_assert!(position(i) < slice.len(), "{i} of {}", slice.len());

@@ -9,16 +9,16 @@ use core::fmt;
 pub enum Violation {
     /// (2): the block's end exceeds 64 bits.
     EndOverflow {
-        /// The block.
+        /// The index of the block.
         block: u32,
-        /// Its offset, in bytes.
+        /// The offset of the block, in bytes.
         offset: u64,
     },
     /// (2) and (5): the block ends above the capacity.
     OverCapacity {
-        /// The block.
+        /// The index of the block.
         block: u32,
-        /// Where it ends, in bytes.
+        /// The end of the block, in bytes.
         end: u64,
         /// The capacity in bytes, W in the paper.
         capacity: u64,
@@ -35,35 +35,35 @@ pub enum Violation {
     /// For an [`Overlap`](crate::Overlap): the output begins inside of the input, or less than `distance` bytes below
     /// it, so that it overwrites bytes that the kernel has not read.
     OverlapTooFar {
-        /// The block that is written.
+        /// The index of the output's block, which the operator writes.
         output: u32,
-        /// The block that is read.
+        /// The index of the input's block, which the operator reads.
         input: u32,
-        /// How far below the input the output has to begin at least, in bytes.
+        /// The output has to begin at least this many bytes below the begin of the input.
         distance: u64,
     },
     /// The offset is not a multiple of the alignment.
     Misaligned {
-        /// The block.
+        /// The index of the block.
         block: u32,
-        /// Its offset, in bytes.
+        /// The offset of the block, in bytes.
         offset: u64,
         /// The larger of the block's own alignment and that of the whole plan, in bytes.
         alignment: u64,
     },
-    /// The block is not where it is pinned.
+    /// The block does not lie at the offset at which it is pinned.
     Moved {
-        /// The block.
+        /// The index of the block.
         block: u32,
-        /// Its offset, in bytes.
+        /// The offset of the block, in bytes.
         offset: u64,
-        /// The offset at which it is pinned, in bytes.
+        /// The offset at which the block is pinned, in bytes.
         pin: u64,
     },
 }
 
 impl Violation {
-    /// The number of the broken constraint in the paper, or its name if the paper does not have it.
+    /// The number of the broken constraint in Sekiyama et al. 2018, or its name if that paper does not have it.
     #[must_use]
     pub const fn constraint(&self) -> &'static str {
         match self {

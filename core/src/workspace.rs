@@ -40,15 +40,15 @@ impl WorkspaceLen {
         }
     }
 
-    /// No memory.
+    /// The length of an empty workspace.
     pub(crate) const NONE: Self = Self { words: 0, indices: 0 };
 
-    /// The lengths for two uses at once.
+    /// The sum of the two lengths: enough for two uses at the same time.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self { words: self.words + other.words, indices: self.indices + other.indices }
     }
 
-    /// The length for `n` uses at once.
+    /// `n` times the length: enough for `n` uses at the same time.
     pub(crate) const fn times(self, n: usize) -> Self {
         Self { words: self.words * n, indices: self.indices * n }
     }
@@ -56,7 +56,7 @@ impl WorkspaceLen {
 
 /// An element of a table in lent memory.
 pub(crate) trait Cell: Copy + Default {
-    /// The memory of one element.
+    /// The workspace that one element takes.
     const LEN: WorkspaceLen;
     /// A table of `n` elements, all 0, in memory that is cut off a workspace.
     fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self>;
@@ -97,10 +97,10 @@ where
 }
 
 impl<'a, R: Record<Kept: Cell>> Records<'a, R> {
-    /// The memory of one record.
+    /// The workspace that one record takes.
     pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
 
-    /// `n` records, kept as zeros at first, in memory that is cut off a workspace.
+    /// A table of `n` records, stored as zeros at first, in memory that is cut off a workspace.
     pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
         Self::new(R::Kept::lend(n, scratch))
     }
@@ -211,7 +211,7 @@ impl<'a> Workspace<'a> {
         Workspace { words: self.words, indices: self.indices }
     }
 
-    /// Refuses a workspace that is shorter than `len`.
+    /// Returns an error if this workspace is shorter than `len`.
     pub(crate) fn check(&self, len: WorkspaceLen) -> Result<(), Error> {
         if self.words.len() < len.words {
             return Err(Error::BufferTooSmall { buffer: Buffer::Words, needed: len.words, got: self.words.len() });
@@ -262,12 +262,14 @@ impl<'a> Workspace<'a> {
         Table::new(cut(&mut self.words, n * K).as_chunks_mut().0)
     }
 
-    /// Cuts a table of `n` words off the front of the workspace. It is not cleared: write before reading.
+    /// Cuts a table of `n` words off the front of the workspace. It is not cleared: the caller writes each word before
+    /// it reads it.
     pub(crate) fn stale_words(&mut self, n: usize) -> Table<'a, u64> {
         Table::new(cut(&mut self.words, n))
     }
 
-    /// Cuts a table of `n` indices off the front of the workspace. It is not cleared: write before reading.
+    /// Cuts a table of `n` indices off the front of the workspace. It is not cleared: the caller writes each index
+    /// before it reads it.
     pub(crate) fn stale_indices(&mut self, n: usize) -> Table<'a, u32> {
         Table::new(cut(&mut self.indices, n))
     }

@@ -33,41 +33,42 @@ use crate::verify::schedule::{self, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, place};
 pub use steps::{Action, Step};
 
-/// A memory of the framework.
+/// A memory (a tensor's storage) of the framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// Its size in bytes. A memory of 0 bytes has no place in the arena, and holds nothing: its content is gone when
-    /// its operator ends.
+    /// The size in bytes. A memory of 0 bytes has no place in the arena, and holds nothing: its content is gone when
+    /// the operator that writes it ends.
     pub bytes: u64,
-    /// Whether it keeps its place and its value: a parameter, an output, or what the user reads after the iteration.
+    /// Whether the memory is no part of the plan, and keeps its place and its value: a parameter, an output, or what
+    /// the user reads after the iteration.
     pub kept: bool,
-    /// Whether it holds nothing from one operator to the next. If an operator reads it before it writes it, this is not
-    /// believed.
+    /// Whether the memory is scratch: it holds no value from one operator to the next. The flag is ignored if an
+    /// operator reads the memory before it writes it.
     pub scratch: bool,
 }
 
-/// An operator, in the order of execution; backward passes are operators of their own.
+/// An operator. Operators are listed in the order of execution; those of the backward pass are listed like the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Operator {
-    /// How long it takes, in ns. Where nothing is swapped, only ratios count.
+    /// How long the operator takes, in ns. Where nothing is swapped, only the ratios of these times count.
     pub time_ns: u64,
-    /// Whether it may be recomputed.
+    /// Whether the operator may be recomputed.
     pub rerun: bool,
 }
 
 /// How an operator uses a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Use {
-    /// It reads.
+    /// The operator reads the memory.
     #[default]
     Read,
-    /// It writes, and may leave parts as they are.
+    /// The operator writes the memory, and may leave parts of it as they are.
     Write,
-    /// It writes every byte, and reads none before.
+    /// The operator writes every byte of the memory, and reads none of them before.
     Overwrite,
 }
 
-/// An operator uses a memory.
+/// One use of a memory by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Access {
     /// The number of the operator; never less than that of the access before.
@@ -78,7 +79,7 @@ pub struct Access {
     pub how: Use,
 }
 
-/// One pass of a framework that keeps its tensors.
+/// One pass of a framework that allocates each tensor once and keeps it.
 #[derive(Clone, Copy, Debug)]
 pub struct Network<'a> {
     /// The memories, by their numbers.
@@ -92,15 +93,15 @@ pub struct Network<'a> {
 /// The options of [`plan`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The most bytes of the arena; [`u64::MAX`] is no limit, and then nothing is recomputed.
+    /// The most bytes that the arena may have; [`u64::MAX`] is no limit, and then nothing is swapped or recomputed.
     pub limit: u64,
     /// Every offset is a multiple of this power of two, in bytes.
     pub alignment: u64,
     /// The links to the host; with an integrated device nothing is swapped.
     pub device: Device,
-    /// The means that are allowed: of these, [`Means::Swap`] and [`Means::Recompute`] are used.
+    /// The means that may be used; only [`Means::Swap`] and [`Means::Recompute`] are looked at.
     pub using: Using,
-    /// How much a fit may search, as in [`fit::Options`].
+    /// How much the search for a schedule within the limit may do, as in [`fit::Options`].
     pub work: u64,
     /// The seed of all random choices.
     pub seed: u64,
@@ -116,25 +117,27 @@ impl Options {
     }
 }
 
-/// A pass as the rows of a trace: made by [`record`].
+/// The trace of a pass, and what [`plan`] has to know beside it; made by [`record`].
 #[derive(Clone, Copy, Debug)]
 pub struct Recording<'a> {
     rows: &'a [Row],
     operators: &'a [trace::Operator],
-    /// By block: its memory; [`residency::NONE`] if it stands for a kept memory.
+    /// By block: the number of the memory (a tensor's storage) that it belongs to; [`residency::NONE`] if the block
+    /// stands for a kept memory.
     memories: &'a [u32],
     planned_bytes: u64,
     kept_bytes: u64,
 }
 
-/// How long the slices of [`record`] must be. One more, `known`, has an element for each operator.
+/// How long the slices and the workspace of [`record`] must be. Its slice `known` must have one element for each
+/// operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordNeeded {
-    /// Elements of `rows`.
+    /// How many elements the slice `rows` must have.
     pub rows: usize,
-    /// Elements of `owners`.
+    /// How many elements the slice `owners` must have.
     pub memories: usize,
-    /// The workspace of [`record`].
+    /// How long the workspace of [`record`] must be.
     pub workspace: WorkspaceLen,
 }
 
@@ -148,7 +151,7 @@ impl RecordNeeded {
 }
 
 impl Recording<'_> {
-    /// The lengths for [`plan`]; `limited` says whether there is a limit.
+    /// The lengths of the slices and the workspace that [`plan`] needs; `limited` says whether the arena has a limit.
     #[must_use]
     pub fn needed(&self, limited: bool) -> Needed {
         let blocks = self.memories.len();
@@ -161,41 +164,41 @@ impl Recording<'_> {
     }
 }
 
-/// Memory for the result and the work, which the caller lends; [`Needed`] has the lengths.
+/// Memory that the caller lends to [`plan`] for its result and its work; [`Needed`] says how long each slice must be.
 #[derive(Debug)]
 pub struct Output<'a> {
-    /// Rows, for the traces of a fit.
+    /// Room for the rows of rewritten traces; not used without a limit.
     pub rows: &'a mut [Row],
-    /// When each row happens, in ns.
+    /// By row of the planned trace: when it happens, in ns.
     pub timings: &'a mut [Timing],
-    /// The residencies, as blocks to place.
+    /// The residencies (live ranges of memories in the arena), as blocks to place.
     pub blocks: &'a mut [Block],
-    /// By block: which residency of which recorded block it is.
+    /// By element of `blocks`: the recorded block that it is a live range of, and which of that block's live ranges.
     pub names: &'a mut [Residency],
-    /// By block: its offset, in bytes.
+    /// By element of `blocks`: its offset in the arena, in bytes.
     pub offsets: &'a mut [u64],
-    /// The result: what the framework is to do, in order.
+    /// The result: what the framework has to do, in this order.
     pub steps: &'a mut [Step],
 }
 
-/// How long the slices of an [`Output`] must be, and the workspace.
+/// How long the slices of an [`Output`] and the workspace of [`plan`] must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needed {
-    /// Elements of `rows`.
+    /// How many elements [`Output::rows`] must have.
     pub rows: usize,
-    /// Elements of `timings`.
+    /// How many elements [`Output::timings`] must have.
     pub timings: usize,
-    /// Elements of `blocks`, of `names` and of `offsets`.
+    /// How many elements [`Output::blocks`], [`Output::names`] and [`Output::offsets`] must have, each.
     pub residencies: usize,
-    /// Elements of `steps`.
+    /// How many elements [`Output::steps`] must have.
     pub steps: usize,
-    /// The workspace of [`plan`].
+    /// How long the workspace of [`plan`] must be.
     pub workspace: WorkspaceLen,
 }
 
 impl Needed {
-    /// The most that any network with so many accesses needs. Without a limit nothing is rewritten, and the lengths are
-    /// far less.
+    /// The longest lengths that any network with so many accesses needs; `limited` says whether the arena has a limit.
+    /// Without a limit nothing is rewritten, and the lengths are far less.
     #[must_use]
     pub const fn most(accesses: usize, limited: bool) -> Self {
         let (rows, blocks) = (residency::most_rows(accesses), accesses);
@@ -228,13 +231,13 @@ impl Needed {
     }
 }
 
-/// The solver where there is no limit.
+/// The solver that places the blocks where the arena has no limit.
 const SOLVER: place::Solver = place::Solver::Auto;
 
 /// What a plan of a network takes, and how it runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Planned {
-    /// How many steps there are.
+    /// How many steps the plan has: the first so many elements of [`Output::steps`].
     pub steps: usize,
     /// The bytes that the arena needs.
     pub peak: u64,
@@ -242,7 +245,7 @@ pub struct Planned {
     pub max_load: u64,
     /// The most bytes that would be resident at once if nothing were recomputed or swapped.
     pub original_load: u64,
-    /// The bytes of all memories that the arena replaces.
+    /// The bytes of all memories that are not kept: without a plan, each has memory of its own.
     pub planned_bytes: u64,
     /// The bytes of all memories that are kept.
     pub kept_bytes: u64,
@@ -285,8 +288,9 @@ pub fn record<'a>(
 /// Plans a network, and writes the steps that the framework has to do before each operator.
 ///
 /// # Errors
-/// [`Error::OverLimit`] with the least footprint that was made, a limit that works; [`Error::SizeOverflow`];
-/// [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if an output or the workspace is too short.
+/// [`Error::OverLimit`] if no schedule within the limit was found; its `least` is a limit for which one was found.
+/// [`Error::SizeOverflow`]; [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if an output or the
+/// workspace is too short.
 ///
 /// ```
 /// use sublet_core::network::{self, Access, Action, Memory, Network, Operator, Options, Output, RecordNeeded, Use};
@@ -381,7 +385,8 @@ fn check(output: &Output<'_>, needed: Needed) -> Result<(), Error> {
     Ok(())
 }
 
-/// Places the iteration as it was recorded, and proves the plan; returns its max load too, in bytes.
+/// Places the iteration as it was recorded, and proves the plan. Returns the proved schedule, and its max load in
+/// bytes.
 fn placed<'a>(
     recorded: &Recorded<'a>,
     options: &Options,
@@ -405,8 +410,8 @@ fn placed<'a>(
     Ok((schedule, load))
 }
 
-/// Rewrites the iteration to keep the limit, places it and proves the schedule; returns the max load before it was
-/// rewritten too, in bytes.
+/// Rewrites the iteration so that its footprint is within the limit, and places it. Returns the proved schedule, and
+/// the max load in bytes before the iteration was rewritten.
 fn fitted<'a>(
     recorded: &Recorded<'a>,
     options: &Options,
@@ -428,7 +433,7 @@ fn fitted<'a>(
     Ok((found.schedule, found.original_peak))
 }
 
-/// Proves that every residency begins at a multiple of the alignment.
+/// Checks that the offset of every residency is a multiple of the alignment.
 fn aligned(schedule: &VerifiedSchedule<'_>, alignment: u64) -> Result<(), Error> {
     for (block, &offset) in (0..).zip(schedule.plan().offsets()) {
         if offset & (alignment - 1) != 0 {

@@ -18,13 +18,13 @@ use crate::table::Table;
 use crate::trace::{self, Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// The most rows for so many accesses: the first one of a residency gives a malloc, a write and a free; others a read
-/// and a write.
+/// The most rows that so many accesses give, three for each: the first access of a residency gives a malloc, a write
+/// and a free, and every other access at most a read and a write.
 pub(super) const fn most_rows(accesses: usize) -> usize {
     3 * accesses
 }
 
-/// The most rows among them that are accesses.
+/// The most rows that are reads or writes, where a network has so many accesses: two for each.
 pub(super) const fn most_accesses(accesses: usize) -> usize {
     2 * accesses
 }
@@ -34,7 +34,7 @@ pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// In the place of a memory's number: the block stands for a kept memory, and its offset is not used.
+/// Stands in place of a memory's number where a block stands for a kept memory; the offset of such a block is not used.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// The rows and blocks that are made so far.
@@ -42,30 +42,30 @@ struct Maker<'a> {
     rows: &'a mut [Row],
     /// How many rows there are.
     row_count: usize,
-    /// By block: its memory.
+    /// By block: the number of the memory (a tensor's storage) that it belongs to.
     owners: Table<'a, u32>,
     /// How many blocks there are.
     blocks: u32,
 }
 
-/// What is known of the memories.
+/// What is known of each memory while the rows are made.
 struct Memories<'a> {
-    /// By memory: 1 + the last operator that uses it; if it is kept, 1 + the last that writes it. 0 is none.
+    /// By memory: 1 + the last operator that uses it or, if the memory is kept, that writes it; 0 if there is none.
     last: Table<'a, u32>,
-    /// By memory: [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`], as bits.
+    /// By memory: what it is: [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`], as bits.
     what: Table<'a, u32>,
-    /// By memory: 1 + its block while it is resident, or 0. In the first pass, 1 + the last operator so far that uses
-    /// it.
+    /// By memory: 1 + the number of its block while the memory is resident, or 0. While `look` runs: 1 + the last
+    /// operator so far that uses the memory, or 0.
     block: Table<'a, u32>,
-    /// By memory: [`READS`], [`WRITES`] and [`TOUCHES`] of the present operator, as bits.
+    /// By memory: what the present operator does with it: [`READS`], [`WRITES`] and [`TOUCHES`], as bits.
     does: Table<'a, u32>,
 }
 
-/// The memory is kept.
+/// The memory is kept: it is no part of the plan, and its value may pass from one iteration to the next.
 const KEPT: u32 = 1;
-/// The memory is scratch.
+/// The memory is scratch: it holds no value from one operator to the next.
 const SCRATCH: u32 = 2;
-/// The memory is kept, and written after it was read.
+/// The memory is kept, and an operator writes it after one has read it.
 const CHANGES: u32 = 4;
 /// The memory has no bytes, so that a write changes nothing.
 const EMPTY: u32 = 8;
@@ -139,7 +139,7 @@ pub(super) fn record<'a>(
 }
 
 impl Maker<'_> {
-    /// Writes the rows of one operator, from its accesses.
+    /// Writes the rows of one operator, whose accesses are `accesses` and which runs from `begin` to `end`, in ns.
     fn operator(
         &mut self,
         network: &Network<'_>,
@@ -192,7 +192,8 @@ impl Maker<'_> {
 }
 
 impl Memories<'_> {
-    /// The first pass: finds what each memory is.
+    /// The first pass over the accesses: finds for each memory whether it is kept, scratch, changed or empty, and which
+    /// operator uses it last.
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };
@@ -237,12 +238,13 @@ impl Memories<'_> {
         Ok(())
     }
 
-    /// Whether an operator writes a kept memory: if it were recomputed, it might update the memory twice.
+    /// Whether an operator with these accesses writes a kept memory. If it were recomputed, it might update the memory
+    /// twice.
     fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
         accesses.iter().any(|a| self.what[a.memory] & (KEPT | EMPTY) == KEPT && a.how != Use::Read)
     }
 
-    /// Finds what the present operator does with its memories.
+    /// Fills `does` for the memories of one operator, from its accesses.
     fn open(&mut self, accesses: &[Access]) {
         for a in accesses.iter().filter(|a| self.what[a.memory] & (KEPT | CHANGES) != KEPT) {
             let holds = self.block[a.memory] > 0 && self.what[a.memory] & SCRATCH == 0;

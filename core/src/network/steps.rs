@@ -7,10 +7,10 @@ use crate::trace::{Event, Op};
 use crate::verify::schedule::VerifiedSchedule;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// One thing for the framework to do, in the order of the steps.
+/// One thing that the framework has to do. Steps are done in the order in which they are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Step {
-    /// The operator before which this step is done. The step comes after all operators before that one.
+    /// The operator directly before which this step is done: after all operators that come before that one.
     pub before: u32,
     /// What to do.
     pub action: Action,
@@ -19,30 +19,30 @@ pub struct Step {
 /// What a framework is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// From here on the memory lies at this offset of the arena. Its content is undefined.
+    /// The memory lies at this offset of the arena from now on. Its content is undefined.
     Bind {
-        /// The memory.
+        /// The number of the memory.
         memory: u32,
-        /// The offset in bytes.
+        /// The offset in the arena, in bytes.
         offset: u64,
     },
-    /// An operator that has run is recomputed, on the memories as they are bound now.
+    /// The operator, which has run before, runs again, on the memories at the offsets to which they are bound now.
     Run {
-        /// The operator.
+        /// The number of the operator.
         op: u32,
     },
     /// The memory is copied to the host.
     CopyOut {
-        /// The memory.
+        /// The number of the memory.
         memory: u32,
-        /// The offset on the host, in bytes.
+        /// The offset of the copy on the host, in bytes.
         host_offset: u64,
     },
-    /// The memory is copied from the host, to where it is bound now.
+    /// The memory is copied from the host, to the offset to which it is bound now.
     CopyIn {
-        /// The memory.
+        /// The number of the memory.
         memory: u32,
-        /// The offset on the host, in bytes.
+        /// The offset of the copy on the host, in bytes.
         host_offset: u64,
     },
 }

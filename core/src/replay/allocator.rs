@@ -51,25 +51,25 @@ pub enum State {
     Profile,
     /// A plan is followed.
     Replay,
-    /// A plan is followed that does not fit any more. A new one is made as soon as there is a record.
+    /// A plan is followed, but the requests differ from it. A new plan is made as soon as an iteration is recorded.
     Diverged,
 }
 
 /// Who marks where iterations begin and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Iterations {
-    /// Nobody: the detector finds them.
+    /// Nobody: the detector finds the iterations in the stream of requests.
     Found,
-    /// The caller; none is running now.
+    /// The caller marks iterations; none is running now.
     Between,
-    /// The caller; one is running now.
+    /// The caller marks iterations; one is running now.
     Within,
 }
 
-/// What an [`Allocator`] has done.
+/// Counts of what an [`Allocator`] has done so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// Requests that were served from a plan.
+    /// Requests that were answered from a plan.
     pub hits: u64,
     /// Requests that came while a plan was followed and were served by the pool.
     pub misses: u64,
@@ -77,15 +77,17 @@ pub struct Statistics {
     pub plans: u64,
     /// Bytes of the largest arena so far.
     pub arena_peak: u64,
-    /// The most bytes that were live outside the arena.
+    /// The most bytes that were live at once outside the arena.
     pub fallback_peak: u64,
-    /// The highest end of a block so far, in bytes from the start of its range; with several ranges, the sum over them.
+    /// The highest end of a block so far, in bytes from the start of its range; with several ranges, these ends added
+    /// up.
     pub footprint: u64,
     /// The bytes of all ranges that the allocator has now.
     pub held: u64,
 }
 
-/// An allocator of addresses in a range, or in as many as a [`Source`] gives, that plans what repeats.
+/// An allocator that records the requests of an iteration, plans them, and answers the iterations that follow from the
+/// plan. Its addresses lie in one range, or in as many ranges as a [`Source`] gives.
 ///
 /// ```
 /// use sublet_core::replay::{self, Allocator, Config, Memory, State};
@@ -123,15 +125,16 @@ pub struct Allocator<'a, S: Source = Fixed> {
     pub(super) arena: u64,
     /// The bytes of the arena; 0 without a plan.
     pub(super) arena_len: u64,
-    /// Requests of up to so many bytes are looked up in the plan; 0 where no plan is followed.
+    /// A request of at most this many bytes is looked up in the plan; 0 if no plan answers requests now.
     most: u64,
     iterations: Iterations,
     interrupted: bool,
     /// Whether events are recorded.
     pub(super) recording: bool,
-    /// How many events the running iteration has had, if the caller marks iterations.
+    /// How many mallocs and frees the running iteration has had, if the caller marks iterations.
     events: usize,
-    /// How many of these events are frees. Only frees of blocks of this iteration are events.
+    /// How many frees the running iteration has had, if the caller marks iterations. Only frees of blocks that were
+    /// allocated in this iteration count.
     frees: usize,
     /// How many blocks the plan has.
     planned: usize,
@@ -153,7 +156,7 @@ impl<'a> Allocator<'a> {
 }
 
 impl<'a, S: Source> Allocator<'a, S> {
-    /// An allocator over ranges from a source, the first of which is asked for now, unless [`Config::capacity`] is 0.
+    /// An allocator over ranges from a source, which is asked for the first one now, unless [`Config::capacity`] is 0.
     /// All ranges go back to the source when the allocator is dropped.
     ///
     /// # Errors
@@ -328,8 +331,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// The addresses of the arena, empty without a plan. An address in it is planned. All others are the pool's, also
-    /// those that an earlier plan handed out.
+    /// The addresses of the arena; empty without a plan. Addresses in it are those of planned blocks. All others are
+    /// the pool's, also those that an earlier plan handed out.
     #[must_use]
     pub const fn arena(&self) -> core::ops::Range<u64> {
         self.arena..self.arena + self.arena_len
@@ -341,8 +344,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         Statistics { footprint: self.pool.footprint(), held: self.held(), ..self.done }
     }
 
-    /// Returns the planned address of the next request, if the request is the one that the plan expects, and then
-    /// records the request if requests are recorded now.
+    /// Answers a request from the plan: returns its address, or none if it is not the request that the plan expects.
+    /// Records the request if it is answered and requests are recorded now.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -364,7 +367,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         Some(address)
     }
 
-    /// Looks up the first request of an iteration that the caller has not marked.
+    /// Begins the next iteration, which the caller has not marked, and looks up its first request in the plan.
     #[cold]
     #[inline(never)]
     fn look_up_in_next(&mut self, size: u64, tag: u32) -> Answer {
@@ -389,7 +392,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
-    /// Serves a request that the plan does not have.
+    /// Serves a request that the plan does not answer from the pool. Gives up the plan first, if too much differs from
+    /// it.
     #[cold]
     fn malloc_missed(&mut self, size: u64) -> Result<u64, Error> {
         self.done.misses += 1;
@@ -403,8 +407,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
-    /// Serves a request from the pool. If no hole is large enough, it gets memory from the source, or gives up the plan
-    /// for the memory of the arena.
+    /// Serves a request from the pool. If no hole is large enough, takes a range from the source, or gives up the plan,
+    /// so that the memory of the arena can be used.
     fn serve(&mut self, size: u64) -> Result<u64, Error> {
         let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };
@@ -425,7 +429,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(address)
     }
 
-    /// Records an event. Where the caller does not mark iterations, the event may complete one.
+    /// Records the malloc or free of a block of `size` bytes; `last` is the position of the block's previous event, 0
+    /// if none. Where the caller does not mark iterations, the event may complete one.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for look_up")]
     fn note(&mut self, event: Event, size: u64, last: u32) {
@@ -438,7 +443,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Shows an event to the detector, and plans the period that it may find.
+    /// Gives an event to the detector. If the detector now finds a period, makes a plan of that iteration.
     fn watch(&mut self, event: Event, size: u64, last: u32) {
         let before = self.detector.period();
         self.detector.push(event, size, last);
@@ -454,7 +459,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Plans the iteration of the newest `len` events; the next iteration began `cut` events ago.
+    /// Makes a plan of the newest `len` events, which are one iteration, and follows it. The newest `cut` of these
+    /// events count as the beginning of the next iteration.
     fn plan_newest(&mut self, len: u32, cut: u32) -> Result<(), Error> {
         self.give_up_plan();
         let alignment = self.config.alignment;
@@ -465,8 +471,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.place(found.planned, found.requests - found.planned, cut)
     }
 
-    /// Places the first `planned` of the blocks and follows that plan. After them stand `outside` blocks that are
-    /// requested but not planned. The next iteration began `cut` events ago.
+    /// Places the first `planned` of `self.blocks`, and follows that plan. The `outside` blocks after them are
+    /// requested in the iteration, and not placed. The next iteration began `cut` events ago.
     fn place(&mut self, planned: usize, outside: usize, cut: u32) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (inside, rest) = self.blocks.split_at_checked(planned).unwrap_or_default();
@@ -481,7 +487,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.take_up(peak, planned)
     }
 
-    /// Allocates the arena for the plan that is followed from here on.
+    /// Allocates an arena of `peak` bytes for the plan of `planned` blocks that is followed from here on.
     fn take_up(&mut self, peak: u64, planned: usize) -> Result<(), Error> {
         let mut arena = self.pool.set_aside(peak, planned);
         if matches!(arena, Err(Error::OutOfMemory { .. })) && self.grow(peak, peak) {
@@ -523,7 +529,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.iterations != Iterations::Found
     }
 
-    /// Whether requests are part of an iteration.
+    /// Whether requests that come now are part of an iteration: not interrupted, and not between two marked iterations.
     fn is_covered(&self) -> bool {
         !self.interrupted && self.iterations != Iterations::Between
     }

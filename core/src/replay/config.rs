@@ -8,19 +8,20 @@ use crate::{Block, WorkspaceLen, verify};
 /// The configuration of an [`Allocator`](super::Allocator).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Size of the first range of memory, in bytes.
+    /// The bytes of the first range of addresses.
     pub capacity: u64,
-    /// The most ranges of memory at once, at least 1. Without a [`Source`](super::Source) there is only one.
+    /// The most ranges of addresses at once, at least 1. Without a [`Source`](super::Source) there is only one.
     pub ranges: usize,
     /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it.
     pub alignment: u64,
-    /// The most mallocs and frees of an iteration.
+    /// The most mallocs and frees, counted together, of an iteration.
     pub events: usize,
-    /// The most blocks that are alive at once and not planned.
+    /// The most blocks outside the plan that are alive at once.
     pub live: usize,
-    /// How plans are made. The memory grows linearly with the events for all but the searching solvers.
+    /// The solver that makes the plans. The memory that it needs grows linearly with `events`, unless the solver
+    /// searches.
     pub solver: Solver,
-    /// Seed and effort of the solver; the constraints in these options are not looked at.
+    /// The seed and the effort of the solver; the constraints in these options are not looked at.
     pub options: Options,
 }
 
@@ -34,30 +35,30 @@ impl Config {
     }
 }
 
-/// The memory of an [`Allocator`](super::Allocator). What it holds at first means nothing.
+/// The memory that an [`Allocator`](super::Allocator) is lent. What it holds before does not matter.
 #[derive(Debug)]
 pub struct Memory<'a> {
-    /// The blocks of an iteration.
+    /// Room for the blocks of an iteration.
     pub blocks: &'a mut [Block],
-    /// 64-bit words.
+    /// Room for 64-bit words.
     pub words: &'a mut [u64],
-    /// 32-bit indices.
+    /// Room for 32-bit indices.
     pub indices: &'a mut [u32],
 }
 
 /// How long the slices of a [`Memory`] must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLen {
-    /// Elements of the slice of blocks.
+    /// How many elements [`Memory::blocks`] must have.
     pub blocks: usize,
-    /// Elements of the `u64` slice.
+    /// How many elements [`Memory::words`] must have.
     pub words: usize,
-    /// Elements of the `u32` slice.
+    /// How many elements [`Memory::indices`] must have.
     pub indices: usize,
 }
 
-/// How many blocks the pool needs room for: those that are not planned, those that an abandoned plan leaves alive, and
-/// the arena.
+/// How many blocks the pool needs room for: those that are not planned, those of an abandoned plan that are still
+/// alive, and the arena.
 pub(super) const fn pool_live(config: &Config) -> usize {
     config.live + config.events / 2 + 1
 }
@@ -69,7 +70,7 @@ pub(super) const fn kept(config: &Config) -> WorkspaceLen {
         .and(follow::workspace(config.events))
 }
 
-/// Length of the memory in which a plan and its offsets are made.
+/// Length of the workspace in which a plan and its offsets are made.
 pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
     let blocks = config.events / 2;
     let planning = place::workspace_of(config.solver, blocks).max(verify::workspace(blocks));

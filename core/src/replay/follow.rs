@@ -37,52 +37,58 @@ use crate::{Block, Error, VerifiedPlan, Workspace, WorkspaceLen, sort};
 pub enum Answer {
     /// The request is in the plan, at this offset from the start of the arena.
     Placed(u64),
-    /// The plan expects the request, but does not place it.
+    /// The plan expects the request, but has no place for its block, which outlives the iteration.
     Outside,
-    /// The request is not what the plan expects, or an overdue block lies in its place.
+    /// The request is not what the plan expects, or its place is taken by a block that should have been freed before.
     Missed,
 }
 
-/// The most overdue blocks that are listed; with one more the plan is lost.
+/// The most overdue blocks (live, though the plan has freed them) that are listed. If there are more at once, no
+/// request is placed until the arena is empty.
 const OVERDUE: u32 = 16;
 
-/// A request that does not fit is searched for among so many of the plan's next requests.
+/// A request that is not the plan's next one is compared with so many of the plan's next requests.
 const AHEAD: u32 = 8;
 
 /// A plan and how far it has been followed in the current iteration.
 pub struct Replay<'a> {
-    /// By request: its offset and its size; and in one word its slot (low half) and the number of frees before it (high
-    /// half). For a request outside the plan: its size, 0, and the next request that is in the plan. Zeros after the
-    /// last.
+    /// By request of the plan, three words: its offset; its size; its slot (low half) and the number of frees before it
+    /// (high half). For a request outside the plan: its size; 0; the number of the next request that is in the plan.
+    /// The words after the last request are 0.
     requests: Table<'a, [u64; 3]>,
-    /// By free, in the order of the plan: the request whose block is freed (low half) and its slot (high half).
+    /// By free, in the order of the plan: the number of the request whose block is freed (low half) and the block's
+    /// slot (high half).
     frees: Table<'a, u64>,
-    /// By slot: 1 + its address in the plan, or 0 for none; and its live block, as 1 + the request, or 0 for none (low
-    /// half), and the tag (high half).
+    /// By slot, two words: 1 + the slot's offset in the arena, or 0 if the slot is not used; and, for the live block at
+    /// this offset, 1 + the number of its request (low half, 0 if no block lives there) and its tag (high half).
     slots: Table<'a, [u64; 2]>,
     /// The number of slots in use, a power of two, less 1.
     mask: u32,
     request_count: u32,
     free_count: u32,
-    /// The next request of the plan.
+    /// The number of the request that the plan expects next.
     next: u32,
-    /// The clock: how many frees of the plan are over.
+    /// The clock: how many frees of the plan should have come by now.
     freed: u32,
-    /// Whether the last request is followed by the first of the next iteration.
+    /// Whether iterations follow each other without a mark: after the plan's last request comes the first of the next
+    /// iteration.
     endless: bool,
-    /// The slots of overdue blocks, the first `overdue_count` of them.
+    /// The slots of the overdue blocks (live, though the plan has freed them); the first `overdue_count` entries are in
+    /// use.
     overdue: [u32; OVERDUE as usize],
-    /// How many blocks are overdue. If more than [`OVERDUE`], the plan is lost.
+    /// How many blocks are overdue. If more than [`OVERDUE`], the list is not complete, and no request is placed.
     overdue_count: u32,
-    /// Whether no request of this iteration was missed or missing so far.
+    /// Whether every request of this iteration so far was the one that the plan expected, and was served as planned.
     followed: bool,
-    /// How many requests of this iteration were missed.
+    /// How many requests of this iteration the plan did not have, or could not place because an overdue block was in
+    /// the way.
     missed: u32,
-    /// Whether a request has come after the plan's last one, in an endless replay: it waits for a restart.
+    /// Whether a request has come after the plan's last one while `endless` is set. It is asked again after a restart.
     ended: bool,
 }
 
-/// Length of the workspace that a [`Replay`] of up to `blocks` blocks and requests outside the plan keeps.
+/// Length of the workspace that a [`Replay`] keeps for up to `blocks` blocks, with those that are requested and not
+/// placed.
 #[must_use]
 pub const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 3 * (blocks + 1) + blocks + 2 * slots(blocks), indices: 0 }
@@ -94,12 +100,12 @@ pub const fn scratch(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * blocks }
 }
 
-/// How many slots there are: a power of two, of which the plan takes at most half.
+/// How many slots there are for a plan of `blocks` blocks: a power of two, of which the plan takes at most half.
 const fn slots(blocks: usize) -> usize {
     (2 * blocks).next_power_of_two()
 }
 
-/// A word of two halves.
+/// The word with `low` in its low 32 bits and `high` in its high 32 bits.
 const fn pack(low: u32, high: u32) -> u64 {
     (high as u64) << 32 | low as u64
 }
@@ -114,7 +120,8 @@ const fn high(word: u64) -> u32 {
 }
 
 impl<'a> Replay<'a> {
-    /// A replay without a plan, with memory for one of up to `blocks` blocks and requests outside of it.
+    /// A replay without a plan. It can take up a plan with at most `blocks` blocks, with those that are requested and
+    /// not placed.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says.
@@ -242,7 +249,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Answers the next request; one of 0 bytes is never planned. `tag` is returned by the free. O(1) amortised.
+    /// Answers the next request, of `bytes` bytes; a request of 0 bytes is never planned. The free of the block returns
+    /// `tag`. O(1) amortised.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -277,7 +285,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Ends the iteration and begins the next. Returns whether the iteration that ended was served in full, as planned.
-    /// Live blocks become overdue.
+    /// Blocks that are still live become overdue.
     pub fn restart(&mut self) -> bool {
         self.move_clock(self.free_count);
         let followed = self.followed && self.next == self.request_count;
@@ -288,18 +296,18 @@ impl<'a> Replay<'a> {
         followed
     }
 
-    /// Sets whether a request after the last one waits for a restart, as the first of the next iteration, rather than
-    /// being missed.
+    /// Sets whether a request after the plan's last one counts as the first of the next iteration, which waits for a
+    /// restart, rather than as missed.
     pub(super) const fn set_endless(&mut self, endless: bool) {
         self.endless = endless;
     }
 
-    /// Whether a request waits for a restart.
+    /// Whether the last request came after the plan's last one, so that it has to be asked again after a restart.
     pub(super) const fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether no request of this iteration was missed or missing so far.
+    /// Whether every request of this iteration so far was the one that the plan expected, and was served as planned.
     #[must_use]
     pub const fn is_followed(&self) -> bool {
         self.followed
@@ -361,7 +369,7 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Places the next request of the plan, if no overdue block lies there.
+    /// Answers with the planned offset of the plan's next request, if no overdue block lies there.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
@@ -375,7 +383,8 @@ impl<'a> Replay<'a> {
         Answer::Placed(offset)
     }
 
-    /// Moves the clock to where the plan has made so many frees: live blocks that it frees up to there become overdue.
+    /// Moves the clock on to where the plan has done `frees` frees. Blocks that the plan has freed by then, and that
+    /// are still live, become overdue.
     #[inline]
     fn move_clock(&mut self, frees: u32) {
         while self.freed < frees {
@@ -419,7 +428,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether no overdue block shares an address with this range.
+    /// Whether no overdue block lies in the `size` bytes from `offset` on; false if the overdue blocks are not all
+    /// known.
     #[cold]
     fn is_clear(&self, offset: u64, size: u64) -> bool {
         let list = self.overdue.get(..self.overdue_count as usize);
@@ -433,7 +443,8 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers a request that does not fit the next one of the plan.
+    /// Answers a request that is not the plan's next one, by a search for its size among the next [`AHEAD`] requests of
+    /// the plan.
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
         if self.endless && self.next == self.request_count && self.next > 0 {
@@ -467,7 +478,7 @@ impl<'a> Replay<'a> {
         Answer::Missed
     }
 
-    /// The slot of an address of the plan; it is made if there is none.
+    /// The slot of an offset of the plan; an empty slot is taken for it if it has none.
     fn enter(&mut self, offset: u64) -> u32 {
         let key = offset.wrapping_add(1);
         let mut slot = self.home(offset);
@@ -478,7 +489,7 @@ impl<'a> Replay<'a> {
         slot
     }
 
-    /// The slot at which the search for an address begins (Fibonacci hashing).
+    /// The slot at which the search for an offset begins (Fibonacci hashing).
     #[inline]
     const fn home(&self, offset: u64) -> u32 {
         high(offset.wrapping_mul(0x9E37_79B9_7F4A_7C15)) & self.mask

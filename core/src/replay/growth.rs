@@ -3,10 +3,11 @@
 use super::Allocator;
 use super::ranges::Source;
 
-/// The least bytes of a range after the first, unless the source has less.
+/// The least bytes that the source is asked for when a range is added to others. If it refuses, it is asked for what
+/// the request needs.
 const LEAST_MORE: u64 = 1 << 20;
 
-/// After so many iterations in which an empty range was not used, it is returned to the source.
+/// An empty range is returned to the source after this many iterations in which it was not used.
 const IDLE: u64 = 8;
 
 impl<S: Source> Allocator<'_, S> {
@@ -16,14 +17,14 @@ impl<S: Source> Allocator<'_, S> {
         (0..ranges.count()).map(|i| ranges.get(i).bytes).fold(0, u64::saturating_add)
     }
 
-    /// The bytes of a range to ask the source for, if the request needs less.
+    /// The bytes of the range that the source is asked for where the request needs less.
     pub(super) fn usual_range(&self) -> u64 {
         let held = self.held();
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
     }
 
-    /// Returns the empty ranges to the source, and then gets a range of `wanted` bytes from it, or else of `needed`.
-    /// False if the source gives none.
+    /// Returns the empty ranges to the source. Then takes a range of `wanted` bytes from it or, if it refuses, of
+    /// `needed` bytes. False if the source gives neither.
     #[cold]
     pub(super) fn grow(&mut self, needed: u64, wanted: u64) -> bool {
         if !self.source.grows() {
@@ -56,7 +57,7 @@ impl<S: Source> Allocator<'_, S> {
         }
     }
 
-    /// Returns the empty ranges that were not used for so many iterations.
+    /// Returns the empty ranges that were not used for at least so many iterations.
     pub(super) fn give_back_empty(&mut self, iterations: u64) {
         while let Some(range) = self.pool.remove_empty(iterations) {
             self.source.give_back(range);

@@ -14,11 +14,11 @@ use crate::table::Table;
 use crate::trace::period::Detector;
 use crate::{Block, Workspace, WorkspaceLen};
 
-/// The blocks of an iteration of `len` events.
+/// How many blocks an iteration has.
 pub(super) struct Iteration {
-    /// How many blocks are allocated and freed within the iteration; they come first.
+    /// How many blocks are allocated and freed within the iteration. They are planned, and come first in the slice.
     pub(super) planned: usize,
-    /// How many blocks are allocated in the iteration.
+    /// How many blocks are allocated in the iteration, freed in it or not.
     pub(super) requests: usize,
 }
 
@@ -26,13 +26,15 @@ pub(super) const fn workspace(events: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: events }
 }
 
-/// How many events ago the iteration of `len` events begins best: where the fewest bytes are live.
+/// How many events ago an iteration of `len` events begins best: right after the event, of the newest `len`, that
+/// leaves the fewest bytes live.
 pub(super) fn best_cut(detector: &Detector<'_>, len: u32) -> u32 {
     (0..len).min_by_key(|&age| detector.event(age).load).unwrap_or(0)
 }
 
-/// Writes the blocks of the iteration that the newest `len` events are, one for each malloc. It begins `cut` events
-/// ago, and goes on with the oldest of these events after the newest. Sizes are rounded up to the alignment.
+/// Writes the blocks of an iteration, one for each malloc among the newest `len` events. As the iteration repeats, it
+/// may begin at any of these events: it begins `cut` events ago, and after the newest event the oldest follows. Sizes
+/// are rounded up to the alignment.
 pub(super) fn blocks(
     detector: &Detector<'_>,
     len: u32,

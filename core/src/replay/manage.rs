@@ -41,7 +41,7 @@ impl<S: Source> Allocator<'_, S> {
         self.pool.ranges().with(address).is_some()
     }
 
-    /// Bytes and number of the live blocks. O(planned blocks).
+    /// The bytes and the number of all live blocks. O(planned blocks).
     #[must_use]
     pub fn live(&self) -> (u64, u64) {
         let beside = (self.pool.live() - self.arena_len, u64::from(self.pool.count()) - u64::from(self.arena_len > 0));
@@ -49,14 +49,14 @@ impl<S: Source> Allocator<'_, S> {
         planned.fold(beside, |(bytes, blocks), (_, size, _)| (bytes + size, blocks + 1))
     }
 
-    /// Returns the empty ranges to the source, where it takes them.
+    /// Returns the ranges in which no block lives to the source, if the source gives more than one range.
     pub fn trim(&mut self) {
         if self.source.grows() {
             self.give_back_empty(0);
         }
     }
 
-    /// Begins the peaks of the [statistics](Self::statistics) anew: they count what is live now and what comes.
+    /// Resets the peaks of the [statistics](Self::statistics) to what is live now.
     pub fn reset_peaks(&mut self) {
         self.pool.reset_peaks();
         (self.done.arena_peak, self.done.fallback_peak) = (self.arena_len, self.pool.live() - self.arena_len);

@@ -23,35 +23,36 @@ use crate::error::Buffer;
 use crate::table::Table;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// An online allocator of addresses in `[0, capacity)`; it never touches what is at an address.
+/// An allocator that serves requests one by one, without a plan. It never touches the memory at its addresses.
 pub struct Pool<'a> {
     alignment: u64,
     ranges: Ranges<'a>,
-    /// Address and size of each node; 0 is no node.
+    /// By node (a block or a hole): its address and its size in bytes. Node 0 is none.
     nodes: Table<'a, [u64; 2]>,
-    /// The caller's tag of the block; [`HOLE`] for a hole. For a node out of use, the next such node.
+    /// By node: the caller's tag for a block, [`HOLE`] for a hole. For a node out of use: the next node out of use.
     tags: Table<'a, u32>,
-    /// All blocks and holes, by address.
+    /// The nodes of all blocks and holes, in the order of their addresses.
     by_address: Treap<'a>,
-    /// The holes, by size, and of equal size by address.
+    /// The nodes of the holes, in the order of their sizes, and of equal size in the order of their addresses.
     holes: Treap<'a>,
-    /// The first node that was used and is out of use; 0 if there is none.
+    /// The first in the list of nodes that were used and are out of use; 0 if there is none.
     unused: u32,
     /// The first node that was never used.
     fresh: u32,
     /// How many nodes are out of use or were never used.
     unused_count: u32,
-    /// How many unused nodes are held back for [`dissolve`](Self::dissolve).
+    /// How many unused nodes are kept for [`dissolve`](Self::dissolve), which makes blocks of the parts of an arena.
     promised: u32,
     /// How many blocks are live.
     count: u32,
-    /// The most blocks that may be live at once; `u32::MAX` where only the nodes limit them.
+    /// The most blocks that may be live at once; `u32::MAX` if only the number of nodes limits them.
     most: u32,
     /// The bytes of all live blocks.
     live: u64,
     /// The most bytes that were live at once.
     peak: u64,
-    /// The highest end of any block so far, in bytes from the start of its range; summed over the ranges.
+    /// The highest end of any block so far, in bytes from the start of its range; with several ranges, these ends added
+    /// up.
     footprint: u64,
 }
 
@@ -152,7 +153,8 @@ impl<'a> Pool<'a> {
         true
     }
 
-    /// Removes an empty range that was not used for at least so many iterations, and returns it; none if there is none.
+    /// Removes an empty range that was not used for at least so many iterations, and returns it; none if there is no
+    /// such range.
     pub(super) fn remove_empty(&mut self, iterations: u64) -> Option<Range> {
         let empty = |&i: &u32| {
             let Range { begin, bytes } = self.ranges.get(i);
@@ -170,12 +172,12 @@ impl<'a> Pool<'a> {
         Some(range)
     }
 
-    /// Counts an iteration that has ended, for [`remove_empty`](Self::remove_empty).
+    /// Adds 1 to the number of iterations for which each range was not used.
     pub(super) fn grow_older(&mut self) {
         self.ranges.grow_older();
     }
 
-    /// The ranges.
+    /// The ranges of addresses that the pool has.
     pub(super) const fn ranges(&self) -> &Ranges<'a> {
         &self.ranges
     }
@@ -225,7 +227,7 @@ impl<'a> Pool<'a> {
         (node != 0 && self.nodes[node][0] == address && self.tags[node] != HOLE).then(|| self.nodes[node][1])
     }
 
-    /// Begins peak and footprint anew: they count the blocks that are live now, and those that come.
+    /// Resets the peak and the footprint to those of the blocks that are live now.
     pub(super) fn reset_peaks(&mut self) {
         self.peak = self.live;
         for i in 0..self.ranges.count() {
@@ -335,14 +337,15 @@ impl<'a> Pool<'a> {
         self.peak
     }
 
-    /// The highest end of any block so far, in bytes from the start of its range; with several ranges, the sum over
-    /// them.
+    /// The highest end of any block so far, in bytes from the start of its range; with several ranges, these ends added
+    /// up.
     #[must_use]
     pub const fn footprint(&self) -> u64 {
         self.footprint
     }
 
-    /// Turns the middle of a hole into a block; up to two holes remain.
+    /// Makes a block of the `size` bytes at `address`, which lie in the hole `node`. What is left of the hole below and
+    /// above the block stays holes.
     fn cut(&mut self, node: u32, address: u64, size: u64, tag: u32) -> Result<u64, Error> {
         let [begin, length] = self.nodes[node];
         let (below, above) = (address - begin, begin + length - (address + size));
@@ -379,7 +382,7 @@ impl<'a> Pool<'a> {
         self.nodes[node][1]
     }
 
-    /// Adds a new hole to both orders.
+    /// Adds a new hole to the nodes by address and to the holes by size.
     fn enter_hole(&mut self, node: u32) {
         self.by_address.insert(node, by_address(&self.nodes));
         self.holes.insert(node, by_size(&self.nodes));

@@ -8,24 +8,24 @@ use crate::table::Table;
 pub struct Range {
     /// The first address.
     pub begin: u64,
-    /// How many bytes there are.
+    /// How many bytes the range has.
     pub bytes: u64,
 }
 
 /// Where an allocator gets its ranges from.
 pub trait Source {
-    /// Whether there may ever be more than the first range. If not, the first is never returned.
+    /// Whether the source may give ranges after the first. If not, the allocator keeps the first until it is dropped.
     fn grows(&self) -> bool;
 
-    /// A range of at least so many bytes that nobody else uses until it is given back; none if the source has none. A
-    /// range that does not begin at a multiple of the allocator's alignment is given back at once.
+    /// Gives a range of at least so many bytes that nobody else uses until it is given back; none if the source has
+    /// none. A range that does not begin at a multiple of the allocator's alignment is given back at once.
     fn take(&mut self, bytes: u64) -> Option<Range>;
 
-    /// Takes a range back, as it was given.
+    /// Takes a range back, with the begin and the bytes that `take` gave.
     fn give_back(&mut self, range: Range);
 }
 
-/// No source: all that there is is one range from address 0, which the allocator has from the beginning.
+/// The source of an allocator that has one range, from address 0, from the beginning: it gives no further ranges.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fixed;
 
@@ -41,10 +41,10 @@ impl Source for Fixed {
     fn give_back(&mut self, _: Range) {}
 }
 
-/// The ranges of a pool, few enough to look at all of them.
+/// The ranges of a pool. They are so few that each call looks at all of them.
 pub(super) struct Ranges<'a> {
-    /// By range: its first address, its bytes, the highest end of a block in it so far (an address), and for how many
-    /// iterations it was not used.
+    /// By range, four words: its first address; its bytes; the highest end of a block in it so far (an address); for
+    /// how many iterations it was not used.
     list: Table<'a, [u64; 4]>,
     count: u32,
     /// The bytes from each range's first address to the highest end of a block in it so far, summed over the ranges.
@@ -52,7 +52,7 @@ pub(super) struct Ranges<'a> {
 }
 
 impl<'a> Ranges<'a> {
-    /// How many words the list of so many ranges takes.
+    /// How many 64-bit words the list of so many ranges takes.
     pub(super) const fn words(most: usize) -> usize {
         4 * most
     }
@@ -103,17 +103,18 @@ impl<'a> Ranges<'a> {
         self.list[i] = self.list[self.count];
     }
 
-    /// Whether a range begins at this address: blocks on both sides of it are not neighbours.
+    /// Whether a range begins at this address. If so, a hole that ends here is not merged with a hole that begins here.
     pub(super) fn begins_at(&self, address: u64) -> bool {
         self.list.first(self.count).iter().any(|range| range[0] == address)
     }
 
-    /// The range that has this address.
+    /// The range in which this address lies; none if it lies in no range.
     pub(super) fn with(&self, address: u64) -> Option<Range> {
         (0..self.count).map(|i| self.get(i)).find(|r| address.wrapping_sub(r.begin) < r.bytes)
     }
 
-    /// Notes that a block lies at `[address, end)` in one of the ranges.
+    /// Notes that a block is placed at `[address, end)`, for the highest end of a block in its range and for the age of
+    /// the range.
     pub(super) fn note_use(&mut self, address: u64, end: u64) {
         for i in 0..self.count {
             let [begin, bytes, top, _] = self.list[i];
@@ -124,7 +125,7 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// Lowers the highest end used in a range to `end`.
+    /// Lowers the highest end of a block that is kept for range `i` to `end`, an address.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
         let [begin, bytes, top, age] = self.list[i];
         let end = end.max(begin).min(top);
@@ -132,7 +133,7 @@ impl<'a> Ranges<'a> {
         self.list[i] = [begin, bytes, end, age];
     }
 
-    /// Counts an iteration that has ended, for the age of each range.
+    /// Adds 1 to the age of each range: the number of iterations for which it was not used.
     pub(super) fn grow_older(&mut self) {
         for i in 0..self.count {
             self.list[i][3] = self.list[i][3].saturating_add(1);

@@ -12,7 +12,8 @@
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// A set of the numbers `1..=n`; 0 is no node.
+/// An ordered set of numbers in `1..=n`, the nodes of the tree; 0 is no node. The caller gives the keys that order
+/// them.
 pub(super) struct Treap<'a> {
     /// The lower child of node i is at `2i`, the higher at `2i + 1`; the root is the higher child of 0.
     children: Table<'a, u32>,
@@ -29,7 +30,8 @@ const fn higher(node: u32) -> u32 {
     2 * node + 1
 }
 
-/// A bijection of the node's number that mixes its bits: no two nodes have the same priority.
+/// The priority of a node in the tree: a bijection of its number that mixes the bits, so that no two priorities are
+/// equal.
 const fn priority(node: u32) -> u32 {
     let x = node.wrapping_mul(0x9E37_79B1);
     (x ^ (x >> 15)).wrapping_mul(0x85EB_CA6B)
@@ -104,7 +106,7 @@ impl<'a> Treap<'a> {
         self.children[link] = low.max(high);
     }
 
-    /// The lowest member whose key is at least `wanted`, or 0.
+    /// The member with the lowest key of at least `wanted`; 0 if there is none.
     pub(super) fn at_least<K: Ord>(&self, wanted: &K, key: impl Fn(u32) -> K) -> u32 {
         let (mut node, mut found) = (self.children[ROOT], 0);
         while node != 0 {
@@ -118,7 +120,7 @@ impl<'a> Treap<'a> {
         found
     }
 
-    /// The highest member whose key is at most `wanted`, or 0.
+    /// The member with the highest key of at most `wanted`; 0 if there is none.
     pub(super) fn at_most<K: Ord>(&self, wanted: &K, key: impl Fn(u32) -> K) -> u32 {
         let (mut node, mut found) = (self.children[ROOT], 0);
         while node != 0 {

@@ -1,19 +1,19 @@
 //! A device, as far as its links to the host go.
 
-/// The links between a device and its host.
+/// A device, as far as its links to the host go: their bandwidths and latencies, and the memory of the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Device {
-    /// From the device to the host, in bytes per second.
+    /// The bandwidth from the device to the host, in bytes per second.
     pub out_bandwidth: f64,
-    /// From the host to the device, in bytes per second.
+    /// The bandwidth from the host to the device, in bytes per second.
     pub in_bandwidth: f64,
-    /// The latency of a copy out, in ns: the time that it takes beside its bytes over the bandwidth.
+    /// The latency of a copy to the host, in ns. A copy takes this time, and its bytes over the bandwidth.
     pub out_latency: f64,
-    /// The latency of a copy in, in ns.
+    /// The latency of a copy from the host, in ns.
     pub in_latency: f64,
     /// Bytes that the host can hold for the device; none is no limit.
     pub host_capacity: Option<u64>,
-    /// Whether host and device share one memory: then swapping frees nothing.
+    /// Whether host and device share one memory, so that swapping frees nothing.
     pub integrated: bool,
 }
 
@@ -82,15 +82,15 @@ impl Device {
         self.in_latency + bytes as f64 * 1e9 / self.in_bandwidth
     }
 
-    /// The size in bytes of a copy out that takes twice its latency: for smaller blocks, the latency is more than half
-    /// of the time.
+    /// The bytes of a copy to the host that takes twice its latency. For smaller blocks, the latency is more than half
+    /// of the time of the copy.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
     pub fn least_worth_copying(&self) -> u64 {
         libm::ceil(self.out_latency * self.out_bandwidth / 1e9) as u64
     }
 
-    /// Whether bandwidths are positive and latencies not negative, and all finite.
+    /// Whether the bandwidths are positive, the latencies not negative, and all of them finite.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let positive = |x: f64| x.is_finite() && x > 0.0;

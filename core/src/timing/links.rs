@@ -5,9 +5,9 @@ use super::device::Device;
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
     device: Device,
-    /// When the link to the host has done all its copies so far, in ns.
+    /// The time at which the link to the host has done all its copies so far, in ns.
     out_free: f64,
-    /// When the link from the host has done all its copies so far, in ns.
+    /// The time at which the link from the host has done all its copies so far, in ns.
     in_free: f64,
 }
 
@@ -31,17 +31,17 @@ impl Links {
         (begin, self.in_free)
     }
 
-    /// When the link to the host has done all its copies, in ns.
+    /// The time at which the link to the host has done all its copies so far, in ns.
     pub(crate) const fn out_free(&self) -> f64 {
         self.out_free
     }
 
-    /// When the link from the host has done all its copies, in ns.
+    /// The time at which the link from the host has done all its copies so far, in ns.
     pub(crate) const fn in_free(&self) -> f64 {
         self.in_free
     }
 
-    /// When compute and both links are done, if compute is done at `compute`, in ns.
+    /// The time at which compute and both links are done, if compute is done at `compute`, in ns.
     pub(crate) const fn idle_after(&self, compute: f64) -> f64 {
         compute.max(self.out_free).max(self.in_free)
     }

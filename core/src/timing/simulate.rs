@@ -22,26 +22,26 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 /// When a row of a rewritten trace happens, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Timing {
-    /// When compute reaches the row.
+    /// When compute, the queue of operators, reaches the row.
     pub reached: f64,
-    /// When all that the row waits for is done, or when its copy begins.
+    /// When the row begins: all that it waits for is done, or its copy begins.
     pub begin: f64,
-    /// When it is done.
+    /// When the row is done.
     pub end: f64,
 }
 
-/// How a rewritten trace runs.
+/// The simulated time of a rewritten trace, and what the trace copies and recomputes.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Run {
-    /// When all three queues are empty, in ns.
+    /// The time until operators, copies out and copies in are all done, in ns.
     pub time_ns: f64,
-    /// How long the original takes, in ns.
+    /// How long the original trace takes, in ns.
     pub original_ns: u64,
-    /// Bytes that are copied, both ways together.
+    /// The bytes that are copied, out and in together.
     pub swapped_bytes: u64,
-    /// Most bytes that are on the device at once.
+    /// The most bytes that are on the device at once.
     pub peak_load: u64,
-    /// Bytes of the blocks that are copied, each once: what the host has to hold for them.
+    /// The bytes of all blocks that are copied, each block counted once: what the host has to hold for them.
     pub host_bytes: u64,
     /// The time of all recomputed operators together, each from its first access to its last, in ns.
     pub recomputed_ns: u64,
@@ -62,8 +62,8 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     recorded::workspace(rows, blocks).and(WorkspaceLen { words: 6 * blocks, indices: 2 * blocks })
 }
 
-/// Times `rewritten`, which holds the operators of `recorded` in any order, on `device`; writes when each of its rows
-/// happens to `timings`. Whether the trace is valid is not checked here. O(rows).
+/// Simulates how long `rewritten`, which holds the operators of `recorded` in any order, takes on `device`. Writes when
+/// each of its rows happens to `timings`. Whether the trace is valid is not checked here. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for a row that has no place among the accesses of the recording, a block number that is not one of
@@ -196,7 +196,8 @@ struct Queues<'a> {
     /// By block: when its latest copy out ends, in ns, as the bits of an `f64`; 0 if it was not copied out since its
     /// malloc.
     copied_out: Table<'a, u64>,
-    /// By block: when its latest copy in ends, in the same form.
+    /// By block: when its latest copy in ends, in ns, as the bits of an `f64`; 0 if it was not copied in since its
+    /// malloc.
     copied_in: Table<'a, u64>,
 }
 
@@ -206,8 +207,8 @@ impl Queues<'_> {
         self.compute += ns as f64;
     }
 
-    /// Has compute wait for the copies that an access needs. Called for all accesses of an operator when the operator
-    /// starts.
+    /// Has compute wait for the copies of the block that an access reads or writes. Called for all accesses of an
+    /// operator when the operator starts.
     fn wait(&mut self, access: &Row) {
         self.compute = self.compute.max(f64::from_bits(self.copied_in[access.block]));
         if access.event == Event::Write {

@@ -33,18 +33,20 @@ pub(crate) struct Dependencies<'a> {
     first: Table<'a, u32>,
     /// By tensor: how many accesses it has.
     len: Table<'a, u32>,
-    /// By tensor, in the order of the list: the node, and how it accesses the tensor.
+    /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists the nodes: the node, and
+    /// [`READ`] and [`WRITE`] as bits.
     accesses: Table<'a, [u32; 2]>,
     /// By node: where its successors begin in `to`; after the last node, the length of the part of `to` that is in use.
     begin: Table<'a, u32>,
-    /// The successors of each node, node by node. One may be there twice.
+    /// The successors of each node (the nodes that wait for it), node by node. A successor may be listed twice.
     to: Table<'a, u32>,
     /// The nodes in topological order.
     order: Table<'a, u32>,
 }
 
 impl<'a> Dependencies<'a> {
-    /// Finds the dependencies. Refuses operands that are no tensor of the graph, second producers and cycles.
+    /// Finds the dependencies. An operand that is no tensor of the graph, a second producer of a tensor, or a cycle is
+    /// an error.
     pub(crate) fn new(graph: &Graph<'_>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let (tensors, nodes, operands) = (graph.tensors.len(), graph.nodes.len(), graph.operands());
         for n in [tensors, nodes, operands] {
@@ -83,12 +85,12 @@ impl<'a> Dependencies<'a> {
         self.len[tensor]
     }
 
-    /// The nodes that read or write a tensor, in the order of the list.
+    /// The nodes that read or write a tensor, in the order in which the graph lists them.
     pub(crate) fn users_of(&self, tensor: u32) -> impl Iterator<Item = u32> {
         self.entries(tensor).map(|i| self.accesses[i][0])
     }
 
-    /// The node that produces a tensor: it writes the tensor without reading it.
+    /// The node that produces a tensor: it writes the tensor without reading it. None for a persistent tensor.
     pub(crate) fn producer(&self, tensor: u32) -> Option<u32> {
         self.entries(tensor).find(|&i| self.accesses[i][1] == WRITE).map(|i| self.accesses[i][0])
     }
@@ -97,7 +99,8 @@ impl<'a> Dependencies<'a> {
         self.first[tensor]..self.first[tensor] + self.len[tensor]
     }
 
-    /// Gathers the accesses by tensor.
+    /// Fills `accesses`, sorted by tensor. Returns an error for an operand that is no tensor, and for a second
+    /// producer.
     fn gather(&mut self, graph: &Graph<'_>) -> Result<(), Error> {
         for (node, n) in (0..).zip(graph.nodes) {
             for &tensor in n.inputs.iter().chain(n.outputs) {
@@ -144,7 +147,7 @@ impl<'a> Dependencies<'a> {
         Ok(())
     }
 
-    /// Finds the edges, sorted by their first node.
+    /// Finds the edges: which nodes wait for which. They are sorted by the node that runs first.
     fn connect(&mut self, graph: &Graph<'_>) {
         // The counts are written two places further on. Adding them up puts the begin of each node one place further
         // on, and filling `to` then moves it to its own place.
@@ -212,7 +215,8 @@ impl<'a> Dependencies<'a> {
     }
 }
 
-/// Calls `edge` with the edges that the accesses of one tensor give.
+/// Calls `edge` for each edge that the accesses of one tensor give, with the node that runs first and the node that
+/// waits for it.
 fn each_edge(accesses: &Table<'_, [u32; 2]>, entries: core::ops::Range<u32>, mut edge: impl FnMut(u32, u32)) {
     let producer = entries.clone().find(|&i| accesses[i][1] == WRITE);
     let mut last = producer.map(|i| accesses[i][0]);

@@ -32,7 +32,7 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: 0, indices: 2 * tensors + nodes })
 }
 
-/// Writes the trace of a graph; returns how many rows it has. `Op::First(k)` is the operator of index `k`.
+/// Writes the trace of a graph to `rows`; returns how many rows it has. `Op::First(k)` is the operator of index `k`.
 ///
 /// # Errors
 /// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that two operators
@@ -98,13 +98,13 @@ pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> 
     Ok(usize::try_from(writer.len).unwrap_or_default())
 }
 
-/// The trace as far as it is written.
+/// The rows of the trace that are written so far, and what is known of its tensors.
 struct Writer<'a, 'g> {
     graph: &'g Graph<'g>,
     rows: Table<'a, Row>,
     len: u32,
     time_ns: u64,
-    /// By tensor: how many operators that use it have not run.
+    /// By tensor: how many of the operators that use it have not run.
     users: Table<'a, u32>,
     /// By tensor: 1 + the operator that used it last.
     seen: Table<'a, u32>,

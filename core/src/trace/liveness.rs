@@ -17,9 +17,9 @@ use crate::{Block, Error, Workspace, WorkspaceLen, block};
 /// One live range of a block of the trace on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Residency {
-    /// The block of the trace.
+    /// The number of the block in the trace.
     pub block: u32,
-    /// 0 for its first residency, 1 for the next, …
+    /// Which of the block's residencies it is: 0 for the first, 1 for the next, …
     pub ordinal: u32,
 }
 
@@ -92,8 +92,8 @@ pub(crate) const fn of_rows_workspace(rows: usize, blocks: usize) -> WorkspaceLe
     WorkspaceLen { words: 0, indices: rows }.and(workspace(blocks))
 }
 
-/// By row: the residency of the row's block to which the row belongs. Residencies are numbered in the order of their
-/// mallocs.
+/// By row: the number of the residency (live range of the row's block) to which it belongs. Residencies are numbered in
+/// the order of their mallocs.
 ///
 /// # Errors
 /// As [`lifetimes`].
@@ -107,14 +107,15 @@ pub(crate) fn of_rows<'a>(
     Ok(of)
 }
 
-/// Refuses rows that cannot follow each other, as [`lifetimes`] does.
+/// Returns the error that [`lifetimes`] would return for these rows, if there is one.
 pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) -> Result<(), Error> {
     block::check_count(block_count)?;
     follow(rows, block_count, scratch, |_, _, _, _| ())
 }
 
-/// Calls back for each row, with the index of its block's residency among all residencies, and the residency's ordinal
-/// among those of the block.
+/// Calls `each` for each row, with the step, the row, the number of the residency to which the row belongs, and which
+/// of its block's residencies that is, counted from 0. Returns an error for a row that cannot follow the rows before
+/// it.
 fn follow(
     rows: &[Row],
     block_count: usize,

@@ -20,11 +20,11 @@ pub use recorded::{Kind, Operator, Recorded};
 /// One row of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Row {
-    /// When it happened, in ns from the start of the iteration; never before the row above.
+    /// When the row happened, in ns from the start of the iteration; never before the row above.
     pub time_ns: u64,
-    /// Size of the block in bytes; only for [`Event::Malloc`].
+    /// The size of the block in bytes; only for [`Event::Malloc`].
     pub bytes: u64,
-    /// The block, by its number: from 0 without holes. Names are the caller's.
+    /// The number of the block. Blocks are numbered from 0 without holes; only the caller knows their names.
     pub block: u32,
     /// The operator that the row belongs to.
     pub op: Op,
@@ -35,23 +35,23 @@ pub struct Row {
 /// What happens to a block in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Event {
-    /// It is allocated, with undefined content.
+    /// The block is allocated, with undefined content.
     #[default]
     Malloc,
-    /// It is freed, and its content is lost.
+    /// The block is freed, and its content is lost.
     Free,
-    /// An operator reads it.
+    /// An operator reads the block.
     Read,
-    /// An operator writes it.
+    /// An operator writes the block.
     Write,
-    /// It is copied to the host.
+    /// The block is copied to the host.
     SwapOut,
-    /// The latest copy on the host is copied back.
+    /// The latest copy of the block on the host is copied back.
     SwapIn,
 }
 
 impl Event {
-    /// Whether an operator reads or writes.
+    /// Whether the event is a read or a write.
     #[must_use]
     pub const fn is_access(self) -> bool {
         matches!(self, Self::Read | Self::Write)
@@ -61,11 +61,11 @@ impl Event {
 /// The operator that a row belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Op {
-    /// None: frees between operators, persistent blocks, inputs.
+    /// No operator, as for frees between operators, persistent blocks and inputs.
     #[default]
     None,
-    /// The operator of this number.
+    /// The operator of this number, when it is not recomputed.
     First(u32),
-    /// The operator of this number, recomputed.
+    /// The operator of this number, when it is recomputed.
     Rerun(u32),
 }

@@ -14,7 +14,7 @@ pub struct Graph<'a> {
 pub struct Tensor {
     /// Size in bytes; at least 1.
     pub bytes: u64,
-    /// How long its memory is needed.
+    /// How long the memory of the tensor is needed.
     pub storage: Storage,
 }
 
@@ -32,16 +32,16 @@ pub enum Storage {
     Persistent,
 }
 
-/// One operator.
+/// One operator of a [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Node<'a> {
-    /// The tensors that it reads; one that is named twice is read once.
+    /// The tensors that the operator reads; one that is named twice is read once.
     pub inputs: &'a [u32],
-    /// The tensors that it writes, each once.
+    /// The tensors that the operator writes, each named once.
     pub outputs: &'a [u32],
-    /// Bytes that it needs while it runs, and nobody afterwards; 0 is none.
+    /// The bytes that the operator needs only while it runs, beside its tensors; 0 is none.
     pub workspace: u64,
-    /// How long it takes, in ns.
+    /// How long the operator takes, in ns.
     pub time_ns: u64,
 }
 

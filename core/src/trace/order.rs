@@ -36,15 +36,15 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub(crate) use early::early;
 pub(crate) use model::{Model, workspace as model_workspace};
 
-/// After so many looks at arcs the lower bound by cuts is searched for no further: about half a second.
+/// The search for a lower bound by cuts ends after so many looks at arcs of its flow network: about half a second.
 const MOST_LOOKS: u64 = 100_000_000;
 
-/// How much is searched.
+/// How much the search for an order may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How many sets of operators the exact search may remember; 0 leaves it out.
+    /// How many sets of operators the exact search may remember; with 0 there is no exact search.
     pub states: u32,
-    /// How many sets the beam search keeps for each number of operators that have run; 0 leaves it out.
+    /// How many sets the beam search keeps for each number of operators that have run; with 0 there is no beam search.
     pub width: u32,
 }
 
@@ -66,19 +66,20 @@ impl Options {
     }
 }
 
-/// An operator may write its output over a part of an input that nobody needs after it, if it is known how far the
-/// kernel has read (Blacker et al. 2020); or over all of the input, as elementwise operators may.
+/// An input over which an operator may write its output, where no later operator needs the input. That may be a part of
+/// the input, if it is known how far the kernel has read (Blacker et al. 2020), or all of it, as in elementwise
+/// operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reuse {
-    /// The operator.
+    /// The number of the operator.
     pub node: u32,
-    /// The tensor that it reads.
+    /// The number of the tensor that the operator reads.
     pub input: u32,
-    /// By how many bytes the load is lower while the operator runs, if it is the last to use the input.
+    /// The bytes by which the load is lower while the operator runs, if the operator is the last to use the input.
     pub bytes: u64,
 }
 
-/// The order that was found, by its max load. Sizes in bytes.
+/// The max loads of the order that was found and of the order that was given, and a lower bound, all in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordered {
     /// The max load of the order that was found; never above `given`.
@@ -107,22 +108,22 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: O
         .and(search_workspace(tensors, nodes, options).max(cut_workspace(tensors, nodes, operands)))
 }
 
-/// Length of the workspace of [`by_cuts`], beside the model.
+/// Length of the workspace of [`by_cuts`], without that of the model.
 const fn cut_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let ranked = WorkspaceLen { words: nodes, indices: 2 * nodes };
     model::walk_workspace(tensors, nodes).and(ranked).and(cut::workspace(tensors, nodes, operands, 2 * operands))
 }
 
-/// Length of the workspace that [`search`] needs, beside the model.
+/// Length of the workspace that [`search`] needs, without that of the model.
 pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: Options) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 2 * operators }.and(
         exact::workspace(tensors, operators, options.states).max(beam::workspace(tensors, operators, options.width)),
     )
 }
 
-/// Finds an order of the operators of a static graph with the least max load. Without operators that work in place,
-/// this is the max load of the trace that [`rows`](super::graph::rows) writes of the operators in that order. Writes
-/// their numbers to `order`.
+/// Finds an order of the operators of a static graph with the least max load, and writes their numbers to `order`.
+/// Without operators that work in place, the max load that is returned is that of the trace that
+/// [`rows`](super::graph::rows) writes of the operators in that order.
 ///
 /// `operators` says which may work in place, by their numbers (see [`Operator`]); such an operator takes no memory for
 /// its first output where its first input, of the same size, is read for the last time. Operators beyond the end of the
@@ -252,8 +253,8 @@ fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>
     cut::lower_bound(model, operators, walk.key, MOST_LOOKS, &mut scratch)
 }
 
-/// Searches for an order with a lower max load than that of `order`, a valid order of the model; writes the better
-/// order there. `lower_bound` is a known lower bound on the max load of all orders, in bytes.
+/// Searches for an order with a lower max load than that of `order`, a valid order of the model, and writes it there.
+/// `lower_bound` is a known lower bound on the max load of all orders, in bytes. Ends early when `stops` returns true.
 pub(crate) fn search(
     model: &Model<'_>,
     lower_bound: u64,
@@ -275,7 +276,7 @@ pub(crate) fn search(
     found
 }
 
-/// The model of a graph.
+/// Makes the model of a graph; `reuse` adds which inputs the operators may write over.
 fn of_graph<'a>(
     graph: &Graph<'_>,
     dependencies: &Dependencies<'_>,

@@ -31,7 +31,7 @@ use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 
-/// How many operators are in a slice.
+/// How many operators of the order are looked at together, with a bit for each.
 const SLICE: u32 = u64::BITS;
 
 /// Length of the workspace that [`lifetimes`] needs.
@@ -41,11 +41,11 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
     dependencies::workspace(tensors, nodes, operands).and(own)
 }
 
-/// Writes the lifetimes of the blocks of a graph that are safe under every order and overlap of operators that its
-/// dependencies and streams allow to `blocks`, and the block of the trace that each is to `names`, as [`Graph::blocks`]
-/// numbers them; returns how many blocks there are. Steps are indices in the topological order in which
-/// [`graph::rows`](super::graph::rows) runs the operators. Persistent tensors are always alive; other tensors that no
-/// operator uses have no block.
+/// Finds lifetimes for the blocks of a graph that are safe in every order, and with every overlap in time, of operators
+/// that its dependencies and streams allow. Writes them to `blocks`, and the block of the trace that each belongs to,
+/// as [`Graph::blocks`] numbers them, to `names`. Returns how many blocks there are. Steps are indices in the
+/// topological order in which [`graph::rows`](super::graph::rows) runs the operators. Persistent tensors are always
+/// alive; other tensors that no operator uses have no block.
 ///
 /// `streams` says on which stream each operator runs, after the operators of this stream that come before it in the
 /// order. An operator whose stream is not below the number of operators, or for which `streams` has no entry, runs
@@ -121,10 +121,10 @@ pub const fn paths_workspace(tensors: usize, nodes: usize, operands: usize) -> W
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: nodes, indices: nodes })
 }
 
-/// Puts the operators on at most `paths` streams, and writes the stream of each operator to `streams`. The operators of
-/// the longest path, by their times, are on stream 0; those of the longest path of the operators that are left on
-/// stream 1, and so on. The operators that are left at last share the last stream. Of equally long paths one whose
-/// first operator comes first in the order is taken. O(paths · edges).
+/// Puts the operators on at most `paths` streams, and writes the stream of each operator to `streams`. Stream 0 has the
+/// operators of the longest path by their times, stream 1 those of the longest path of the other operators, and so on.
+/// The last stream has all operators that are left. Of equally long paths one whose first operator comes first in the
+/// order is taken. O(paths · edges).
 ///
 /// # Errors
 /// As [`graph::rows`](super::graph::rows); [`Error::BufferTooSmall`] if `streams` is shorter than the operators, or the
@@ -184,23 +184,26 @@ enum Extend {
     Nothing,
     Ends,
     Beginnings,
-    /// Ends or beginnings, as was decided for each region.
+    /// Ends or beginnings, as [`Orders::choose`] has decided for each region of the order.
     Chosen,
 }
 
-/// What the ancestor relation says of each operator, by its place: its index in the topological order.
+/// For each operator: its place, which is its index in the topological order, and the first and last places of
+/// operators that may run at the same time.
 struct Orders<'a> {
-    /// By node: its place.
+    /// By node (operator): its place.
     place: Table<'a, u32>,
     /// By place: 1 + the next place on the same stream; 0 if there is none.
     next: Table<'a, u32>,
-    /// By place: 1 + the last place that begins a block and is no descendant of this one; at least 1 + this place.
+    /// By place: 1 + the last place whose operator begins a block and is no descendant of the operator at this place;
+    /// at least 1 + this place.
     late: Table<'a, u32>,
-    /// By place: the first place that uses a block and is no ancestor of this one; at most this place.
+    /// By place: the first place whose operator uses a block and is no ancestor of the operator at this place; at most
+    /// this place.
     early: Table<'a, u32>,
-    /// By place: whether ends are extended in its region; if not, beginnings are.
+    /// By place: 1 if ends of lifetimes are extended in its region, 0 if beginnings are.
     ends: Table<'a, u32>,
-    /// By node: the number of its workspace's block.
+    /// By node (operator): the number of the block of its workspace.
     workspaces: Table<'a, u32>,
 }
 
@@ -253,8 +256,8 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`, slice by slice from the end of the order. For each slice it finds which places of the slice each
-    /// place reaches.
+    /// Fills `late`, slice by slice (64 places) from the end of the order. For each slice it finds which operators of
+    /// the slice are descendants of each operator.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -281,8 +284,8 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`, slice by slice from the beginning of the order. For each slice it finds by which places of the
-    /// slice each place is reached.
+    /// Fills `early`, slice by slice (64 places) from the beginning of the order. For each slice it finds which
+    /// operators of the slice are ancestors of each operator.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -308,13 +311,14 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// The places that have to wait for this one.
+    /// The places of the operators that wait directly for the operator `node`, which has the place `place`.
     fn after(&self, place: u32, node: u32, dependencies: &Dependencies<'_>) -> impl Iterator<Item = u32> {
         let on_stream = self.next[place].checked_sub(1);
         dependencies.successors(node).iter().map(|&next| self.place[next]).chain(on_stream)
     }
 
-    /// Decides for each region whether ends or beginnings are extended, by the loads that result.
+    /// Decides for each region whether ends or beginnings of lifetimes are extended: whichever gives the lower max load
+    /// in the region. `ends` and `beginnings` are the loads at each place if only these are extended.
     fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
         let mut first = 0;
         let mut last = 0;
@@ -383,7 +387,7 @@ impl Writer<'_> {
     }
 }
 
-/// The marks of the places in `low..high`, as bits.
+/// A bit for each place in `low..high`: whether it is marked in `marks`.
 fn bits(low: u32, high: u32, marks: &Table<'_, u32>) -> u64 {
     (low..high).filter(|&p| marks[p] > 0).fold(0, |bits, p| bits | 1 << (p - low))
 }

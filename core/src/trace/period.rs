@@ -32,14 +32,15 @@ use super::Event;
 use crate::table::Table;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// How many events a fingerprint spans: long enough that most loops within an operator do not make candidates.
+/// How many events a fingerprint covers: long enough that most loops within an operator give no candidate for the
+/// period.
 const SPAN: u32 = 8;
 
-/// How many comparisons are made backward for each event. With four, a candidate that is found in the first four fifths
-/// of the second period is verified by the end of that period.
+/// How many older events are compared with those one period before, for each event that comes. With four, a candidate
+/// that is found in the first four fifths of the second period is verified by the end of that period.
 const BACKWARD: u32 = 4;
 
-/// The base of the fingerprint: an odd number.
+/// The base of the rolling fingerprint: an odd number.
 const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
 /// [`BASE`] to the power of [`SPAN`].
 const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
@@ -49,21 +50,21 @@ const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
 /// pairs would never be found.
 const SCATTER: u64 = 0x94D0_49BB_1331_11EB;
 
-/// The highest position of an event; the next event has the position 1. 0 is no position.
+/// The highest position of an event in the stream; the event after it has the position 1 again. 0 is no position.
 const MOST_POSITION: u32 = (1 << 31) - 1;
 
 /// Watches a stream of events for its period, in fixed memory.
 pub struct Detector<'a> {
-    /// By place, of the event there: its bytes; its distance and kind, in one word; the live bytes after it; and the
-    /// sum of the numbers ([`mix`]) of all events up to it.
+    /// By place in the ring, four words of the event there: its bytes; its distance to the block's previous event and
+    /// its kind, in one word; the live bytes after it; and the sum of [`mix`] over all events up to it.
     ring: Table<'a, [u64; 4]>,
-    /// By bucket: the position at which its fingerprint was last seen; 0 if nowhere.
+    /// By bucket: the position of the event at which a fingerprint of this bucket was last seen; 0 if there was none.
     seen: Table<'a, u32>,
-    /// A bit for each [`PAGE`] of buckets: whether it was cleared for its first use.
+    /// A bit for each [`PAGE`] of buckets: whether the page was cleared for its first use.
     cleared: Table<'a, u32>,
     /// The place of the newest event in the ring.
     head: u32,
-    /// The position of the newest event in the stream.
+    /// The position in the stream of the newest event.
     position: u32,
     /// How many events the ring holds, counted from the start or the last restart.
     held: u32,
@@ -73,27 +74,28 @@ pub struct Detector<'a> {
     ended: Option<Ended>,
 }
 
-/// The accepted period that ended last.
+/// The latest of the accepted periods that have ended.
 #[derive(Clone, Copy)]
 struct Ended {
     period: u32,
-    /// The sum of the numbers ([`mix`]) of the events of one period.
+    /// The sum of [`mix`] over the events of one period.
     sum: u64,
-    /// For how many events it was seen to repeat.
+    /// How many events in a row equalled the event one period before them.
     run: u64,
-    /// How many events have come since it ended.
+    /// How many events have come since the period ended.
     since: u32,
 }
 
 #[derive(Clone, Copy)]
 struct Candidate {
     period: u32,
-    /// How many events, from the one with which the candidate was found on, are known to equal the event a period
-    /// before.
+    /// How many events, from the one at which the candidate was found to the newest, equal the event one period before
+    /// them.
     forward: u64,
-    /// How many events before that one are known to equal the event a period before.
+    /// How many events before the one at which the candidate was found are known to equal the event one period before
+    /// them.
     backward: u32,
-    /// Whether events are left to compare backward.
+    /// Whether there are older events left to compare with those one period before.
     open: bool,
     accepted: bool,
 }
@@ -102,9 +104,9 @@ struct Candidate {
 pub(crate) struct Recorded {
     pub(crate) is_malloc: bool,
     pub(crate) bytes: u64,
-    /// How many events ago the block's previous event was; 0 if it has none or it is not known.
+    /// How many events ago the previous event of the same block was; 0 if there was none or it is not known.
     pub(crate) distance: u32,
-    /// Live bytes after the event.
+    /// The live bytes after the event.
     pub(crate) load: u64,
 }
 
@@ -114,13 +116,13 @@ pub const fn workspace(longest: usize) -> WorkspaceLen {
     WorkspaceLen { words: 8 * longest, indices: buckets(longest) + pages(longest) }
 }
 
-/// A power of two, at least four for each event of the longest period.
+/// The number of buckets of fingerprints: a power of two, at least four for each event of the longest period.
 const fn buckets(longest: usize) -> usize {
     (4 * longest + 1).next_power_of_two()
 }
 
-/// The buckets of a page, which are cleared together when the first of them is used. So a detector costs nothing to
-/// make, and memory that it never uses is not touched.
+/// How many buckets a page has. They are cleared together when the first of them is used, so that a detector costs
+/// nothing to make, and memory that it never uses is not touched.
 const PAGE: u32 = 1 << 10;
 
 /// How many `u32`s it takes to keep one bit for each page, where the longest period has `longest` events.
@@ -222,8 +224,8 @@ impl<'a> Detector<'a> {
         self.candidate.is_some_and(|c| c.accepted && c.run() >= u64::from(2 * self.longest))
     }
 
-    /// Forgets the events, for a stream that was not watched for a while. Events from before are no longer known by
-    /// their positions.
+    /// Forgets all events, for a stream that was not watched for a while. The positions of these events are not known
+    /// any more.
     pub fn restart(&mut self) {
         (self.held, self.fingerprint, self.candidate, self.ended) = (0, 0, None, None);
     }
@@ -264,7 +266,7 @@ impl<'a> Detector<'a> {
         if age < self.held { self.ring[self.place(age)][2] } else { 0 }
     }
 
-    /// The sum of the numbers ([`mix`]) of all events up to the one of this age. It begins at any event: only the
+    /// The sum of [`mix`] over all events up to the one of this age. Where the sum begins is not known: only the
     /// difference of two sums means something.
     fn sum(&self, age: u32) -> u64 {
         self.ring[self.place(age)][3]
@@ -275,14 +277,15 @@ impl<'a> Detector<'a> {
         if age <= self.head { self.head - age } else { self.head + 2 * self.longest - age }
     }
 
-    /// Whether the event of this age equals the one a period before it.
+    /// Whether the event of this age equals the event one period before it.
     fn repeats(&self, age: u32, period: u32) -> bool {
         let ([bytes, word, ..], [bytes_before, word_before, ..]) =
             (self.ring[self.place(age)], self.ring[self.place(age + period)]);
         bytes == bytes_before && word == word_before
     }
 
-    /// Step 3: compares the newest event, and a few events backward, with those a period before.
+    /// Verifies the candidate (step 3 at the top of this file): compares the newest event, and a few older ones, with
+    /// those one period before.
     fn verify(&mut self) {
         if let Some(ended) = &mut self.ended {
             ended.since += 1;
@@ -313,7 +316,7 @@ impl<'a> Detector<'a> {
         self.candidate = Some(c);
     }
 
-    /// Step 2: updates the fingerprint, and takes the candidate that it may give.
+    /// Updates the fingerprint, looks it up, and takes the candidate that it may give (step 2 at the top of this file).
     fn look_up(&mut self) {
         self.fingerprint = self.fingerprint.wrapping_mul(BASE).wrapping_add(self.sum(0).wrapping_sub(self.sum(1)));
         if self.held > SPAN {
@@ -337,7 +340,7 @@ impl<'a> Detector<'a> {
         }
     }
 
-    /// The position at which the fingerprint of a bucket was last seen, 0 if nowhere.
+    /// The position of the event at which a fingerprint of this bucket was last seen; 0 if there was none.
     fn seen_at(&mut self, bucket: u32) -> u32 {
         let (page, first) = (bucket / PAGE, bucket / PAGE * PAGE);
         let bit = 1 << (page % 32);
@@ -349,7 +352,7 @@ impl<'a> Detector<'a> {
         self.seen[bucket]
     }
 
-    /// Step 4: accepts a candidate that has repeated for a whole period.
+    /// Accepts a candidate that has repeated for a whole period (step 4 at the top of this file).
     fn accept(&mut self) {
         let Some(mut c) = self.candidate else { return };
         let (period, run) = (u64::from(c.period), c.run());
@@ -368,7 +371,7 @@ impl<'a> Detector<'a> {
 }
 
 impl Candidate {
-    /// How many events in a row are known to equal the one a period before.
+    /// How many events in a row are known to equal the event one period before them.
     fn run(&self) -> u64 {
         self.forward.saturating_add(self.backward.into())
     }
@@ -385,7 +388,7 @@ const fn kind(event: Event) -> u64 {
     }
 }
 
-/// A number that mixes the bytes of an event with the word that holds its distance and kind.
+/// A number for an event: mixes its bytes with the word that holds its distance and kind.
 const fn mix(bytes: u64, word: u64) -> u64 {
     let x = (bytes ^ word.rotate_left(40)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     x ^ x >> 29

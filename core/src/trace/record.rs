@@ -14,7 +14,7 @@ use super::{Event, Op, Row};
 use crate::Error;
 use crate::error::{Buffer, RowFault};
 
-/// The number of a block that is not part of the plan.
+/// The number that stands for each block that is allocated while the recorder is interrupted: it is not recorded.
 pub const OUTSIDE: u32 = u32::MAX;
 
 /// Writes what happens in an iteration as rows of a trace, into a buffer: `&mut [Row]`, or an array that it owns, as
@@ -128,12 +128,12 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         self.op = Op::None;
     }
 
-    /// Requests from here on are not part of the plan.
+    /// Blocks that are allocated from here on are not recorded, and are no part of the plan.
     pub const fn interrupt(&mut self) {
         self.interrupted = true;
     }
 
-    /// Requests from here on are part of the plan again.
+    /// Blocks that are allocated from here on are recorded again.
     pub const fn resume(&mut self) {
         self.interrupted = false;
     }
@@ -191,7 +191,7 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         Ok(())
     }
 
-    /// The error for the row that would come next.
+    /// The error for a row that cannot follow the rows so far.
     fn refuse(&self, fault: RowFault) -> Error {
         Error::Row { row: u32::try_from(self.len).unwrap_or(u32::MAX), fault }
     }

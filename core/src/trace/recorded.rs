@@ -13,17 +13,18 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 /// What is known of an operator besides its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operator {
-    /// Its kernel may write its first output over its first input.
+    /// Whether the operator's kernel may write its first output over its first input.
     pub in_place: bool,
-    /// It may be recomputed, and gives the same result.
+    /// Whether the operator may be recomputed; it then gives the same result.
     pub rerun: bool,
-    /// It keeps its place among the ordered operators and the accesses without an operator: they run in the order in
-    /// which they were recorded. Others may run whenever what they read is there. Random numbers and collectives are
-    /// ordered, and so is an operator of which nothing is known.
+    /// Whether the operator keeps its place among the ordered operators and the accesses without an operator, which run
+    /// in the order in which they were recorded. Other operators may run whenever what they read is there. Random
+    /// numbers and collectives are ordered, and so is an operator of which nothing is known.
     pub ordered: bool,
-    /// What it computes, as far as planning needs to know.
+    /// What the operator computes, as far as planning needs to know.
     pub kind: Kind,
-    /// Bytes of an element of what it reads and writes: 1, 2, 4 or 8. The length of a ReLU's mask follows from it.
+    /// The bytes of one element of the blocks that the operator reads and writes: 1, 2, 4 or 8. The length of a ReLU's
+    /// mask follows from it.
     pub element: u8,
 }
 
@@ -33,9 +34,9 @@ pub enum Kind {
     /// Any other operator.
     #[default]
     Other,
-    /// A ReLU: after it, one bit for each element can be kept of what it reads or writes.
+    /// A ReLU. After it a mask may be kept, with one bit for each element of a block that it reads or writes.
     Relu,
-    /// The gradient of a ReLU: it may read such a mask in place of the block.
+    /// The gradient of a ReLU. It may read the mask that was kept after the ReLU in place of the block.
     ReluBackward,
 }
 
@@ -66,11 +67,11 @@ impl Operator {
 /// of the mask of block `b`.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded<'a> {
-    /// What happened.
+    /// The rows of the iteration, in the order in which they happened.
     pub rows: &'a [Row],
-    /// What is known of the operators, by their numbers; those beyond the end are [`Operator::default`].
+    /// What is known of the operators, by their numbers. Operators beyond the end are [`Operator::default`].
     pub operators: &'a [Operator],
-    /// The rows use block numbers below this.
+    /// How many block numbers there are: the rows use numbers below this.
     pub blocks: usize,
 }
 
@@ -95,7 +96,7 @@ impl<'a> Recorded<'a> {
         usize::try_from(k).ok().and_then(|k| self.operators.get(k)).copied().unwrap_or_default()
     }
 
-    /// Whether a row keeps its place: its operator is ordered, or it has none.
+    /// Whether a row of this operator keeps its place in the order: the operator is ordered, or there is none.
     pub(crate) fn is_ordered(&self, op: Op) -> bool {
         op == Op::None || self.operator(op).ordered
     }
@@ -105,12 +106,12 @@ impl<'a> Recorded<'a> {
         u32::try_from(self.blocks).map_or(u32::MAX, |blocks| blocks.saturating_add(block))
     }
 
-    /// How many block numbers there are, with those of masks.
+    /// How many block numbers a rewritten trace may use: those of the blocks and those of their masks.
     pub(crate) const fn numbers(&self) -> usize {
         2 * self.blocks
     }
 
-    /// The block of which this block number is the mask.
+    /// The block of which `number` is the mask; none if it is no mask's number.
     pub(crate) fn masked(&self, number: u32) -> Option<u32> {
         let blocks = u32::try_from(self.blocks).unwrap_or(u32::MAX);
         number.checked_sub(blocks).filter(|&b| b < blocks)
@@ -130,7 +131,7 @@ pub(crate) struct Operators<'a> {
     first_count: u32,
     /// The row from which the next access without an operator is searched for.
     loose: usize,
-    /// By block: whether it is allocated at time 0 and never freed.
+    /// By block: 1 if it is allocated at time 0 and never freed, 0 if not.
     persistent: Table<'a, u32>,
     /// By block: 1 + the row of the first access of the operator that accesses the block and was recomputed last; and
     /// how that operator accesses the block: 1 is reads, 2 is writes, 3 is both.
@@ -140,18 +141,18 @@ pub(crate) struct Operators<'a> {
 /// How far an operator of a rewritten trace has come.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
-    /// The recorded row of its first access.
+    /// The recorded row of the operator's first access.
     pub(crate) first: usize,
-    /// The recorded row from which its next access is to be searched.
+    /// The recorded row from which the operator's next access is to be searched.
     pub(crate) next: usize,
-    /// The recorded row after its last access.
+    /// The recorded row after the operator's last access.
     pub(crate) end: usize,
     pub(crate) rerun: bool,
 }
 
 impl<'a> Operators<'a> {
-    /// Finds the operators. Refuses rows with block numbers of `recorded.blocks` or above, and operators whose accesses
-    /// do not stand together.
+    /// Finds the operators. Returns an error for a block number of `recorded.blocks` or above, and for an operator
+    /// whose accesses do not stand together.
     pub(crate) fn new(recorded: &Recorded<'a>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let Recorded { rows, blocks, .. } = *recorded;
         let mut persistent = scratch.indices(blocks);
@@ -242,7 +243,7 @@ impl<'a> Operators<'a> {
         time.saturating_sub(before.iter().rev().find(|r| r.event.is_access()).map_or(0, |last| last.time_ns))
     }
 
-    /// The row of the first access of the operator of this number.
+    /// The row of the first access of operator `k`; none if there is no such operator.
     fn first_access(&self, k: u32) -> Option<usize> {
         let rows = self.first.first(self.first_count);
         let place = rows.partition_point(|&row| number(at(self.rows, row).op) < number(Op::First(k)));
@@ -251,7 +252,7 @@ impl<'a> Operators<'a> {
     }
 }
 
-/// An operator as a key to sort by; 0 for no operator.
+/// The number by which operators are sorted: 0 for no operator, 1 + its number for any other.
 pub(crate) fn number(op: Op) -> u64 {
     match op {
         Op::None => 0,
@@ -275,17 +276,17 @@ pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     end
 }
 
-/// Which operator of a trace runs, while its rows are read in their order.
+/// The operator that runs at a row, while the rows of a trace are read in their order.
 #[derive(Default)]
 pub(crate) struct Running {
-    /// The row of its first access.
+    /// The row of the operator's first access.
     pub(crate) first: u32,
-    /// The row after its last access.
+    /// The row after the operator's last access.
     pub(crate) end: u32,
 }
 
 impl Running {
-    /// Goes on to the next row; returns whether an operator begins with it.
+    /// Goes on to the row `row`; returns whether an operator begins with it.
     pub(crate) fn go_to(&mut self, rows: &[Row], row: u32) -> bool {
         let begins = row >= self.end && at(rows, row).event.is_access();
         if begins {
@@ -295,7 +296,7 @@ impl Running {
         begins
     }
 
-    /// The rows from its first access to its last, with their numbers.
+    /// The rows from the operator's first access to its last, with their numbers.
     pub(crate) fn rows(&self, rows: &[Row]) -> impl Iterator<Item = (u32, Row)> + Clone {
         let all = usize::try_from(self.first).ok().zip(usize::try_from(self.end).ok());
         let rows = all.and_then(|(first, end)| rows.get(first..end)).unwrap_or_default();
@@ -303,8 +304,8 @@ impl Running {
     }
 }
 
-/// The first block that an operator reads and the first that it writes, without those that it allocates or frees
-/// itself. `rows` are those from its first access to its last.
+/// The first block that an operator reads, and the first that it writes, of those that it does not allocate or free
+/// itself; none if one is missing. `rows` are those from the operator's first access to its last.
 pub(crate) fn ends(rows: &[Row]) -> Option<(u32, u32)> {
     let own = |block| rows.iter().any(|r| !r.event.is_access() && r.block == block);
     let first = |event| rows.iter().find(|r| r.event == event && !own(r.block)).map(|r| r.block);

@@ -47,14 +47,14 @@ impl<'a> VerifiedPlan<'a> {
         self.offsets
     }
 
-    /// The bytes that the arena needs: the highest end of a block. It is u of the MIP.
+    /// The bytes that the arena needs: the highest end of a block. It is u in Sekiyama et al. 2018.
     #[must_use]
     pub const fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// The most bytes that are alive at one step; no plan has a lower peak. In a plan by [`verify_overlapping`], less
-    /// the bytes that overlaps may save.
+    /// The most bytes that are alive at one step; no plan has a lower peak. In a plan that [`verify_overlapping`] has
+    /// accepted, the bytes that overlaps may save are taken off.
     #[must_use]
     pub const fn max_load(&self) -> u64 {
         self.max_load
@@ -118,7 +118,7 @@ pub fn verify<'a>(
     Ok(VerifiedPlan { blocks, offsets, peak, max_load })
 }
 
-/// Checks the constraints that concern one block alone; returns its end.
+/// Checks the constraints that concern one block alone; returns the end of the block, in bytes.
 fn check_block(block: u32, b: &Block, offset: u64, constraints: &Constraints) -> Result<u64, Error> {
     let refuse = |violation| Err(Error::Invalid(violation));
     let Some(end) = offset.checked_add(b.size) else {
@@ -137,7 +137,8 @@ fn check_block(block: u32, b: &Block, offset: u64, constraints: &Constraints) ->
     Ok(end)
 }
 
-/// Checks the constraints (3) and (4) for all pairs; returns the max load.
+/// Checks that no two blocks that are alive together share an address: constraints (3) and (4) of Sekiyama et al. 2018.
+/// Returns the max load, in bytes.
 fn check_pairs(blocks: &[Block], offsets: &[u64], scratch: &mut Workspace<'_>) -> Result<u64, Error> {
     let n = count(blocks);
     let len = blocks.len();
@@ -193,7 +194,7 @@ enum Key {
 /// which of its words are not 0, and so on. O(log₆₄ n) for each operation.
 struct Ranks<'a> {
     words: Table<'a, u64>,
-    /// Where each level begins in `words`, the lowest first; 2^28 ranks take 5 levels.
+    /// By level of the bit sets, the lowest first: where it begins in `words`. 2^28 ranks take 5 levels.
     levels: [u32; 6],
     height: u8,
 }

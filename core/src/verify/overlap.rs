@@ -73,7 +73,7 @@ pub fn verify_overlapping<'a>(
     Ok(VerifiedPlan { blocks, offsets, peak, max_load })
 }
 
-/// Checks two blocks that are alive together.
+/// Checks two blocks that are alive together: they share no address, or only as far as an overlap of the two allows.
 fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j: u32) -> Result<(), Error> {
     let end = |b: u32| at(offsets, b).saturating_add(at(blocks, b).size);
     if end(i) <= at(offsets, j) || end(j) <= at(offsets, i) {
@@ -90,7 +90,8 @@ fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j
     Err(Error::Invalid(Violation::OverlapTooFar { output, input, distance }))
 }
 
-/// The highest load less what overlaps may save, over the steps at which blocks begin.
+/// The max load: the load less the bytes that overlaps may save, at the step at which a block begins where this is
+/// most.
 fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, by_end: &Table<'_, u32>) -> u64 {
     let n = count(blocks);
     let (mut load, mut most, mut ended) = (0u64, 0, 0);
@@ -107,8 +108,8 @@ fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, b
     most
 }
 
-/// The most bytes that overlaps may save at a step. The overlaps of an output should stand together in the slice;
-/// otherwise some bytes count twice, and the lower bound is lower than it could be.
+/// The most bytes that overlaps may save at a step. The overlaps of one output should stand together in the slice.
+/// Otherwise some bytes are counted twice, and the lower bound on the peak is lower than it could be.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = overlaps.iter().filter(|o| at(blocks, o.output).start <= step && step < at(blocks, o.input).end);
     let (mut all, mut own, mut least, mut output) = (0u64, 0u64, u64::MAX, u32::MAX);

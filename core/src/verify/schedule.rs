@@ -55,25 +55,25 @@ pub struct VerifiedSchedule<'a> {
 }
 
 impl<'a> VerifiedSchedule<'a> {
-    /// The rewritten trace, with its transfers.
+    /// The rewritten trace, with its copies to and from the host.
     #[must_use]
     pub const fn rows(&self) -> &'a [Row] {
         self.rows
     }
 
-    /// When each row happens, in ns, as simulated.
+    /// By row of the rewritten trace: when it happens, in ns, as simulated.
     #[must_use]
     pub const fn timings(&self) -> &'a [Timing] {
         self.timings
     }
 
-    /// By block of the plan: its block of the trace, and which of the residencies of that block it is.
+    /// By block of the plan: the block of the trace that it is a live range of, and which of that block's live ranges.
     #[must_use]
     pub const fn names(&self) -> &'a [Residency] {
         self.names
     }
 
-    /// The plan: where every residency lies.
+    /// The plan: where every residency (live range of a block on the device) lies.
     #[must_use]
     pub const fn plan(&self) -> &VerifiedPlan<'a> {
         &self.plan
@@ -90,11 +90,11 @@ impl<'a> VerifiedSchedule<'a> {
 /// mallocs.
 #[derive(Debug)]
 pub struct Room<'a> {
-    /// When each row happens, in ns.
+    /// By row of the rewritten trace: when it happens, in ns.
     pub timings: &'a mut [Timing],
-    /// The residencies as blocks to place.
+    /// The residencies (live ranges of blocks on the device), as blocks to place.
     pub blocks: &'a mut [Block],
-    /// By residency: its block of the trace, and which of the residencies of that block it is.
+    /// By residency: the block of the trace that it is a live range of, and which of that block's live ranges.
     pub names: &'a mut [Residency],
 }
 
@@ -115,7 +115,7 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 }
 
 /// Proves that `rewritten` computes what was recorded and that `offsets` is a plan for its residencies, and times it.
-/// `cyclic` says that iterations repeat, so that persistent blocks may be on the host at both ends.
+/// `cyclic` says that iterations repeat, so that persistent blocks may be on the host at the start and at the end.
 ///
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule, counted in `rewritten` but for
@@ -195,8 +195,8 @@ pub fn schedule<'a>(
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Judges residency, values, operators and ends. Writes for each residency 1 + the residency whose memory it reuses in
-/// place, or 0.
+/// Checks all that the rewritten trace has to keep but addresses and time: residency, values, operators and ends.
+/// Writes to `taken_over` for each residency 1 + the residency whose memory it reuses in place, or 0.
 fn values(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -240,16 +240,17 @@ fn values(
     state.end().map_err(|fault| Error::Row { row: end, fault })
 }
 
-/// The values of the recording.
+/// What the recording says of its blocks, and of the values that its rows read and write. Values are numbers; 0 is
+/// undefined.
 struct Seen<'a> {
     /// By block: its bytes; 0 if it is never allocated.
     size: Table<'a, u64>,
-    /// By block: the least bytes of a mask of it, which has a bit for each element of the ReLU operators that access
-    /// the block.
+    /// By block: the least bytes of its mask: a bit for each element, by the element sizes of the ReLU operators that
+    /// access the block.
     mask: Table<'a, u64>,
-    /// By row: the value that it reads or writes.
+    /// By recorded row: the number of the value that it reads or writes.
     value: Table<'a, u32>,
-    /// By block: its value after the last row.
+    /// By block: the number of its value after the last recorded row.
     last: Table<'a, u32>,
 }
 
@@ -318,7 +319,7 @@ impl<'a> Seen<'a> {
 #[derive(Clone, Copy)]
 struct Open {
     progress: Progress,
-    /// Whether all that it has read so far has the values of its first run.
+    /// Whether all that the operator has read so far has the values that it read in the recording.
     same: bool,
 }
 
@@ -328,25 +329,24 @@ struct State<'a> {
     operators: Operators<'a>,
     seen: Seen<'a>,
     cyclic: bool,
-    /// By block: whether it is on the device.
+    /// By block: 1 if it is on the device, 0 if not.
     resident: Table<'a, u32>,
-    /// By block: the value on the device; for a mask, the value whose signs it holds.
+    /// By block: the number of its value on the device; for a mask, of the value whose signs it holds.
     value: Table<'a, u32>,
-    /// By block: 1 + the value on the host, 0 before the first copy out.
+    /// By block: 1 + the number of its value on the host; 0 before the first copy out.
     host: Table<'a, u32>,
     /// By block: the index of its latest residency, in the order of the mallocs.
     residency: Table<'a, u32>,
-    /// By block: whether it is on the device at the start, and whether the host's copy of its initial value has been
-    /// used.
+    /// By block, two marks: 1 if it is on the device at the start; 1 if the host's copy of its initial value was used.
     marks: Table<'a, [u32; 2]>,
-    /// By block: 1 + the first row of the operator that last allocated or freed the block between the operator's
-    /// accesses.
+    /// By block: 1 + the recorded row in which the last operator begins that allocates or frees the block between its
+    /// own accesses; 0 if there was none.
     own: Table<'a, u32>,
     /// How many residencies have begun.
     residencies: u32,
     /// The recorded row from which the next ordered operator is searched for.
     next: usize,
-    /// By recorded row: whether an operator began with this access, not counting recomputation.
+    /// By recorded row: 1 if the first run of an operator began with this access.
     begun: Table<'a, u32>,
     /// How many accesses of the recording are still to come.
     missing: usize,
@@ -354,17 +354,17 @@ struct State<'a> {
     open: Option<Open>,
     /// The operator of the last access.
     last: Op,
-    /// Whether an operator that is not recomputed has accessed a block.
+    /// Whether an operator, other than a recomputed one, has accessed a block so far.
     accessed: bool,
-    /// Whether a block has been copied.
+    /// Whether any block has been copied so far.
     copied: bool,
     /// The block that an operator has just freed so that the block allocated next reuses its memory in place.
     giver: Option<u32>,
 }
 
 impl State<'_> {
-    /// Judges the next row. If a residency begins in it that reuses memory in place, returns that residency and the one
-    /// whose memory it reuses.
+    /// Judges the next row of the rewritten trace. If a residency begins in it that reuses memory in place, returns
+    /// that residency and the one whose memory it reuses.
     fn row(&mut self, r: &Row, following: Option<&Row>) -> Result<Option<(u32, u32)>, RowFault> {
         let b = r.block;
         let mask = self.recorded.masked(b);
@@ -435,13 +435,14 @@ impl State<'_> {
         Ok(taken_over)
     }
 
-    /// The bytes of a block of the recording; none if the recording does not allocate it.
+    /// The bytes of a block; none if the recording does not allocate a block of this number.
     fn known(&self, block: u32) -> Option<u64> {
         let known = usize::try_from(block).is_ok_and(|b| b < self.recorded.blocks);
         known.then(|| self.seen.size[block]).filter(|&size| size > 0)
     }
 
-    /// Whether the operator allocates or frees this block between its accesses in the recording.
+    /// Whether the row is a malloc or free of a block that the running operator allocates or frees between its accesses
+    /// in the recording.
     fn is_own(&self, r: &Row, progress: Progress) -> bool {
         matches!(r.event, Event::Malloc | Event::Free)
             && self.recorded.masked(r.block).is_none()
@@ -467,7 +468,8 @@ impl State<'_> {
             && size(from) == size(to)
     }
 
-    /// Judges the write of a mask: it has the signs of what the ReLU that has just run reads or writes.
+    /// Judges the write of a mask: the operator that has just run must be a ReLU that accesses `block`. The mask then
+    /// holds the signs of the value of `block`.
     fn mask(&mut self, r: &Row, block: u32) -> Result<(), RowFault> {
         let is_relu = r.op != Op::None && r.op == self.last && self.recorded.operator(r.op).kind == Kind::Relu;
         let label = if let Op::First(k) = r.op { Op::Rerun(k) } else { r.op };
@@ -520,7 +522,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Begins the operator to which the next access belongs.
+    /// Begins the operator to which the next access belongs; an error if it may not run now.
     fn begin(&mut self, op: Op) -> Result<Open, RowFault> {
         let progress = self.operators.begin(op).ok_or(RowFault::OtherAccess)?;
         if progress.rerun && !self.recorded.operator(op).rerun {
@@ -536,8 +538,8 @@ impl State<'_> {
         Ok(Open { progress, same: true })
     }
 
-    /// Whether an operator has not run yet, and, if it is ordered, all ordered operators before it have run. Notes that
-    /// it runs.
+    /// Whether an operator has not run yet and, if it is ordered, all ordered operators before it have run. Marks it as
+    /// run.
     fn may_run(&mut self, op: Op, progress: Progress) -> bool {
         let mark = row_mark(progress.first) - 1;
         if core::mem::replace(&mut self.begun[mark], 1) > 0 {

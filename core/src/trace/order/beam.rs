@@ -13,8 +13,8 @@ use crate::hash;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// Candidates for the next level, for each set that a level keeps: when there are so many, the best are kept and the
-/// others are dropped.
+/// How many candidates for the next level are gathered, for each set that a level keeps. When there is no room for
+/// more, the best are kept and the others dropped.
 const GATHERED: u32 = 8;
 
 /// Length of the workspace of [`search`] and of its [`Walk`] together.
@@ -26,15 +26,15 @@ pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> W
     })
 }
 
-/// The sets of one level: those in which the same number of operators have run.
+/// The sets of operators of one level: those in which the same number of operators have run.
 struct Level<'a> {
     /// The sets as bits, one after the other: a bit for each operator.
     sets: Table<'a, u64>,
     /// By set: the load after its operators have run, in bytes.
     load: Table<'a, u64>,
-    /// By set: the max load on the way to it, in bytes; at least the lower bound on the max load of all orders.
+    /// By set: the max load while its operators ran, in bytes; at least the lower bound on the max load of all orders.
     key: Table<'a, u64>,
-    /// By set: the sum of its operators' marks.
+    /// By set: its hash, the sum of [`mark`] over its operators.
     hash: Table<'a, u64>,
 }
 
@@ -49,7 +49,7 @@ struct Candidates<'a> {
     load: Table<'a, u64>,
     key: Table<'a, u64>,
     hash: Table<'a, u64>,
-    /// The set of this level that it extends, and the operator that it adds.
+    /// By candidate: the set of the present level that it extends, and the operator that it adds.
     from: Table<'a, [u32; 2]>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
@@ -109,7 +109,7 @@ impl<'a> Candidates<'a> {
 }
 
 /// Searches for an order with a lower max load than that of `found`, the incumbent. Writes it to `found` and `order`.
-/// Ends when `stops` says so.
+/// Ends early when `stops` returns true.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     width: u32,

@@ -23,10 +23,10 @@ use super::model::Model;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// The width of an arc without limit.
+/// The width (bytes of flow) of an arc without limit.
 const ENDLESS: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
-/// The side of a node: free, or with the source or the sink.
+/// The side of the cut to which a node is bound: neither, the source's or the sink's.
 const FREE: u32 = 0;
 const SOURCE: u32 = 1;
 const SINK: u32 = 2;
@@ -37,9 +37,9 @@ pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize,
     WorkspaceLen { words: arcs, indices: 6 * nodes + 2 * arcs }
 }
 
-/// A lower bound on the max load of all orders, in bytes. `operators` are taken one by one, each with its load in some
-/// order; they are in descending order of these loads. The search ends when the bound is `enough`, when no further cut
-/// can be higher, or when arcs have been looked at `looks` times.
+/// A lower bound on the max load of all orders, in bytes. `operators` gives operators with their loads in one valid
+/// order, the highest load first; a minimum cut is found for each. The search ends when the bound reaches `enough`,
+/// when no further cut can be higher, or when arcs have been looked at `looks` times.
 pub(super) fn lower_bound(
     model: &Model<'_>,
     operators: impl Iterator<Item = (u32, u64)>,
@@ -63,19 +63,20 @@ struct Network<'m, 's> {
     nodes: u32,
     /// By node: its first arc; [`NONE`] if it has none.
     first: Table<'s, u32>,
-    /// By node: the arc to look at next.
+    /// By node: its arc that is tried next on the way to a sink.
     cursor: Table<'s, u32>,
     /// By node: 1 + its distance from the nearest source, in arcs that are not full; 0 if it is not reached.
     level: Table<'s, u32>,
-    /// By node: the side on which it has to be.
+    /// By node: the side of the cut on which it has to be: [`FREE`], [`SOURCE`] or [`SINK`].
     side: Table<'s, u32>,
     queue: Table<'s, u32>,
     path: Table<'s, u32>,
-    /// By arc: the next arc of the same node; [`NONE`] after the last. Each arc stands beside the one that leads back.
+    /// By arc: the next arc of the same node; [`NONE`] after the last. Arc 2k + 1 leads back where arc 2k leads
+    /// forward.
     next: Table<'s, u32>,
     /// By arc: the node that it leads to.
     to: Table<'s, u32>,
-    /// By arc: the width that is left, in bytes.
+    /// By arc: how many bytes of flow it can still take.
     left: Table<'s, u64>,
     arcs: u32,
     looks: u64,
@@ -137,7 +138,7 @@ impl<'m, 's> Network<'m, 's> {
         }
     }
 
-    /// The least load while an operator runs, in bytes, whatever the order.
+    /// The least load while operator `v` runs, in bytes, whatever the order of the operators.
     fn least_at(&mut self, v: u32) -> u64 {
         let tensors = self.model.tensors();
         self.side.fill(FREE);
@@ -160,8 +161,8 @@ impl<'m, 's> Network<'m, 's> {
         self.model.needs(v) + self.flow()
     }
 
-    /// Puts all operators that an operator waits for on the side of the source, or all that wait for it on that of the
-    /// sink.
+    /// Binds all operators that operator `v` waits for to the side of the source, or all that wait for `v` to that of
+    /// the sink.
     fn mark(&mut self, v: u32, side: u32) {
         let (mut done, mut len) = (0, 1);
         self.queue[0] = v;
@@ -199,7 +200,7 @@ impl<'m, 's> Network<'m, 's> {
         flow
     }
 
-    /// Finds how far each node is from the nearest source, on arcs that are not full. Returns whether a sink is
+    /// Finds how far each node is from the nearest source, on arcs that can take more flow. Returns whether a sink is
     /// reached.
     fn reaches_a_sink(&mut self) -> bool {
         self.level.fill(0);

@@ -8,7 +8,8 @@ use super::model::{Model, Walk};
 use crate::Workspace;
 use crate::table::Table;
 
-/// Changes `order`, which is a valid order of the model. The walk lies in the workspace.
+/// Changes `order`, a valid order of the model: an operator that lowers the load runs as soon as it is ready, where it
+/// needs no more than the max load of the given order.
 pub(crate) fn early(model: &Model<'_>, order: &mut Table<'_, u32>, scratch: &mut Workspace<'_>) {
     let mut walk = Walk::new(model, scratch);
     let mut given = scratch.indices(order.len());

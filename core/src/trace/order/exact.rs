@@ -12,7 +12,8 @@ use crate::heap::Heap;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// Entries of the heap of waiting sets, for each set: a set may be there with several keys, of which the least counts.
+/// How many entries the heap of waiting sets has room for, for each set. A set may be there with several keys, of which
+/// the least counts.
 const WAITING: usize = 4;
 
 /// Length of the workspace of [`search`] and of its [`Walk`] together.
@@ -24,19 +25,20 @@ pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> 
     })
 }
 
-/// The sets that were found.
+/// The sets of operators that were found.
 struct States<'a> {
-    /// How many words the bits of a set take.
+    /// How many 64-bit words the bits of a set take.
     width: u32,
     /// The sets as bits, one after the other: a bit for each operator.
     sets: Table<'a, u64>,
     /// By set: the load after its operators have run, in bytes.
     load: Table<'a, u64>,
-    /// By set: the least max load on the way to it that was found, in bytes.
+    /// By set: the least max load with which its operators can run, in bytes, of the orders that were found.
     key: Table<'a, u64>,
-    /// By set: the set that it extends; `u32::MAX` for the first.
+    /// By set: the index of the set that it extends; `u32::MAX` for the first.
     parent: Table<'a, u32>,
-    /// By set: the operator that was chosen to extend that set. Operators that were safe ran after it.
+    /// By set: the operator that was chosen to extend the set `parent`. Operators that were safe to run at once ran
+    /// after it.
     by: Table<'a, u32>,
     /// A hash table of the sets; an entry is 1 + the index of a set, or 0.
     slots: Table<'a, u32>,
@@ -49,7 +51,7 @@ impl States<'_> {
         self.sets.range(state * self.width, (state + 1) * self.width)
     }
 
-    /// The slot in which a set is; if it is not there, the empty slot for it.
+    /// The slot of a set in the hash table; if the set is not there, the empty slot for it.
     fn slot(&self, set: &[u64]) -> u32 {
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
         let mut hash = 0u64;
@@ -64,8 +66,8 @@ impl States<'_> {
         slot
     }
 
-    /// Notes the set at which the walk stands. Returns its index if the set is new or its key is now lower; none if
-    /// neither is so; an error if there is no room for it.
+    /// Notes the set of operators that the walk has run. Returns the index of the set if it is new or its key is now
+    /// lower, none if it is known with no higher key, and an error if there is no room for it.
     fn note(&mut self, walk: &Walk<'_, '_>, parent: u32, by: u32) -> Result<Option<u32>, Full> {
         let set = walk.done.first(self.width);
         let slot = self.slot(set);
@@ -93,11 +95,11 @@ impl States<'_> {
     }
 }
 
-/// There is no room for another set.
+/// The error that there is no room for another set.
 struct Full;
 
 /// Searches for an order with a lower max load than that of `found`, the incumbent; writes it to `found` and `order`,
-/// and a lower bound that is proved to `found`. Ends when `stops` says so.
+/// and a lower bound that is proved to `found`. Ends early when `stops` returns true.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     states: u32,

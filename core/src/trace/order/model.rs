@@ -20,13 +20,13 @@ pub(crate) struct Model<'a> {
     pub(crate) operators: u32,
     /// By tensor: its bytes.
     bytes: Table<'a, u64>,
-    /// By tensor: [`GIVEN`] and [`KEPT`], as bits.
+    /// By tensor: whether it is alive at the start ([`GIVEN`]) and at the end ([`KEPT`]), as bits.
     how: Table<'a, u32>,
     /// By operator: the bytes that it needs while it runs, beside its tensors.
     workspace: Table<'a, u64>,
-    /// By operator: 1 + each of up to two tensors that it may write over; 0 for none.
+    /// By operator: up to two tensors that it may write over, each as 1 + its number; 0 for none.
     givers: Table<'a, [u32; 2]>,
-    /// By operator: the bytes that writing over each of them spares.
+    /// By operator: the bytes saved if it writes over the first of its `givers`, and over the second.
     spared: Table<'a, [u64; 2]>,
     /// By operator: where its tensors begin in `touched`; after the last operator, the length of `touched`.
     first_touched: Table<'a, u32>,
@@ -36,7 +36,7 @@ pub(crate) struct Model<'a> {
     users: Table<'a, u32>,
     /// By operator: where its successors begin in `next`; after the last operator, the length of `next`.
     first_next: Table<'a, u32>,
-    /// The operators that wait for each operator, operator by operator. One may be there twice.
+    /// The operators that wait for each operator, operator by operator. An operator may be listed twice.
     next: Table<'a, u32>,
     /// By operator: how many entries of `next` name it. It can run when the operators of all these entries have run.
     waits: Table<'a, u32>,
@@ -88,7 +88,7 @@ impl<'a> Model<'a> {
         self.tensors = tensor + 1;
     }
 
-    /// Adds the next operator, and the bytes that it needs while it runs beside its tensors.
+    /// Adds the next operator. `workspace` is the bytes that it needs while it runs, beside its tensors.
     pub(crate) fn operator(&mut self, operator: u32, workspace: u64) {
         self.workspace[operator] = workspace;
         self.operators = operator + 1;
@@ -105,14 +105,14 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Notes that an operator may write a new tensor over `giver`, which has the same size, where it is the last to
-    /// touch it.
+    /// Notes that an operator may write a new tensor over `giver`, a tensor of the same size, if it is the last
+    /// operator to touch `giver`.
     pub(crate) fn works_in_place(&mut self, operator: u32, giver: u32) {
         self.reuses(operator, giver, self.bytes[giver]);
     }
 
-    /// Notes that an operator may write over a part of `giver`, where it is the last to touch it, which spares so many
-    /// bytes. Of more than two such tensors of an operator the first two count.
+    /// Notes that an operator may write over a part of `giver`, if it is the last operator to touch `giver`, and that
+    /// this saves `bytes` bytes. Of more than two such tensors of an operator the first two count.
     pub(crate) fn reuses(&mut self, operator: u32, giver: u32, bytes: u64) {
         let free = self.givers[operator].iter().position(|&giver| giver == 0);
         if let Some(place) = free
@@ -131,7 +131,7 @@ impl<'a> Model<'a> {
         self.waits[next] += 1;
     }
 
-    /// Counts the operators that touch each tensor.
+    /// Completes the model when all edges are added, and counts the operators that touch each tensor.
     pub(crate) fn finish(&mut self) {
         for operator in 0..self.operators {
             self.first_next[operator + 1] = self.first_next[operator + 1].max(self.first_next[operator]);
@@ -149,15 +149,16 @@ impl<'a> Model<'a> {
         self.touched.range(self.first_touched[operator], self.first_touched[operator + 1])
     }
 
-    /// A lower bound on the max load of all orders, in bytes: the highest of what is alive at the start and what each
-    /// operator needs, together with unused tensors that are always alive.
+    /// A lower bound on the max load of all orders, in bytes: the highest of the bytes that are alive at the start, and
+    /// of the bytes that each operator needs together with the tensors that are always alive and not used.
     pub(crate) fn lower_bound(&self) -> u64 {
         let always = (0..self.tensors).filter(|&t| self.how[t] == GIVEN | KEPT && self.users[t] == 0);
         let always: u64 = always.map(|t| self.bytes[t]).sum();
         (0..self.operators).map(|k| always + self.needs(k)).fold(self.given(), u64::max)
     }
 
-    /// The bytes that an operator needs while it runs, whatever else is alive.
+    /// The bytes of an operator's tensors and workspace, less the most that it may save by writing over an input. At
+    /// least so many bytes are alive while it runs.
     pub(super) fn needs(&self, operator: u32) -> u64 {
         let touched: u64 = self.touched(operator).iter().map(|&t| self.bytes[t]).sum();
         let spared = self.spared[operator].into_iter().fold(0, u64::max);
@@ -182,7 +183,7 @@ impl<'a> Model<'a> {
         (0..self.tensors).filter(|&t| self.how[t] & GIVEN > 0).map(|t| self.bytes[t]).sum()
     }
 
-    /// How many words a set of operators takes.
+    /// How many 64-bit words a set of operators takes, with one bit for each of `operators`.
     pub(crate) const fn set_words(operators: usize) -> usize {
         operators.div_ceil(64)
     }
@@ -193,17 +194,17 @@ pub(super) struct Walk<'m, 's> {
     pub(super) model: &'m Model<'m>,
     /// A bit for each operator that has run.
     pub(super) done: Table<'s, u64>,
-    /// The load after these operators, in bytes.
+    /// The load after the operators that have run, in bytes.
     pub(super) load: u64,
     /// The max load so far, in bytes. The searches begin it at the lower bound on the max load of all orders.
     pub(super) key: u64,
-    /// By operator: how many operators it still waits for, counted as in [`Model`].
+    /// By operator: how many entries of the model's `next` it still waits for; with 0 it can run.
     waits: Table<'s, u32>,
-    /// By tensor: how many of its operators have run.
+    /// By tensor: how many of the operators that touch it have run.
     ran: Table<'s, u32>,
     /// The operators that are ready: they have not run, and wait for none.
     ready: Table<'s, u32>,
-    /// By operator: 1 + its index in `ready`, or 0.
+    /// By operator: 1 + its index in `ready`; 0 if it is not there.
     place: Table<'s, u32>,
     ready_count: u32,
 }
@@ -247,8 +248,8 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Goes to where the operators in the bit set `done` have run; `load` is the load after them and `key` the max load
-    /// so far, in bytes. The cost grows with the number of operators that differ from those that had run.
+    /// Changes the set of operators that have run to the bit set `done`; `load` is the load after them and `key` the
+    /// max load so far, in bytes. The cost grows with the number of operators that differ from those that had run.
     pub(super) fn set(&mut self, done: &[u64], load: u64, key: u64) {
         for (word, &bits) in (0..).zip(done) {
             let mut differs = self.done[word] ^ bits;
@@ -270,7 +271,7 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Adds an operator to those that have run.
+    /// Adds an operator to the set of those that have run, and updates which operators are ready.
     fn put_in(&mut self, operator: u32) {
         self.done[operator / 64] |= 1 << (operator % 64);
         self.unready(operator);
@@ -286,7 +287,7 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Takes an operator out of those that have run.
+    /// Takes an operator out of the set of those that have run, and updates which operators are ready.
     fn take_out(&mut self, operator: u32) {
         self.done[operator / 64] &= !(1 << (operator % 64));
         let model = self.model;
@@ -331,7 +332,7 @@ impl<'m, 's> Walk<'m, 's> {
         self.done[operator / 64] >> (operator % 64) & 1 > 0
     }
 
-    /// The load while an operator runs next, and the load after it, in bytes.
+    /// The load while an operator runs, if it runs next, and the load after it, in bytes.
     pub(super) fn step(&self, operator: u32) -> (u64, u64) {
         let (mut added, mut freed, mut saved) = (0, 0, 0);
         for &tensor in self.model.touched(operator) {
@@ -365,8 +366,9 @@ impl<'m, 's> Walk<'m, 's> {
         self.take_out(operator);
     }
 
-    /// An operator that is ready and can run next without a higher max load in the end than with any other; the top of
-    /// this file says why. Returned with what [`Self::step`] says of it; none if no such operator is known.
+    /// An operator that can safely run next: it is ready, needs no more than the max load so far, and does not raise
+    /// the load. So no other choice leads to a lower max load in the end. Returned with what [`Self::step`] says of it;
+    /// none if there is no such operator.
     pub(super) fn safe(&self) -> Option<(u32, (u64, u64))> {
         let mut steps = self.ready().iter().map(|&operator| (operator, self.step(operator)));
         steps.find(|&(_, (peak, load))| peak <= self.key && load <= self.load)
