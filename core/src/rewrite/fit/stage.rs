@@ -17,16 +17,15 @@ use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// The nodes of its tree that the search for a placement may look at, where the heuristics miss the limit, for a
-/// thousand blocks. For fewer blocks the number grows with the cube of their ratio, down to 100 blocks: each node takes
-/// less time too.
+/// The nodes that the search for a placement of 1,000 blocks may look at, where the heuristics miss the limit. For n
+/// blocks the number is multiplied by (1,000 / n)³, n being taken as 100 at least, since a node takes less time.
 const NODES: u64 = 160;
 /// Looking at a node takes as long as placing so many blocks.
 const BLOCKS_PER_NODE: u64 = 8;
 /// The most blocks for which the search for a placement runs: for more it finds nothing in so few nodes.
 const MOST_SEARCHED: u64 = 600;
-/// Heuristics that have placed enough blocks give up a placement whose peak is above the limit by more than one part in
-/// `FAR` of it: another schedule is needed then.
+/// Heuristics that have placed enough blocks give up where the peak is above the limit by more than the limit divided
+/// by this: another schedule is needed then.
 const FAR: u64 = 64;
 /// The work of the heuristics for one placement, in blocks placed: many placements are made, and most of them fit or do
 /// not within a few starts.
@@ -50,7 +49,7 @@ pub(super) struct Base<'s> {
 
 /// The best schedule that was made, and room for the next one.
 pub(super) struct Stage<'a, 'w> {
-    /// The trace between two passes.
+    /// The trace after recomputation, in which swaps are planned.
     pub(super) interim: &'a mut [Row],
     /// The schedule that was written and placed last.
     pub(super) made: Placed<'a, 'w>,
@@ -66,7 +65,8 @@ pub(super) struct Placed<'a, 'w> {
     blocks: &'a mut [Block],
     names: &'a mut [Residency],
     offsets: &'a mut [u64],
-    /// The block of which each residency is a part: where operators write in place, several are one for the placement.
+    /// By residency: the number of the placed block of which it is a part. Where operators write in place, several
+    /// residencies are placed as one block.
     part_of: &'w mut [u32],
     /// Whether operators write in place, so that several residencies may be one block for the placement.
     in_place: bool,
@@ -88,8 +88,8 @@ pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
-    /// The least overhead of the schedules that fit since [`Kept::forget`], in ns: one that takes as long is not worth
-    /// making. Infinite if there is none.
+    /// The least overhead, in ns, of the schedules that fit and were made since [`Kept::forget`]: another that takes as
+    /// long is not worth making. Infinite if there is none.
     cutoff: f64,
     /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
     spent: u64,
@@ -101,15 +101,15 @@ pub(super) struct Kept<'a, 'w> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 /// The figures of the best schedule.
 struct Best {
-    /// Its time less the original's, in ns.
+    /// The time of the best schedule less that of the original, in ns.
     overhead: f64,
     /// The policy that decided which blocks are swapped.
     policy: Policy,
-    /// Its footprint, in bytes.
+    /// The footprint of the best schedule, in bytes.
     footprint: u64,
-    /// How many rows it has.
+    /// How many rows the best schedule has.
     rows: usize,
-    /// How many residencies it has.
+    /// How many residencies the best schedule has.
     residencies: usize,
 }
 
@@ -119,7 +119,7 @@ struct Best {
 pub(super) struct Within {
     /// The limit, in bytes.
     pub(super) limit: u64,
-    /// The blocks that are placed at least, in all starts together.
+    /// How many blocks are placed, in all starts together, before the placement may give up.
     pub(super) few: u64,
 }
 
@@ -279,7 +279,8 @@ impl<'a> Kept<'a, '_> {
         self.best.map(|best| best.footprint)
     }
 
-    /// From now on no more than `patience` may be spent while nothing fits, in blocks placed.
+    /// Counts the work spent from 0 again. No more than `patience` may be spent while no schedule fits, in blocks
+    /// placed.
     pub(super) const fn begin(&mut self, patience: u64) {
         (self.spent, self.patience) = (0, patience);
     }
@@ -325,7 +326,7 @@ impl<'a> Kept<'a, '_> {
 }
 
 impl Placed<'_, '_> {
-    /// Room for the times of so many rows.
+    /// Room for the times of `rows` rows.
     pub(super) fn timings(&mut self, rows: usize) -> &mut [Timing] {
         self.timings.get_mut(..rows).unwrap_or_default()
     }
@@ -335,7 +336,8 @@ impl Placed<'_, '_> {
         self.rows.get(..self.len).unwrap_or_default()
     }
 
-    /// The blocks that were placed last, and where they lie. Not to be called after they have been kept.
+    /// The blocks that were placed last, and their offsets in bytes. Not to be called once [`Kept::offer`] has kept the
+    /// schedule.
     pub(super) fn blocks(&self) -> (&[Block], &[u64]) {
         (self.blocks.get(..self.merged).unwrap_or_default(), self.offsets)
     }
