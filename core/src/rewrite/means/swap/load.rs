@@ -6,11 +6,11 @@
 
 use crate::workspace::workspace;
 
-/// Operators in a run.
+/// How many neighbouring operators make a run.
 const RUN: u32 = 32;
 
 workspace! {
-    /// The load of so many operators, at most `room`; 0 at first.
+    /// The load of `operators` operators, at most `room`; 0 at first.
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
             /// By operator: its load less the bytes of its run in `whole`. The sum of both wraps, so that this part may
