@@ -54,7 +54,7 @@ const PATIENCE: u64 = 6;
 /// The rows for each part in a large trace, so that it has more than `PATIENCE` parts: a few blocks make little
 /// difference there.
 const PATIENCE_ROWS: usize = 2500;
-/// The annealing ends after a part that lowers the delay by no more than the delay divided by this (see [`PATIENCE`]).
+/// The annealing ends after a part that lowers the delay by less than the delay divided by this (see [`PATIENCE`]).
 const PROGRESS: u64 = 300;
 
 /// On average one move of the annealing in this many renews the virtual uses, the reads by recomputations in a walk
