@@ -260,7 +260,7 @@ workspace! {
             by_since: u32[most],
             /// The indices of the blocks, the one with the shortest time in `until` first.
             by_until: u32[most],
-            /// Scratch memory for sorting the blocks by these times.
+            /// Scratch memory for sorting the blocks by `since` and by `until`.
             pub(super) aside: u32[most],
         }
         state {
@@ -305,7 +305,7 @@ impl Away<'_> {
         self.len += 1;
     }
 
-    /// Sorts the blocks that were added by their times.
+    /// Sorts the blocks that were added by `since` and by `until`.
     pub(super) fn sort(&mut self) {
         for (order, time) in [(&mut self.by_since, &self.since), (&mut self.by_until, &self.until)] {
             sort::identity(order, self.len);

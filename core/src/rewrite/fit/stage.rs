@@ -20,9 +20,10 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 /// The nodes that the search for a placement of 1,000 blocks may look at, where the heuristics miss the limit. For n
 /// blocks the number is multiplied by (1,000 / n)³, n being taken as 100 at least, since a node takes less time.
 const NODES: u64 = 160;
-/// Looking at a node takes as long as placing so many blocks.
+/// Looking at a node of the search for a placement takes as long as placing this many blocks.
 const BLOCKS_PER_NODE: u64 = 8;
-/// The most blocks for which the search for a placement runs: for more it finds nothing in so few nodes.
+/// The most blocks for which the search for a placement runs: for more it finds nothing within the nodes that it may
+/// look at.
 const MOST_SEARCHED: u64 = 600;
 /// Heuristics that have placed enough blocks give up where the peak is above the limit by more than the limit divided
 /// by this: another schedule is needed then.
@@ -43,7 +44,7 @@ const STARTS_RECOMPUTING: u64 = 64;
 pub(super) struct Base<'s> {
     /// The recording, or what masks and in-place reuse have made of it.
     pub(super) trace: Rewritten<'s>,
-    /// The order in which its operators run, if not as recorded.
+    /// The order in which the operators of the trace run, if not as recorded.
     pub(super) reordering: Option<Reordering>,
 }
 
@@ -183,7 +184,7 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.forget();
     }
 
-    /// Writes the trace in which swaps are then planned: the one to begin with, or if `rerun` that with the
+    /// Writes the trace in which swaps are then planned: the trace of `base`, or if `rerun` that trace with the
     /// recomputer's best script. Returns how many rows it has.
     pub(super) fn between(
         &mut self,

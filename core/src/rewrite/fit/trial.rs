@@ -24,7 +24,7 @@ const ATTEMPTS: u32 = 14;
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
 /// Placing a block takes as long as this work of a search, in operators and gaps looked at.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
-/// A placement of a policy's schedule that is far above the limit is given up after so many blocks placed.
+/// A placement of a policy's schedule that is far above the limit is given up after this many blocks placed.
 const FEW: u64 = 20_000;
 /// [`FEW`] for schedules of the search, which plans more often.
 const FEW_OF_SEARCH: u64 = 12_000;
@@ -204,15 +204,16 @@ impl Trial<'_, '_, '_, '_> {
         self.insist(policy, planned, work, few)
     }
 
-    /// Climbs from the schedule that the swapper remembered. `best` is its time over the flat trace, in ns.
+    /// Climbs from the schedule that the swapper remembered. `best` is how much longer it takes than the flat trace, in
+    /// ns.
     fn climb_on(&mut self, best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         self.spent = 0;
         self.swapper.recall();
         self.climb(best, work, climb)
     }
 
-    /// Places what is planned, and plans again with more headroom, until a schedule fits. `planned` is a time over the
-    /// flat trace, in ns.
+    /// Places what is planned, and plans again with more headroom, until a schedule fits. `planned` is how much longer
+    /// the plan takes than the flat trace, in ns.
     fn insist(&mut self, policy: Policy, mut planned: Option<f64>, work: u64, few: u64) -> Result<Settled, Error> {
         let mut settled = Settled::NoRoom;
         for attempt in 0..ATTEMPTS {
@@ -229,8 +230,8 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Improves the schedule that was placed last. Lowers the headroom after a schedule that fits or an attempt that
-    /// finds nothing better, and raises it after one that does not fit. `best` is the schedule's time over the flat
-    /// trace, in ns; returns that of the best schedule.
+    /// finds nothing better, and raises it after one that does not fit. `best` is how much longer the schedule takes
+    /// than the flat trace, in ns; returns the same of the best schedule.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
         let budget = climb.budget.saturating_mul(rows).max(climb.least);
@@ -267,8 +268,8 @@ impl Trial<'_, '_, '_, '_> {
         Ok(best)
     }
 
-    /// Plans again, by so much work. Returns the time over the flat trace, in ns; none if the limit is missed or the
-    /// work has been ended.
+    /// Plans again; the search does about `work`. Returns how much longer the plan takes than the flat trace, in ns;
+    /// none if the limit is missed or the work has been ended.
     fn replan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         self.attempt += 1;
         self.spend(1 + work / WORK_PER_BLOCK);
@@ -293,8 +294,8 @@ impl Trial<'_, '_, '_, '_> {
         self.kept.spend(blocks);
     }
 
-    /// Tightens and places the swapper's schedule, and offers it to be kept if it fits. `overhead` is its time over the
-    /// flat trace, in ns.
+    /// Tightens and places the swapper's schedule, and offers it to be kept if it fits. `overhead` is how much longer
+    /// it takes than the flat trace, in ns.
     fn settle(&mut self, policy: Policy, overhead: f64, few: u64) -> Result<Settled, Error> {
         let limit = self.options.limit;
         self.swapper.tighten();

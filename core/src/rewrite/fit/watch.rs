@@ -27,7 +27,7 @@ impl Strategy {
     /// All strategies.
     pub const ALL: [Self; 4] = [Self::Free, Self::Swap, Self::Recompute, Self::RecomputeThenSwap];
 
-    /// Its name, for people.
+    /// The name of the strategy, for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -47,7 +47,7 @@ impl Reordering {
     }
 }
 
-/// The effort of the search for a trace of so many rows: less for longer traces, whose sets of operators take more
+/// The effort of the search for a trace of `rows` rows: less for longer traces, whose sets of operators take more
 /// memory and time.
 #[expect(clippy::cast_possible_truncation, reason = "both are small")]
 const fn effort(rows: usize) -> Options {

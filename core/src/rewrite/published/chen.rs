@@ -210,9 +210,11 @@ workspace! {
     /// Makes the plans of one recording.
     pub(in crate::rewrite) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
         tables {
-            /// By operator of the forward pass: the bytes that live across the step after it.
+            /// By operator of the forward pass: the bytes made up to its end that later operators of the forward pass
+            /// still access.
             across: u64[rows],
-            /// By operator of the forward pass: how many blocks live across the step after it, small ones left aside.
+            /// By operator of the forward pass: how many blocks made up to its end later operators of the forward pass
+            /// still access; small ones are not counted.
             blocks_across: u32[rows],
             /// By operator of the forward pass: the bytes that it makes for the backward pass.
             made: u64[rows],

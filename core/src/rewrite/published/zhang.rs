@@ -324,8 +324,8 @@ pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
     area.get(gap.end) - area.get(gap.begin)
 }
 
-/// Writes the area under the present load curve up to each boundary, in byte nanoseconds. Up to boundary `from` it is
-/// known.
+/// Writes the area under the present load curve up to each boundary, in byte nanoseconds. The areas up to boundary
+/// `from` are known.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, from: u32, area: &mut Records<'_, f64>) {
     let gaps = schedule.gaps();

@@ -35,7 +35,7 @@ const MOST_BLOCKS: usize = 256;
 /// one with the least key counts.
 const WAITING: usize = 2;
 
-/// How many states a program of so many blocks gets memory for.
+/// How many states a program of `blocks` blocks gets memory for.
 const fn states(blocks: usize) -> usize {
     if blocks <= MOST_BLOCKS { MOST_STATES as usize } else { 0 }
 }
@@ -55,21 +55,22 @@ workspace! {
             reads: u64[rows + 1],
             /// By operator: the values that it writes.
             writes: u64[rows + 1],
-            /// By operator: the values that may be needed from it on: it or a later operator reads them when it runs
-            /// for the first time, or they may be read to recompute such a value.
+            /// By operator: the values that may still be needed before it runs: it or a later operator reads them when
+            /// it runs for the first time, or they may be read to recompute such a value.
             useful: u64[rows + 2],
             /// By operator: the values that it or a later operator reads when it runs for the first time; recomputation
             /// is not counted.
             wanted: u64[rows + 2],
             /// By operator: the values that the operators before it write.
             made: u64[rows + 2],
-            /// By operator: the bytes of blocks that are not managed, before it runs; in two's complement.
+            /// By operator: the bytes on the device before it runs, of blocks that live as recorded; in two's
+            /// complement.
             fixed: u64[rows + 2],
             /// By value: its size in bytes.
             size: u64[MOST_VALUES as usize],
             /// By value: 1 + the operator that writes it, or 0 if that may not be recomputed.
             maker: u32[MOST_VALUES as usize],
-            /// By block: 1 + its value.
+            /// By block: 1 + the number of the value that it holds; 0 if it holds none.
             value: u32[blocks],
         }
         state {
@@ -259,8 +260,8 @@ impl Recomputer<'_> {
         Some(())
     }
 
-    /// The state after the last operator that recomputes least, if it recomputes less than `most` ns; none if there is
-    /// no such state.
+    /// The state in which all operators have run and the least time was recomputed, if that is less than `most` ns;
+    /// none if there is no such state.
     fn search(
         &self,
         problem: &Problem<'_>,

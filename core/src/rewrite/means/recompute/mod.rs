@@ -330,7 +330,7 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Makes the script of these runs and returns its cost, with the headroom counted; none where [`Follower::follow`]
-    /// has none.
+    /// returns none.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }

@@ -43,8 +43,8 @@ workspace! {
     /// The positions of all gaps, and the load of each operator that follows from them.
     pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
-            /// By gap: the boundary at which its memory is freed (give), and that at which it is allocated again
-            /// (take).
+            /// By gap: the boundary at which the block's memory is freed (give), and that at which it is allocated
+            /// again (take).
             positions: [u32; 2][rows + blocks],
             /// By boundary, the heads of two lists: 1 + the first gap in use whose block is freed there (give), and 1 +
             /// the first whose block is allocated again there (take); 0 is none.
@@ -111,7 +111,7 @@ workspace! {
     /// Saved positions of a schedule.
     pub(in crate::rewrite) struct Positions<'a>(rows, blocks) {
         lists {
-            /// The gaps in use, each with its give and take.
+            /// The gaps in use, each with the boundaries at which its block is freed (give) and allocated again (take).
             gaps: [u32; 3][rows + blocks],
         }
     }

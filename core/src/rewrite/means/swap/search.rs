@@ -127,7 +127,8 @@ impl Search<'_> {
         }
     }
 
-    /// Takes a gap out of use; with a head, its tail too.
+    /// Takes a gap out of use; for a head (the gap before a persistent block's first access), the block's tail (the gap
+    /// after its last access) too.
     fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: u32, g: &Gap) {
         self.drop_tail(schedule, g);
         self.set(schedule, gap, [0, 0]);
@@ -326,7 +327,7 @@ impl Search<'_> {
     }
 
     /// Narrows the gaps in use that overlap with those that were moved, as far as the load stays within `limit` bytes,
-    /// in random order.
+    /// a random gap first.
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let (mut low, mut high) = (NONE, 0);
