@@ -38,7 +38,7 @@ impl Random {
 pub(super) struct Cooling {
     /// The temperature at the start, in ns.
     pub(super) heat: f64,
-    /// The work after which the temperature is 0, in the units of the search.
+    /// The work after which the temperature is 0, in the unit in which the search counts its work.
     pub(super) work: u64,
 }
 

@@ -10,10 +10,11 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen};
 
 workspace! {
-    /// The numbers of the original trace for those of a flat trace of at most `rows` rows.
+    /// The original numbers of the blocks and operators of a flat trace: one in which each live range of a block is a
+    /// block of its own, and each run of an operator an operator of its own. It has at most `rows` rows.
     pub(super) struct Flat<'a>(rows) {
         lists {
-            /// By block of the flat trace: the block of which it is a live range.
+            /// By block of the flat trace: the number of the original block of which it is a live range.
             block: u32[rows],
             /// By operator of the flat trace: 2 · its number in the original, plus 1 if it is a recomputation.
             op: u32[rows],
@@ -28,8 +29,9 @@ pub(super) const fn making_workspace(recorded_rows: usize, recorded_blocks: usiz
 }
 
 impl<'a> Flat<'a> {
-    /// Makes `rows`, which were made from `recorded` and hold no copies, flat in place. `timings` is room for a time of
-    /// each row.
+    /// Makes `rows` flat in place: gives each live range of a block a block number of its own, and each run of an
+    /// operator an operator number of its own. `rows` were made from `recorded` and hold no copies; `timings` is room
+    /// for a time of each row.
     ///
     /// # Errors
     /// As [`simulate::simulate`].
@@ -44,7 +46,7 @@ impl<'a> Flat<'a> {
     ) -> Result<Self, Error> {
         let run = simulate::simulate(recorded, rows, device, scratch.reborrow(), timings)?;
         let mut flat = Self::lend(rows.len(), tables);
-        // By block, masks too: 1 + its latest live range.
+        // By block, masks too: 1 + the number of its latest live range.
         let mut range = scratch.indices(2 * recorded.blocks);
         let mut previous = Op::None;
         let last = rows.len().saturating_sub(1);
@@ -76,12 +78,13 @@ impl<'a> Flat<'a> {
         usize::try_from(self.block.len()).unwrap_or(usize::MAX)
     }
 
-    /// The original block of which a flat block is a live range.
+    /// The number of the original block of which a block of the flat trace is a live range.
     pub(super) fn block(&self, block: u32) -> u32 {
         self.block.at(block).unwrap_or(0)
     }
 
-    /// Gives rows that were made from the flat trace the numbers of the original.
+    /// Replaces the block and operator numbers of rows that were made from the flat trace by those of the original
+    /// trace.
     pub(super) fn restore(&self, rows: &mut [Row]) {
         for r in rows {
             r.block = self.block(r.block);

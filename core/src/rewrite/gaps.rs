@@ -27,13 +27,14 @@ record! {
         pub(super) block: u32,
         /// The first operator of the gap.
         pub(super) begin: u32,
-        /// The operator that accesses the block next; the number of operators for a tail.
+        /// The operator that accesses the block next; the number of operators if none does before the iteration ends.
         pub(super) end: u32,
-        /// The version that the block holds in the gap.
+        /// The number of the version (the value from one write to the next) that the block holds in the gap.
         pub(super) version: u32,
-        /// The gap of the same version that comes before this one.
+        /// The number of the gap before this one in which the block holds the same version.
         pub(super) previous: Option<u32>,
-        /// For a tail: the head of the same block. For a head: the tail.
+        /// For the gap before the first access of a persistent block (head): the number of the gap after its last
+        /// access (tail). For a tail: the number of the head.
         pub(super) other_end: Option<u32>,
         pub(super) kind: GapKind,
         /// Whether the block is persistent and never written in the iteration: the host then has its value from the
@@ -53,16 +54,18 @@ impl Gap {
 /// Which copies a gap needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GapKind {
-    /// A copy out before it and a copy in after it.
+    /// The gap needs a copy out before it and a copy in after it.
     Middle,
-    /// No copy: the value is never read again.
+    /// The gap needs no copy: the value of the block is never read again.
     Dead,
-    /// Before the first access of a persistent block. A copy in after it, and a copy out before it unless the block is
-    /// away at the start.
+    /// The gap lies before the first access of a persistent block, a read. It needs a copy in after it, and a copy out
+    /// before it unless the block is on the host at the start of the iteration.
     Head,
-    /// A head that ends in a write: no copy, but that of the final version if the block is away at the start.
+    /// The gap lies before the first access of a persistent block, a write. It needs no copy, but one of the block's
+    /// final version if the block is on the host at the start of the iteration.
     DeadHead,
-    /// A copy out before it; the block is away at the end.
+    /// The gap lies after the last access of a persistent block. It needs a copy out before it; the block is on the
+    /// host at the end of the iteration.
     Tail,
 }
 
@@ -71,7 +74,7 @@ impl GapKind {
         matches!(self, Self::Head | Self::DeadHead)
     }
 
-    /// Whether the value in the gap is read later.
+    /// Whether the value that the block holds in the gap is read later.
     pub(super) fn is_read(self) -> bool {
         matches!(self, Self::Middle | Self::Head | Self::Tail)
     }
@@ -88,11 +91,14 @@ record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: u32,
-        /// The first boundary at which it can be copied out; none if it is a value that nobody has written.
+        /// The first boundary between operators at which the version can be copied out; none if the block is read
+        /// before anything has written it.
         pub(super) release: Option<u32>,
-        /// Its last gap; the others follow by their `previous`.
+        /// The number of the last gap in which the block holds this version; `previous` of that gap leads to the
+        /// others.
         last_gap: Option<u32>,
-        /// For the initial version of a persistent block: its final version, which may be the same.
+        /// For the version that a persistent block holds at the start: the number of its version at the end, which may
+        /// be the same.
         pub(super) last: Option<u32>,
     }
 }
@@ -100,13 +106,13 @@ record! {
 record! {
     /// What is known of a block while the gaps are found.
     struct Seen {
-        /// The operator that accessed it last.
+        /// The operator that accessed the block last.
         access: Option<u32>,
-        /// The version that it holds.
+        /// The number of the version that the block holds.
         version: Option<u32>,
-        /// Its version at the start of the iteration.
+        /// The number of the version that the block holds at the start of the iteration.
         initial: Option<u32>,
-        /// Its head.
+        /// The number of the gap before the block's first access (head), if there is one.
         head: Option<u32>,
     }
 }
@@ -115,8 +121,8 @@ workspace! {
     /// The gaps of a program, and the versions of its blocks.
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// By boundary: the first of the versions that can be copied out there or later. Versions are numbered in
-            /// the order of these boundaries.
+            /// By boundary between operators: the first of the versions that can be copied out there or later. Versions
+            /// are numbered in the order of these boundaries.
             first_version: u32[rows + 2],
         }
         records {

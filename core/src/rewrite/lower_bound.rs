@@ -99,19 +99,20 @@ pub fn least_load(
 }
 
 record! {
-    /// The time between two accesses of a block by different operators. Where `end` is not after `begin`, it crosses
-    /// the end of the iteration.
+    /// The time between two accesses of a block by different operators. Where row `end` is not after row `begin`, this
+    /// time crosses the end of the iteration.
     pub(super) struct Idle {
         pub(super) block: u32,
-        /// The row of the access before.
+        /// The row of the access at which the block becomes idle.
         begin: u32,
-        /// The row of the access after.
+        /// The row of the access at which the block is used again.
         end: u32,
-        /// The operator of the access before.
+        /// The operator of the access at which the block becomes idle.
         pub(super) from: u32,
-        /// The operator of the access after.
+        /// The operator of the access at which the block is used again.
         pub(super) to: u32,
-        /// The operator that wrote the block's value; none if the iteration has not written it before.
+        /// The operator that wrote the value of the idle block; none if the iteration has not written the block by
+        /// then.
         pub(super) writer: Option<u32>,
     }
 }
@@ -121,7 +122,7 @@ impl Idle {
         self.end <= self.begin
     }
 
-    /// Whether the block's value is read after it.
+    /// Whether the block's value is read at the end of the idle time, so that it has to be kept.
     pub(super) fn is_read(&self, program: &Program<'_>) -> bool {
         at(program.rows, self.end).event == Event::Read
     }
@@ -134,9 +135,9 @@ record! {
         first_operator: u32,
         last: Option<u32>,
         last_operator: u32,
-        /// The operator that wrote it last.
+        /// The operator that wrote the block last.
         writer: Option<u32>,
-        /// Whether it has been freed.
+        /// Whether the block has been freed.
         freed: bool,
     }
 }
@@ -155,7 +156,7 @@ workspace! {
 }
 
 impl IdleBlocks<'_> {
-    /// Lists when blocks are idle, as far as `counts` says that it counts.
+    /// Lists the times in which blocks are idle, those for which `counts` returns true.
     pub(super) fn find(&mut self, program: &Program<'_>, counts: impl Fn(&Idle) -> bool) {
         for o in 0..program.operators {
             for (row, r) in (program.first_row[o]..).zip(program.rows_of(o)).filter(|(_, r)| r.event != Event::Malloc) {
@@ -181,7 +182,8 @@ impl IdleBlocks<'_> {
         }
     }
 
-    /// Adds the time from a block's last access so far to this one.
+    /// Adds the idle time from a block's last access so far to its access in row `end` by operator `to`, if `counts`
+    /// returns true for it.
     fn add(&mut self, seen: &Seen, block: u32, (end, to): (u32, u32), counts: impl Fn(&Idle) -> bool) {
         let Some(begin) = seen.last else { return };
         let idle = Idle { block, begin, end, from: seen.last_operator, to, writer: seen.writer };
@@ -192,14 +194,14 @@ impl IdleBlocks<'_> {
 }
 
 workspace! {
-    /// The load of each row, without blocks whose value nobody reads any more.
+    /// The load of each row, without blocks that are written again before anybody reads them.
     struct Loads<'a>(rows, blocks) {
         tables {
-            /// By row: this load, in bytes.
+            /// By row: the load after it, in bytes, without blocks that are written again before anybody reads them.
             load: u64[rows],
             /// The rows, the one with the highest load first.
             by_load: u32[rows],
-            /// Scratch memory of that sort.
+            /// Scratch memory for sorting the rows by load.
             aside: u32[rows],
             /// By block: the row of its malloc.
             allocated: u32[blocks],
@@ -235,7 +237,7 @@ impl Loads<'_> {
         sort::by_key(&mut self.by_load, rows, &mut self.aside, |row| !self.load[row]);
     }
 
-    /// Takes the bytes of a block off the load of rows in which nobody needs its value.
+    /// Subtracts the bytes of a block from the load of these rows, in which nobody needs its value.
     fn leave_out(&mut self, rows: Range<u32>, size: u64) {
         for row in rows {
             self.load[row] = self.load[row].saturating_sub(size);
@@ -247,29 +249,29 @@ workspace! {
     /// The blocks that may be on the host at one time, and how long the links have to copy them.
     pub(super) struct Away<'a>(most) {
         tables {
-            /// By block that may be away: its bytes.
+            /// By index of a block that may be on the host: its bytes.
             pub(super) size: u64[most],
-            /// By block that may be away: the time since its value was written, in ns; `u64::MAX` if the host has it
-            /// from the start.
+            /// By index of a block that may be on the host: the time since its value was written, in ns; `u64::MAX` if
+            /// the host has it from the start.
             since: u64[most],
-            /// By block that may be away: the time until it must be back, in ns.
+            /// By index of a block that may be on the host: the time until it must be back on the device, in ns.
             until: u64[most],
-            /// These blocks by `since`, the shortest time first.
+            /// The indices of the blocks, the one with the shortest time in `since` first.
             by_since: u32[most],
-            /// These blocks by `until`, the shortest time first.
+            /// The indices of the blocks, the one with the shortest time in `until` first.
             by_until: u32[most],
-            /// Scratch memory of these sorts.
+            /// Scratch memory for sorting the blocks by `since` and by `until`.
             pub(super) aside: u32[most],
         }
         state {
-            /// How many blocks may be away.
+            /// How many blocks may be on the host.
             pub(super) len: u32 = 0,
         }
     }
 }
 
 impl Away<'_> {
-    /// Finds the blocks that may be away at the time of a row.
+    /// Finds the blocks that may be on the host at the time of a row.
     fn find_at(&mut self, row: u32, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let time = at(program.rows, row).time_ns;
         self.len = 0;
@@ -294,7 +296,8 @@ impl Away<'_> {
         self.sort();
     }
 
-    /// Adds a block. Times in ns: on the link out, since its value was written, and on the link in.
+    /// Adds a block of `size` bytes. Its copy out has the time from `written` to `then`, any time if `written` is none,
+    /// since the host then has the value from the start; its copy in has the time from `now` to `deadline`. All in ns.
     pub(super) fn add(&mut self, size: u64, (written, then): (Option<u64>, u64), (now, deadline): (u64, u64)) {
         self.size[self.len] = size;
         self.since[self.len] = written.map_or(u64::MAX, |written| then.saturating_sub(written));
@@ -302,7 +305,7 @@ impl Away<'_> {
         self.len += 1;
     }
 
-    /// Sorts the blocks that were added by their times.
+    /// Sorts the blocks that were added by `since` and by `until`.
     pub(super) fn sort(&mut self) {
         for (order, time) in [(&mut self.by_since, &self.since), (&mut self.by_until, &self.until)] {
             sort::identity(order, self.len);
@@ -310,7 +313,7 @@ impl Away<'_> {
         }
     }
 
-    /// The most bytes that both links can move in time, where the overhead makes every time longer, in ns.
+    /// The most bytes that the links can copy out and back in time, if every time is longer by `overhead` ns.
     pub(super) fn copied(&self, device: &Device, overhead: f64) -> f64 {
         let moved = |order: &Table<'_, u32>, time: &Table<'_, u64>, bandwidth: f64| {
             order.first(self.len).iter().fold(0.0, |moved: f64, &k| {

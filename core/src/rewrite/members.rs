@@ -7,9 +7,9 @@ workspace! {
     /// A set of numbers, empty at first.
     pub(super) struct Members<'a>(n) {
         tables {
-            /// The members, and room for the others.
+            /// The members: the first `len` entries.
             list: u32[n],
-            /// By number: 1 + its index in the list; 0 if it is not a member.
+            /// By number below n: 1 + its index in `list`; 0 if it is not a member.
             place: u32[n],
         }
         state {

@@ -19,8 +19,8 @@ workspace! {
             pub(super) first_row: u32[rows + 2],
             /// The row of each operator's first access, and the row after its last.
             accesses: [u32; 2][rows + 1],
-            /// By boundary: when compute reaches it if it never waits, in ns. There is one boundary more than
-            /// operators.
+            /// By boundary, where boundary o is before operator o: when compute reaches it if it never waits, in ns.
+            /// There is one boundary more than operators.
             pub(super) time: u64[rows + 2],
             /// By operator: when its first access begins if compute never waits, in ns.
             pub(super) access_time: u64[rows + 1],

@@ -10,10 +10,11 @@ use crate::workspace::workspace;
 const ABSENT: u64 = u64::MAX;
 
 workspace! {
-    /// Numbers below n with their keys. At first none takes part.
+    /// A tournament tree over the numbers below n, each of which has a key or does not take part. At first none takes
+    /// part.
     pub(super) struct Tournament<'a>(n) then begin {
         tables {
-            /// The key of each number.
+            /// By number: its key; [`ABSENT`] if it does not take part.
             key: u64[n],
             /// By inner node, the root is 1: the number that wins below it. The children of node k are 2 k and 2 k + 1;
             /// the leaves are the numbers, from n on.
@@ -68,7 +69,7 @@ impl Tournament<'_> {
         }
     }
 
-    /// The number that wins below a node.
+    /// The number that wins below a node (has the least key); of a leaf, the leaf's number.
     fn at(&self, node: u32) -> u32 {
         if node < self.n { self.winner[node] } else { node - self.n }
     }

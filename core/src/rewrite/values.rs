@@ -23,14 +23,14 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Who decides when the memory of a block is allocated and freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The trace: it lives as recorded.
+    /// The trace: the block is allocated and freed as recorded.
     Recorded,
-    /// One operator: it is allocated and freed there.
+    /// One operator: the block is its workspace, which it allocates and frees.
     Local,
-    /// Recomputation: it is allocated where it is written and freed where its value is not needed.
+    /// Recomputation: the block is allocated where it is written and freed where its value is not needed.
     Managed,
-    /// Recomputation too, but its value is never recomputed: it is allocated at its first write and freed after its
-    /// last access.
+    /// Recomputation, but the block's values are never recomputed: it is allocated at its first write and freed after
+    /// its last access.
     Lasting,
 }
 
@@ -42,11 +42,11 @@ impl Owner {
 
 enum_field!(Owner: Recorded, Local, Managed, Lasting);
 
-/// A block that an operator touches.
+/// A block that an operator reads or writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reference {
     pub(super) block: u32,
-    /// The version that is read or written.
+    /// The number of the version (the value from one write to the next) that is read or written.
     pub(super) version: u32,
     /// Whether the operator writes the block; else it reads it.
     pub(super) writes: bool,
@@ -76,9 +76,9 @@ record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: u32,
-        /// The operator that writes it; none if it is there from the start or undefined.
+        /// The operator that writes the version; none if the block holds it from the start or it is undefined.
         pub(super) writer: Option<u32>,
-        /// The first operator that overwrites or frees it, or [`NONE`].
+        /// The first operator that overwrites or frees the block while it holds the version; [`NONE`] if none does.
         until: u32,
     }
 }
@@ -86,7 +86,7 @@ record! {
 record! {
     /// Where an operator may write its output over its input.
     pub(super) struct InPlace {
-        /// The managed block that is read; none if the operator has no such pair of blocks.
+        /// The managed block that is read; none if the operator may not write its output over an input.
         input: Option<u32>,
         /// The version of the input that is read.
         pub(super) version: u32,
@@ -98,15 +98,15 @@ record! {
 record! {
     /// What is known of a block while the values are found.
     struct Seen {
-        /// The version that it holds.
+        /// The number of the version that the block holds.
         version: Option<u32>,
-        /// The operator that read it last.
+        /// The operator that read the block last.
         read: Option<u32>,
-        /// The operator that wrote it last.
+        /// The operator that wrote the block last.
         written: Option<u32>,
-        /// The operator at its malloc.
+        /// The operator in whose rows the block is allocated.
         allocated: Option<u32>,
-        /// The operator at its free.
+        /// The operator in whose rows the block is freed.
         freed: Option<u32>,
     }
 }
@@ -115,29 +115,31 @@ workspace! {
     /// The values of a program.
     pub(super) struct Values<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// By operator, of blocks that are not managed: the most bytes that it adds to the load while it runs.
+            /// By operator: the most bytes that it adds to the load while it runs, in its workspaces and in blocks that
+            /// live as recorded.
             pub(super) most: u64[rows + 1],
-            /// By operator, of blocks that are not managed: the bytes that it leaves allocated; in two's complement, as
-            /// it may free more than it allocates.
+            /// By operator: the bytes that it allocates less those that it frees, of blocks that live as recorded; in
+            /// two's complement, as it may free more than it allocates.
             pub(super) left: u64[rows + 1],
-            /// By operator: the most bytes of its local blocks at once.
+            /// By operator: the most bytes of its workspaces at once.
             pub(super) local: u64[rows + 1],
             /// By operator: whether it may be recomputed.
             recomputable: u32[rows + 1],
-            /// By operator: the index of its first reference.
+            /// By operator: the index of its first entry in `reference`.
             first_reference: u32[rows + 2],
             /// By operator: the index of its first value in `made`.
             first_made: u32[rows + 2],
-            /// The values that operators write and that can be recomputed: block and version.
+            /// The values that can be recomputed, by the operator that writes them: block and version of each.
             made: [u32; 2][rows],
             /// By version: the index of its first use in `uses`.
             first_use: u32[rows + blocks + 1],
-            /// The operators that read each version: by version, and ascending for each.
+            /// The operators that read each version: those of version 0 in ascending order, then those of version 1,
+            /// and so on.
             uses: u32[rows],
         }
         records {
             owner: Owner[blocks],
-            /// The references of all operators, by operator.
+            /// The blocks that operators read or write, by operator.
             reference: Reference[rows],
             version: Version[rows + blocks],
             in_place: InPlace[rows + 1],
@@ -191,17 +193,18 @@ impl<'a> Values<'a> {
         self.version.get(version).block
     }
 
-    /// The operator that writes a version, if it may be recomputed.
+    /// The operator that writes a version; none if there is none, or if it may not be recomputed.
     pub(super) fn maker(&self, version: u32) -> Option<u32> {
         self.version.get(version).writer.filter(|&operator| self.is_recomputable(operator))
     }
 
-    /// The uses of a version, which [`user`](Self::user) tells: the index of the first, and that after the last.
+    /// The indices of a version's uses: the first, and the one after the last. [`user`](Self::user) tells which
+    /// operator reads at each.
     pub(super) fn uses(&self, version: u32) -> (u32, u32) {
         (self.first_use[version], self.first_use[version + 1])
     }
 
-    /// The operator of a use by its index; those of a version ascend.
+    /// The operator that reads at a use, given by its index. The operators of one version's uses ascend.
     pub(super) fn user(&self, i: u32) -> u32 {
         self.uses[i]
     }
@@ -236,8 +239,8 @@ impl<'a> Values<'a> {
         self.is_recomputable(operator) && !self.references(operator).any(|r| !r.updated && self.is_gone(&r, now))
     }
 
-    /// By block: the recompute cost of all its values together in ns per byte, if all that is read for them is there.
-    /// Infinite where they cannot be recomputed.
+    /// Sets `costs`, by block: the cost of recomputing all of the block's values once, in ns per byte, if all that is
+    /// read for them is on the device. Infinite where they cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     pub(super) fn recompute_costs(&self, costs: &mut Records<'_, f64>) {
         for b in 0..self.program.blocks() {
@@ -252,7 +255,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Where an operator may write its output over its input: the input's block and the rest; none if it may not.
+    /// The block of the input over which an operator may write its output, and the [`InPlace`] that names both; none if
+    /// the operator may not write over an input.
     pub(super) fn in_place(&self, operator: u32) -> Option<(u32, InPlace)> {
         let found = self.in_place.get(operator);
         Some((found.input?, found))
@@ -342,7 +346,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Tells the references who owns their blocks, and lists the values that can be recomputed.
+    /// Writes the owner of its block into each reference, and lists the values that can be recomputed.
     fn tell_owners(&mut self) {
         let mut made = 0;
         for o in 0..self.program.operators {
@@ -374,7 +378,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Adds up the bytes of blocks that are not managed, by operator.
+    /// Adds up, by operator, the bytes of its workspaces and of blocks that live as recorded.
     fn weigh(&mut self) {
         let program = self.program;
         for o in 0..program.operators {

@@ -8,7 +8,7 @@ use crate::trace::{Event, Op, Row};
 /// needed.
 pub(super) struct Writer<'a> {
     out: &'a mut [Row],
-    /// How many rows were written, or would have been.
+    /// How many rows were pushed, those for which `out` was too short included.
     len: usize,
     /// The time of the last row, in ns.
     time_ns: u64,
@@ -19,7 +19,7 @@ impl<'a> Writer<'a> {
         Self { out, len: 0, time_ns: 0 }
     }
 
-    /// How many rows were written, or would have been.
+    /// How many rows were pushed, those for which `out` was too short included.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -37,14 +37,14 @@ impl<'a> Writer<'a> {
         self.push(Row { time_ns: self.time_ns, bytes, block, op, event });
     }
 
-    /// Gives the last row this time.
+    /// Sets the time of the last row to `time_ns`.
     pub(super) fn end_at(&mut self, time_ns: u64) {
         if let Some(last) = self.len.checked_sub(1).and_then(|last| self.out.get_mut(last)) {
             last.time_ns = time_ns;
         }
     }
 
-    /// How many rows were written; an error if there was not room for all.
+    /// Ends the writing and returns how many rows were written; an error if `out` was too short for all rows.
     pub(super) fn end(self) -> Result<usize, Error> {
         if self.len > self.out.len() {
             return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: self.len, got: self.out.len() });

@@ -19,21 +19,22 @@ const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reo
 
 /// How often the interval below the least footprint that was made is halved, to find a lower limit that works.
 const PROBES: u32 = 7;
-/// The work of the search for each of these limits, as a part of the whole: one in so many.
+/// The search for a schedule within each limit that is tried has the whole work divided by this.
 const PROBE: u64 = 16;
 
-/// Blocks that are smaller than the original peak over 2 to the power of this are not recomputed.
+/// Blocks that are smaller than the max load of the recording divided by 2 to the power of this are not recomputed.
 const LEAST: u32 = 14;
 
-/// The memory in which these traces are made.
+/// A recording, and the memory for its traces in one order of the operators: with masks and in-place reuse, and
+/// without.
 pub(super) struct Orders<'s> {
     pub(super) recorded: &'s Recorded<'s>,
     pub(super) options: &'s Options,
     /// The recorded trace in one order, with sizes rounded up to the alignment.
     pub(super) rows: &'s mut [Row],
-    /// That trace with masks.
+    /// The trace of `rows` with masks.
     pub(super) masked: &'s mut [Row],
-    /// That trace with masks and operators that work in place.
+    /// The trace of `rows` with masks and operators that work in place.
     pub(super) shared: &'s mut [Row],
 }
 
@@ -52,7 +53,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 }
 
 impl<'s> Orders<'s> {
-    /// The recording, with its rows in this order.
+    /// Divides `out`, as long as [`rows`] says, into the memory for the traces of a recording.
     pub(super) fn new(recorded: &'s Recorded<'s>, options: &'s Options, out: &'s mut [Row]) -> Self {
         let (rows, out) = out.split_at_mut_checked(recorded.rows.len()).unwrap_or_default();
         let (masked, shared) = out.split_at_mut_checked(means::most_rows(rows.len())).unwrap_or_default();

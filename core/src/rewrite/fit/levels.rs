@@ -19,9 +19,10 @@ use super::trial::Swaps;
 use crate::Error;
 use crate::rewrite::means::swap::Policy;
 
-/// How many loads are estimated first.
+/// How many loads between the limit and the peak are estimated first, each as the load down to which all values may be
+/// recomputed.
 const LOADS: u64 = 14;
-/// How many parts of the values are estimated first.
+/// Into how many parts the bytes that may be recomputed are divided: each number of parts but all is estimated first.
 const PARTS: u64 = 8;
 /// How often levels around the best are estimated: four of them each time.
 const ROUNDS: u64 = 4;
@@ -29,16 +30,16 @@ const ROUNDS: u64 = 4;
 const LOOKS: usize = 14 + 7 + 4 * 4;
 /// How many levels are tried: for each, schedules are made until one fits.
 const TRIED: usize = 4;
-/// The work of an estimate, as a part of the whole: one in so many.
+/// An estimate has the work of a whole search divided by this.
 const ESTIMATE: u64 = 10;
-/// The work of the first search for swaps at a level, as a part of the whole: one in so many.
+/// The first search for swaps at a level has the work of a whole search divided by this.
 const FIRST: u64 = 4;
-/// No schedule is made for a level whose estimated time over the original is so many times the incumbent's.
+/// No schedule is made for a level that is estimated to add this many times the time that the best schedule adds.
 const HOPELESS: f64 = 1.25;
-/// The search does not go on from a schedule whose time over the original is so many times the incumbent's.
+/// The search does not go on from a schedule that adds this many times the time that the best schedule adds.
 const WORTH_CLIMBING: f64 = 2.0;
 
-/// The levels that were estimated, each with its estimated time over the original in ns.
+/// The levels that were estimated, each with the time in ns that it is estimated to add to the original.
 struct Estimates {
     found: [(f64, Level); LOOKS],
     len: usize,
@@ -62,13 +63,13 @@ impl Estimates {
 }
 
 /// Tries recomputation down to levels between limit and peak, each followed by swaps. `limit` and `peak` are in bytes,
-/// `work` in segments and gaps looked at.
+/// `work` in operators and gaps looked at.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let swaps = Swaps::By(&[Policy::Auto]);
     let estimate = work / ESTIMATE;
     let quick = Arrangement { recomputes: true, swaps, choice: estimate, work: estimate };
     let mut found = estimates(pass, &quick, limit, peak)?.found;
-    // By level that is tried: the time over the original of the first schedule that fits, in ns, and the level. The
+    // By level that is tried: the time in ns that its first schedule that fits adds to the original, and the level. The
     // level with the best estimate comes first.
     let thorough = Arrangement { choice: work, work, ..quick };
     let light = Arrangement { work: work / FIRST, ..thorough };

@@ -29,9 +29,9 @@ use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
-/// The most operators that are looked at: those that are most above the limit.
+/// The most operators that the bound looks at: those whose bytes are most above the limit.
 const FEW: u32 = 256;
-/// How often the least overhead of an operator is bisected.
+/// How often the interval in which an operator's least overhead lies is halved.
 const BISECTIONS: u32 = 48;
 /// Longer than any overhead, in ns.
 const FOREVER: f64 = 1e18;
@@ -116,7 +116,7 @@ pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, mut scratch: W
     Ok(if bound < FOREVER { bound * SAFE } else { f64::INFINITY })
 }
 
-/// What the bound looks at.
+/// What the bound is computed from: a recording, its program, and the means that may be used.
 struct Network<'a> {
     recorded: &'a Recorded<'a>,
     program: &'a Program<'a>,
@@ -125,37 +125,39 @@ struct Network<'a> {
 }
 
 impl Network<'_> {
-    /// What is known of an operator.
+    /// What the recording says of an operator.
     fn operator(&self, o: u32) -> Operator {
         self.recorded.operator(self.program.op(o))
     }
 
-    /// Whether an operator can read masks in place of blocks.
+    /// Whether an operator is the gradient of a ReLU and masks may be used, so that it can read masks in place of
+    /// blocks.
     fn reads_masks(&self, o: u32) -> bool {
         self.using.has(Means::Relu) && self.operator(o).kind == Kind::ReluBackward
     }
 }
 
 workspace! {
-    /// The bytes that have to be on the device or come back to it.
+    /// The bytes that each operator needs on the device, and those of idle blocks, which are on the device or have to
+    /// come back.
     struct Needs<'a>(rows, blocks) {
         tables {
             /// By operator: the bytes that it touches, plus those of the blocks that are idle while it runs.
             need: u64[rows + 1],
-            /// The operators, the one with the most such bytes first.
+            /// The operators, the one with the most bytes in `need` first.
             by_need: u32[rows + 1],
-            /// Scratch memory of that sort.
+            /// Scratch memory for sorting the operators.
             aside: u32[rows + 1],
             /// By operator: the bytes that it writes.
             written: u64[rows + 1],
-            /// By block: 1 + the operator that counted it last.
+            /// By block: 1 + the operator whose bytes it was counted among last.
             counted: u32[blocks],
         }
     }
 }
 
 impl Needs<'_> {
-    /// Finds the bytes that each operator needs.
+    /// Finds `need`, `by_need` and `written` of all operators.
     fn find(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>) {
         let program = network.program;
         for o in 0..program.accessing {
@@ -175,7 +177,8 @@ impl Needs<'_> {
         sort::by_key(&mut self.by_need, program.accessing, &mut self.aside, |o| !self.need[o]);
     }
 
-    /// Adds up the bytes that are idle, by operator: first the changes from one operator to the next.
+    /// Finds, by operator, the bytes of the blocks that are idle while it runs: first the changes from one operator to
+    /// the next.
     fn add_idle(&mut self, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let last = program.accessing;
         for idle in idle.list.iter() {
@@ -235,17 +238,17 @@ impl Needs<'_> {
 }
 
 workspace! {
-    /// The blocks that are idle while one operator runs, and how they come back.
+    /// The blocks that are idle while one operator runs, and what it costs to bring them back to the device.
     struct Returns<'a>(rows, blocks) {
         tables {
             /// By block that is idle: its recompute cost in ns per byte, as the bits of an `f64`. These have the order
             /// of the numbers, as none is below 0. Infinite if it cannot be recomputed.
             cost: u64[rows + blocks],
-            /// The idle blocks by recompute cost, the least first.
+            /// The indices of the idle blocks, the one with the least recompute cost first.
             by_cost: u32[rows + blocks],
         }
         parts {
-            /// How long the links have to copy them.
+            /// How long the links have to copy the idle blocks out and back in.
             away: Away(rows + blocks),
         }
         state {
@@ -288,7 +291,7 @@ impl Returns<'_> {
         sort::by_key(by_cost, away.len, &mut away.aside, |k| cost[k]);
     }
 
-    /// The least overhead at which `excess` bytes come back, at least `bound`, in ns.
+    /// The least overhead, in ns and from `bound` on, at which copies and recomputation bring back `excess` bytes.
     fn least(&self, options: &Options, excess: u64, bound: f64) -> f64 {
         let needed = bytes(excess) * SAFE;
         let enough = |overhead: f64| {
@@ -315,7 +318,7 @@ impl Returns<'_> {
         low
     }
 
-    /// The most bytes that are recomputed in `overhead` ns.
+    /// The most bytes of idle blocks that can be recomputed in `overhead` ns.
     fn recomputed(&self, overhead: f64) -> f64 {
         let (mut left, mut sum) = (overhead, 0.0);
         for &k in self.by_cost.first(self.away.len) {

@@ -79,8 +79,8 @@ pub struct Options {
     pub alignment: u64,
     /// The seed of random choices. The same seed gives the same result on every machine.
     pub seed: u64,
-    /// The work that a search may do for each row of the trace, in segments and gaps looked at. It grows up to 10,000
-    /// rows.
+    /// The work that a search may do for each row of the trace, in operators and gaps looked at. Rows beyond the first
+    /// 10,000 add none.
     pub work: u64,
 }
 
@@ -142,8 +142,8 @@ impl Lengths {
         Self::of_counts(rows.len(), accesses, liveness::residencies(rows), block_count)
     }
 
-    /// Lengths as of [`Lengths::of`], for a trace with so many rows and blocks. `accesses` is how many rows are
-    /// accesses, and `mallocs` how many are mallocs.
+    /// Lengths as of [`Lengths::of`], for a trace of `rows` rows and `blocks` block numbers, of which `accesses` rows
+    /// are accesses and `mallocs` rows are mallocs.
     #[must_use]
     pub const fn of_counts(rows: usize, accesses: usize, mallocs: usize, blocks: usize) -> Self {
         let gaps = accesses + blocks;
@@ -152,7 +152,8 @@ impl Lengths {
         Self::for_result(rows, timings, means::most_rows(rows) + mallocs + gaps)
     }
 
-    /// Lengths for a trace of `recorded` rows whose rewritten trace has at most so many rows and residencies.
+    /// Lengths for a trace of `recorded` rows whose rewritten trace has at most `rows` rows and `residencies`
+    /// residencies.
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, residencies: usize) -> Self {
         // The traces to begin with; the trace between two passes; the schedule that is made, and the best one.
@@ -175,7 +176,7 @@ pub struct Fitted<'a> {
     pub schedule: VerifiedSchedule<'a>,
     /// The policy that decided which blocks are swapped.
     pub policy: Policy,
-    /// The most bytes on the device in the original.
+    /// The max load of the original trace, in bytes.
     pub original_peak: u64,
     /// The max load if every block that has a gap at the original's max load is swapped out in that gap, in bytes:
     /// `load_min` of Zhang et al. 2019. It is about swaps alone: with other means a footprint may be lower.
@@ -370,8 +371,7 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     most
 }
 
-/// If the published schedules estimate the overhead of swapping alone to be at most this, it is tried before
-/// recomputation.
+/// Swapping alone is tried before recomputation if its overhead, estimated by the published policies, is at most this.
 const HIDDEN: f64 = 0.02;
 
 /// The work of the search for recomputation alone, as a multiple of that of the search for swaps: a walk is cheap, and
@@ -438,7 +438,7 @@ fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Resu
 /// The most rows for which the work of a search grows: with more, it takes minutes, and finds little more.
 const MOST_ROWS: usize = 10_000;
 
-/// The work that a search may do, in segments and gaps looked at.
+/// The work that a search may do, in operators and gaps looked at.
 fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
     u64::try_from(recorded.rows.len().min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(options.work)
 }

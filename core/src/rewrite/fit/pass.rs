@@ -19,14 +19,16 @@ use crate::{Error, Workspace, WorkspaceLen};
 
 /// How often recomputation is planned for one arrangement, each time with more headroom.
 const CHOICES: u32 = 10;
-/// The work of each of these plans but the first, as a part of the first's: one in so many.
+/// Each plan of recomputation after the first has the work of the first divided by this.
 const LATER: u64 = 12;
-/// The budget of placements for a trace of no rows, in blocks placed; it grows with the work of a search.
+/// The budget of placements for a trace of no rows, in blocks placed; [`patience`] adds the work of a search.
 const BLOCKS: u64 = 2_000_000;
-/// The budget while nothing fits, over all traces to begin with, as a multiple of the budget of placements.
+/// The work that may be spent while no schedule fits, over all orders of the operators, is this many times the budget
+/// of placements.
 const VAIN: u64 = 4;
 
-/// The budget while nothing fits, in blocks placed. `work` is that of a search, in segments and gaps looked at.
+/// The work that may be spent while no schedule fits, in blocks placed. `work` is that of a search, in operators and
+/// gaps looked at.
 pub(super) const fn patience(work: u64) -> u64 {
     VAIN * (BLOCKS + work / WORK_PER_BLOCK)
 }
@@ -40,12 +42,12 @@ pub(super) struct Arrangement<'p> {
     pub(super) swaps: Swaps<'p>,
     /// The work that the search for recomputation may do, in references and closures looked at.
     pub(super) choice: u64,
-    /// The work that the search for swaps may do, in segments and gaps looked at.
+    /// The work that the search for swaps may do, in operators and gaps looked at.
     pub(super) work: u64,
 }
 
 impl Arrangement<'_> {
-    /// How its means are combined.
+    /// Whether the arrangement swaps, recomputes, or both.
     const fn strategy(&self) -> Strategy {
         match (self.recomputes, self.swaps) {
             (false, Swaps::None) => Strategy::Free,
@@ -165,8 +167,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.segments(arrangement)
     }
 
-    /// Estimates recomputation down to `level` and then swaps down to the limit, without a placement. Returns the
-    /// time over the original, in ns; none if the limit is missed.
+    /// Estimates recomputation down to `level` and then swaps down to the limit, without a placement. Returns how much
+    /// longer this takes than the original, in ns; none if the limit is missed.
     pub(super) fn promise(&mut self, arrangement: &Arrangement<'_>, level: Level) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
         if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
@@ -202,7 +204,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         )
     }
 
-    /// Plans recomputation down to a level: by the walk or by the published segments, whichever takes less time.
+    /// Plans recomputation down to a level: by the walk or by Chen et al.'s segments, whichever takes less time.
     /// Returns whether there is a plan; its load may be above the level.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level) -> Result<bool, Error> {
@@ -230,7 +232,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         walked
     }
 
-    /// Tries each plan of the published segments that is within the limit and takes less time than the cutoff.
+    /// Tries each plan of Chen et al.'s segments that is within the limit and adds less time than the cutoff.
     fn segments(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         self.recomputer.headroom().fill(0);
         let mut tried = 0;
@@ -277,7 +279,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Tries an arrangement without the cutoff of the schedules made before, so that its result is the same as if it
-    /// were the only one. Afterwards the cutoff is the lower of both.
+    /// were the only one. Afterwards the cutoff is the lower of the one before and that of this arrangement.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.forget();
         self.fit(arrangement)?;

@@ -17,16 +17,16 @@ use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// The nodes of its tree that the search for a placement may look at, where the heuristics miss the limit, for a
-/// thousand blocks. For fewer blocks the number grows with the cube of their ratio, down to 100 blocks: each node takes
-/// less time too.
+/// The nodes that the search for a placement of 1,000 blocks may look at, where the heuristics miss the limit. For n
+/// blocks the number is multiplied by (1,000 / n)³, n being taken as 100 at least, since a node takes less time.
 const NODES: u64 = 160;
-/// Looking at a node takes as long as placing so many blocks.
+/// Looking at a node of the search for a placement takes as long as placing this many blocks.
 const BLOCKS_PER_NODE: u64 = 8;
-/// The most blocks for which the search for a placement runs: for more it finds nothing in so few nodes.
+/// The most blocks for which the search for a placement runs: for more it finds nothing within the nodes that it may
+/// look at.
 const MOST_SEARCHED: u64 = 600;
-/// Heuristics that have placed enough blocks give up a placement whose peak is above the limit by more than one part in
-/// `FAR` of it: another schedule is needed then.
+/// Heuristics that have placed enough blocks give up where the peak is above the limit by more than the limit divided
+/// by this: another schedule is needed then.
 const FAR: u64 = 64;
 /// The work of the heuristics for one placement, in blocks placed: many placements are made, and most of them fit or do
 /// not within a few starts.
@@ -44,13 +44,13 @@ const STARTS_RECOMPUTING: u64 = 64;
 pub(super) struct Base<'s> {
     /// The recording, or what masks and in-place reuse have made of it.
     pub(super) trace: Rewritten<'s>,
-    /// The order in which its operators run, if not as recorded.
+    /// The order in which the operators of the trace run, if not as recorded.
     pub(super) reordering: Option<Reordering>,
 }
 
 /// The best schedule that was made, and room for the next one.
 pub(super) struct Stage<'a, 'w> {
-    /// The trace between two passes.
+    /// The trace after recomputation, in which swaps are planned.
     pub(super) interim: &'a mut [Row],
     /// The schedule that was written and placed last.
     pub(super) made: Placed<'a, 'w>,
@@ -66,7 +66,8 @@ pub(super) struct Placed<'a, 'w> {
     blocks: &'a mut [Block],
     names: &'a mut [Residency],
     offsets: &'a mut [u64],
-    /// The block of which each residency is a part: where operators write in place, several are one for the placement.
+    /// By residency: the number of the placed block of which it is a part. Where operators write in place, several
+    /// residencies are placed as one block.
     part_of: &'w mut [u32],
     /// Whether operators write in place, so that several residencies may be one block for the placement.
     in_place: bool,
@@ -88,8 +89,8 @@ pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
-    /// The least overhead of the schedules that fit since [`Kept::forget`], in ns: one that takes as long is not worth
-    /// making. Infinite if there is none.
+    /// The least overhead, in ns, of the schedules that fit and were made since [`Kept::forget`]: another that takes as
+    /// long is not worth making. Infinite if there is none.
     cutoff: f64,
     /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
     spent: u64,
@@ -101,15 +102,15 @@ pub(super) struct Kept<'a, 'w> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 /// The figures of the best schedule.
 struct Best {
-    /// Its time less the original's, in ns.
+    /// The time of the best schedule less that of the original, in ns.
     overhead: f64,
     /// The policy that decided which blocks are swapped.
     policy: Policy,
-    /// Its footprint, in bytes.
+    /// The footprint of the best schedule, in bytes.
     footprint: u64,
-    /// How many rows it has.
+    /// How many rows the best schedule has.
     rows: usize,
-    /// How many residencies it has.
+    /// How many residencies the best schedule has.
     residencies: usize,
 }
 
@@ -119,7 +120,7 @@ struct Best {
 pub(super) struct Within {
     /// The limit, in bytes.
     pub(super) limit: u64,
-    /// The blocks that are placed at least, in all starts together.
+    /// How many blocks are placed, in all starts together, before the placement may give up.
     pub(super) few: u64,
 }
 
@@ -183,7 +184,7 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.forget();
     }
 
-    /// Writes the trace in which swaps are then planned: the one to begin with, or if `rerun` that with the
+    /// Writes the trace in which swaps are then planned: the trace of `base`, or if `rerun` that trace with the
     /// recomputer's best script. Returns how many rows it has.
     pub(super) fn between(
         &mut self,
@@ -279,7 +280,8 @@ impl<'a> Kept<'a, '_> {
         self.best.map(|best| best.footprint)
     }
 
-    /// From now on no more than `patience` may be spent while nothing fits, in blocks placed.
+    /// Counts the work spent from 0 again. No more than `patience` may be spent while no schedule fits, in blocks
+    /// placed.
     pub(super) const fn begin(&mut self, patience: u64) {
         (self.spent, self.patience) = (0, patience);
     }
@@ -325,7 +327,7 @@ impl<'a> Kept<'a, '_> {
 }
 
 impl Placed<'_, '_> {
-    /// Room for the times of so many rows.
+    /// Room for the times of `rows` rows.
     pub(super) fn timings(&mut self, rows: usize) -> &mut [Timing] {
         self.timings.get_mut(..rows).unwrap_or_default()
     }
@@ -335,7 +337,8 @@ impl Placed<'_, '_> {
         self.rows.get(..self.len).unwrap_or_default()
     }
 
-    /// The blocks that were placed last, and where they lie. Not to be called after they have been kept.
+    /// The blocks that were placed last, and their offsets in bytes. Not to be called once [`Kept::offer`] has kept the
+    /// schedule.
     pub(super) fn blocks(&self) -> (&[Block], &[u64]) {
         (self.blocks.get(..self.merged).unwrap_or_default(), self.offsets)
     }

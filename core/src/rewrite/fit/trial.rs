@@ -20,11 +20,11 @@ use crate::{Error, Workspace};
 
 /// How often a policy plans, at most, until a schedule fits.
 const ATTEMPTS: u32 = 14;
-/// The work of each of these plans but the first, as a part of the first's: one in so many.
+/// Each plan of a policy after the first has the work of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
-/// Placing a block takes as long as this work of a search, in segments and gaps looked at.
+/// Placing a block takes as long as this work of a search, in operators and gaps looked at.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
-/// A placement of a policy's schedule that is far above the limit is given up after so many blocks placed.
+/// A placement of a policy's schedule that is far above the limit is given up after this many blocks placed.
 const FEW: u64 = 20_000;
 /// [`FEW`] for schedules of the search, which plans more often.
 const FEW_OF_SEARCH: u64 = 12_000;
@@ -32,15 +32,16 @@ const FEW_OF_SEARCH: u64 = 12_000;
 /// How far the search goes on from a schedule that fits.
 #[derive(Clone, Copy)]
 struct Climb {
-    /// The budget, in blocks placed for each row of the recording.
+    /// The work that may be spent, in blocks placed for each row of the recording.
     budget: u64,
-    /// The least budget, in blocks placed.
+    /// The work that may be spent where the recording has few rows, in blocks placed.
     least: u64,
-    /// The work of each plan, as a part of the whole: one in so many.
+    /// Each plan has the work of a whole search divided by this.
     part: NonZeroU64,
-    /// After so many failures in a row, and each time after so many more, the search goes back to the best schedule.
+    /// Each time that this many plans in a row have failed to give a better schedule, the search goes back to the best
+    /// one.
     back: u32,
-    /// After so many failures in a row the search ends.
+    /// When this many plans in a row have failed to give a better schedule, the search ends.
     end: u32,
 }
 
@@ -49,9 +50,10 @@ const WANDER: Climb = Climb { budget: 200, least: 2_400_000, part: AGAIN, back: 
 /// The climb from the best schedule of all policies: in small steps, never far from the best.
 const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// A schedule whose time over the original is more than so many times the cutoff has only a part of the budget.
+/// The budget is divided by [`TRY`] for a schedule that adds more than this many times the cutoff to the original's
+/// time.
 const FAR: f64 = 1.5;
-/// That part: one in so many.
+/// The divisor of the budget for schedules that [`FAR`] describes.
 const TRY: u64 = 4;
 
 /// [`WANDER`] and [`NEAR`] for traces that were recomputed down to a level.
@@ -105,11 +107,11 @@ pub(super) struct Trial<'t, 'f, 'a, 'w> {
 /// The result of placing a schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Settled {
-    /// It fits, and takes so much longer than the flat trace, in ns.
+    /// The schedule fits; the number says how much longer than the flat trace it takes, in ns.
     Fits(f64),
-    /// Its footprint is above the limit.
+    /// The footprint of the schedule is above the limit.
     Over,
-    /// There is no room for its rows, or no schedule was planned that is worth placing.
+    /// There is no room for the rows of the schedule, or no schedule was planned that is worth placing.
     NoRoom,
 }
 
@@ -122,7 +124,7 @@ impl Trial<'_, '_, '_, '_> {
         Ok(self.added + least_overhead(&flat, &options, self.scratch.reborrow())? >= self.kept.cutoff())
     }
 
-    /// Plans the swaps, and places the schedules. `work` is that of the search, in segments and gaps looked at.
+    /// Plans the swaps, and places the schedules. `work` is that of the search, in operators and gaps looked at.
     pub(super) fn run(&mut self, swaps: Swaps<'_>, work: u64) -> Result<Outcome, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(Outcome::Fails);
@@ -202,15 +204,16 @@ impl Trial<'_, '_, '_, '_> {
         self.insist(policy, planned, work, few)
     }
 
-    /// Climbs from the schedule that the swapper remembered. `best` is its time over the flat trace, in ns.
+    /// Climbs from the schedule that the swapper remembered. `best` is how much longer it takes than the flat trace, in
+    /// ns.
     fn climb_on(&mut self, best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         self.spent = 0;
         self.swapper.recall();
         self.climb(best, work, climb)
     }
 
-    /// Places what is planned, and plans again with more headroom, until a schedule fits. `planned` is a time over the
-    /// flat trace, in ns.
+    /// Places what is planned, and plans again with more headroom, until a schedule fits. `planned` is how much longer
+    /// the plan takes than the flat trace, in ns.
     fn insist(&mut self, policy: Policy, mut planned: Option<f64>, work: u64, few: u64) -> Result<Settled, Error> {
         let mut settled = Settled::NoRoom;
         for attempt in 0..ATTEMPTS {
@@ -227,8 +230,8 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Improves the schedule that was placed last. Lowers the headroom after a schedule that fits or an attempt that
-    /// finds nothing better, and raises it after one that does not fit. `best` is the schedule's time over the flat
-    /// trace, in ns; returns that of the best schedule.
+    /// finds nothing better, and raises it after one that does not fit. `best` is how much longer the schedule takes
+    /// than the flat trace, in ns; returns the same of the best schedule.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
         let budget = climb.budget.saturating_mul(rows).max(climb.least);
@@ -265,8 +268,8 @@ impl Trial<'_, '_, '_, '_> {
         Ok(best)
     }
 
-    /// Plans again, by so much work. Returns the time over the flat trace, in ns; none if the limit is missed or the
-    /// work has been ended.
+    /// Plans again; the search does about `work`. Returns how much longer the plan takes than the flat trace, in ns;
+    /// none if the limit is missed or the work has been ended.
     fn replan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         self.attempt += 1;
         self.spend(1 + work / WORK_PER_BLOCK);
@@ -277,7 +280,7 @@ impl Trial<'_, '_, '_, '_> {
         self.counted(|swapper| swapper.replan(policy, limit, work))
     }
 
-    /// Plans, and counts the work of the selections of gaps.
+    /// Calls `plan`, and counts the work that it spends on choosing gaps.
     pub(super) fn counted(&mut self, plan: impl FnOnce(&mut Swapper<'_>) -> Option<f64>) -> Option<f64> {
         let before = self.swapper.selected();
         let planned = plan(self.swapper);
@@ -291,8 +294,8 @@ impl Trial<'_, '_, '_, '_> {
         self.kept.spend(blocks);
     }
 
-    /// Tightens and places the swapper's schedule, and offers it to be kept if it fits. `overhead` is its time over the
-    /// flat trace, in ns.
+    /// Tightens and places the swapper's schedule, and offers it to be kept if it fits. `overhead` is how much longer
+    /// it takes than the flat trace, in ns.
     fn settle(&mut self, policy: Policy, overhead: f64, few: u64) -> Result<Settled, Error> {
         let limit = self.options.limit;
         self.swapper.tighten();
@@ -330,7 +333,7 @@ impl Trial<'_, '_, '_, '_> {
         let _ = self.kept.watched.tell(&Progress::Tried(tried));
     }
 
-    /// Makes and places the schedule of least load, or that of the layers' rule, and offers it to be kept if it fits.
+    /// Makes and places the schedule of least load, or that of Layrub's rule, and offers it to be kept if it fits.
     /// Returns its footprint, in bytes; `u64::MAX` if there is no room for its rows.
     pub(super) fn least(&mut self, policy: Policy) -> Result<u64, Error> {
         if policy == Policy::Layer {

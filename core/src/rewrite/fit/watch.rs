@@ -6,7 +6,7 @@ use core::ops::ControlFlow;
 use crate::rewrite::means::order::Reordering;
 use crate::rewrite::means::swap::Policy;
 
-/// Is told of progress, and ends the work by breaking; the result is then the best so far.
+/// A function that is told of progress. It ends the work by returning `Break`; the result is then the best so far.
 pub type Watch<'a> = &'a mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
 /// How the means are combined.
@@ -24,10 +24,10 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// All of them.
+    /// All strategies.
     pub const ALL: [Self; 4] = [Self::Free, Self::Swap, Self::Recompute, Self::RecomputeThenSwap];
 
-    /// Its name, for people.
+    /// The name of the strategy, for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,19 +42,20 @@ impl Strategy {
 /// A schedule that was made and placed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tried {
-    /// How its means are combined.
+    /// How the means of the schedule are combined.
     pub strategy: Strategy,
-    /// The policy that decided which blocks are swapped; without meaning where none is.
+    /// The policy that decided which blocks are swapped; without meaning where no block is.
     pub policy: Policy,
-    /// Whether it begins with the trace as it was recorded, without masks and in-place reuse.
+    /// Whether the schedule is made from the trace as it was recorded, without masks and in-place reuse.
     pub as_recorded: bool,
     /// The order in which the operators run; none is the recorded one.
     pub reordering: Option<Reordering>,
-    /// How much longer it takes than the original, simulated, in ns.
+    /// How much longer the schedule takes than the original, simulated, in ns.
     pub overhead_ns: f64,
     /// The highest end of a block, in bytes; where that is above the limit, the schedule is refused.
     pub footprint: u64,
-    /// The limit that it was made for, in bytes: while the least limit is searched for, not the one that was asked for.
+    /// The limit that the schedule was made for, in bytes. While the least limit is searched for, it is not the one
+    /// that was asked for.
     pub limit: u64,
 }
 

@@ -95,15 +95,15 @@ pub fn rewrite(
 record! {
     /// What is known of a live range. Rows are counted from 1; 0 is none.
     struct Range {
-        /// The row of its malloc.
+        /// 1 + the row of the live range's malloc; 0 is none.
         begin: u32,
-        /// The first row that needs it.
+        /// 1 + the first row that needs the live range; 0 is none.
         first: u32,
-        /// The last row that needs it; `u32::MAX` if its memory cannot be reused.
+        /// 1 + the last row that needs the live range; 0 is none, `u32::MAX` that its memory cannot be reused.
         last: u32,
-        /// Whether its free is written elsewhere, because its memory is reused.
+        /// Whether the live range's free is written elsewhere, because its memory is reused.
         free_moved: bool,
-        /// Whether its malloc is written elsewhere, because it reuses memory.
+        /// Whether the live range's malloc is written elsewhere, because it reuses memory.
         malloc_moved: bool,
     }
 }
@@ -124,7 +124,7 @@ workspace! {
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// By row: its live range.
+            /// By row: the number of the live range that it belongs to.
             of: Table<'a, u32> = of,
         }
     }
@@ -157,7 +157,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Decides where memory is reused.
+    /// Decides which operators write their output over their input.
     fn decide(&mut self, rows: &[Row], operators: &mut Operators<'_>) -> Result<(), Error> {
         let mut running = Running::default();
         for (row, r) in (0u32..).zip(rows) {

@@ -99,15 +99,15 @@ pub fn rewrite(
 record! {
     /// What is known of a live range. Rows are counted from 1, 0 is none.
     struct Range {
-        /// The last row of the ReLU that can make the mask.
+        /// 1 + the last row of the ReLU that can make the mask; 0 if there is none.
         relu: u32,
-        /// The last row that needs the block itself.
+        /// 1 + the last row that needs the block itself; 0 is none.
         needed: u32,
-        /// How many gradients read the block after that row.
+        /// How many times gradients of ReLU operators read the block after the last row that needs the block itself.
         reads: u32,
-        /// The row of its free, or the number of rows.
+        /// The row of the block's free; the number of rows if there is none.
         end: u32,
-        /// What has been written so far: 0 nothing, 1 its mask, 2 its mask and the early free of the block.
+        /// What has been written so far: 0 nothing, 1 the block's mask, 2 the mask and the early free of the block.
         written: u32,
     }
 }
@@ -129,7 +129,7 @@ workspace! {
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// By row: its live range.
+            /// By row: the number of the live range that it belongs to.
             of: Table<'a, u32> = of,
             /// 1 + the last row of the forward pass.
             turn: u32 = u32::MAX,
@@ -198,7 +198,7 @@ impl Masks<'_> {
         self.turn = recomputable.min(gradient);
     }
 
-    /// The live range of a row of this block, if a mask takes its place.
+    /// The live range of a block at a row, if a mask takes the block's place for the gradients.
     fn masked(&self, row: u32, block: u32) -> Option<Range> {
         let recorded = self.recorded.masked(block).is_none();
         let s = self.range.get(self.of[row]);

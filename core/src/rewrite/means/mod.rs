@@ -30,7 +30,7 @@ macro_rules! means {
             /// All means.
             pub const ALL: &'static [Self] = &[$(Self::$means),*];
 
-            /// Its name, for people and on the command line.
+            /// The name of the means, for people and on the command line.
             ///
             /// ```
             /// use sublet_core::rewrite::fit::Means;
@@ -159,7 +159,7 @@ impl Using {
 pub(in crate::rewrite) struct Rewritten<'s> {
     /// The rows as recorded, or with masks.
     pub(in crate::rewrite) rows: &'s [Row],
-    /// These rows with operators that work in place, or the same rows where they do not.
+    /// The rows of `rows` with operators that work in place; the same as `rows` if none does.
     pub(in crate::rewrite) shared: &'s [Row],
     /// Whether operators work in place.
     pub(in crate::rewrite) in_place: bool,

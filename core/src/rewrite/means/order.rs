@@ -37,7 +37,7 @@ pub enum Reordering {
 }
 
 impl Reordering {
-    /// Its name, for people.
+    /// The name of the order, for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Reordering {
     }
 }
 
-/// The effort of the search for a trace of so many rows: less for longer traces, whose sets of operators take more
+/// The effort of the search for a trace of `rows` rows: less for longer traces, whose sets of operators take more
 /// memory and time.
 #[expect(clippy::cast_possible_truncation, reason = "both are small")]
 const fn effort(rows: usize) -> Options {
@@ -58,9 +58,9 @@ const fn effort(rows: usize) -> Options {
     Options { states: states as u32, width: width as u32 }
 }
 
-/// The states that the search may keep, times the rows of the trace.
+/// The search may keep this many states divided by the rows of the trace.
 const REMEMBERED: usize = 100_000_000;
-/// The width of the search's beam, times the rows of the trace squared.
+/// The width of the search's beam is this divided by the square of the rows of the trace.
 const WORK: usize = 1_000_000_000;
 
 workspace! {
@@ -91,7 +91,8 @@ workspace! {
     }
 }
 
-/// The most edges of a recording of so many rows: two for each access, and one from each ordered operator.
+/// The most edges of a recording of `rows` rows, where an edge is an operator that waits for another: two for each
+/// access, and one from each ordered operator.
 const fn edges(rows: usize) -> usize {
     3 * rows
 }
@@ -215,8 +216,8 @@ impl Pass<'_> {
         model
     }
 
-    /// The operators that have to wait for `operator` because of its access in `row`: readers of what it writes, and
-    /// the next writer.
+    /// Calls `tell` with the operators that have to wait for `operator` because of its access in `row`: readers of what
+    /// it writes, and the next writer.
     fn each_waiting(&self, row: u32, operator: u32, writes: bool, mut tell: impl FnMut(u32)) {
         let [next, next_write] = self.next[row];
         let mut following = if writes { next } else { next_write };

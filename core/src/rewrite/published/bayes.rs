@@ -51,13 +51,13 @@ pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) ->
 struct Process {
     /// The weights that were tried.
     weights: [[f64; 4]; TRIALS],
-    /// The overhead of each, in ns.
+    /// The overhead of each of the weights that were tried, in ns.
     overheads: [f64; TRIALS],
     /// How many weights were tried.
     len: usize,
     /// The lower Cholesky factor of the kernel matrix.
     factor: [[f64; TRIALS]; TRIALS],
-    /// The inverse of that factor times the standardised overheads.
+    /// The inverse of `factor` times the standardised overheads.
     inverse: [f64; TRIALS],
 }
 
@@ -150,7 +150,7 @@ fn expected_improvement(gain: f64, deviation: f64) -> f64 {
     gain * below + deviation * density
 }
 
-/// A number in [0, 1).
+/// A random number in [0, 1).
 #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
 fn unit(random: &mut SplitMix64) -> f64 {
     (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64

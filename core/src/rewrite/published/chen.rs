@@ -36,24 +36,25 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 /// Which results are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
-    /// Everything that does not live across cuts. A segment ends at the first candidate at which its results have more
-    /// than so many bytes.
+    /// Everything is dropped that does not live across a cut. A segment ends, with a cut, at the first candidate at
+    /// which its results have more than this many bytes.
     Budget(u64, Cuts),
-    /// The results of operators that take less time for each byte that they make than the average of the forward pass.
+    /// The results are dropped of operators that take less time for each byte that they make than the average of the
+    /// forward pass.
     Cheap,
-    /// Everything that does not live across cuts. Each level of the recursion makes so many cuts in each part; 0 counts
-    /// as 1.
+    /// Everything is dropped that does not live across a cut. Each level of the recursion makes this many cuts in each
+    /// part; 0 counts as 1.
     Recursive(u32, Cuts),
 }
 
 /// After which operators the forward pass may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cuts {
-    /// Those after which the forward pass still reads just one earlier block; blocks of at most 1/256 of the largest do
-    /// not count.
+    /// After each operator after which the forward pass still reads just one earlier block; blocks of at most 1/256 of
+    /// the largest do not count.
     One,
-    /// Those of [`Cuts::One`], and those after which the bytes that the forward pass still reads have a valley: they
-    /// rise by a quarter at least between two valleys.
+    /// After the operators of [`Cuts::One`], and after those at which the bytes of earlier blocks that the forward pass
+    /// still reads have a local minimum: between two of these the bytes rise by a quarter at least.
     Narrow,
 }
 
@@ -71,7 +72,7 @@ pub struct Mirrored {
 }
 
 /// Length of the workspace that [`rewrite`] and [`search`] need for a recording of `rows` rows with `blocks` block
-/// numbers, if no operator is recomputed more than `depth` times: 1 but for [`Plan::Recursive`], and at most 31.
+/// numbers, if no operator is recomputed more than `depth` times: 1, or up to 31 for [`Plan::Recursive`].
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
     let most = most_rows(rows, depth);
@@ -190,7 +191,7 @@ fn program<'a>(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>)
     Program::new(recorded.rows, recorded.blocks, scratch)
 }
 
-/// The counts of cuts at each level of the recursion that are tried.
+/// How many cuts the recursion makes in each part: the numbers that are tried.
 const AT_ONCE: [u32; 3] = [1, 2, 4];
 
 /// The budget of a step of the paper's search, in bytes: √(xy) · 2^(step/5 − 1/2), where x is `stored` and y `segment`.
@@ -209,15 +210,18 @@ workspace! {
     /// Makes the plans of one recording.
     pub(in crate::rewrite) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
         tables {
-            /// By operator of the forward pass: the bytes that live across the step after it.
+            /// By operator of the forward pass: the bytes made up to its end that later operators of the forward pass
+            /// still access.
             across: u64[rows],
-            /// By operator of the forward pass: how many blocks live across the step after it, small ones left aside.
+            /// By operator of the forward pass: how many blocks made up to its end later operators of the forward pass
+            /// still access; small ones are not counted.
             blocks_across: u32[rows],
             /// By operator of the forward pass: the bytes that it makes for the backward pass.
             made: u64[rows],
-            /// By operator: 1 + the level of the cut after it, or 0.
+            /// By operator: 1 + the level of the cut after it; 0 if there is no cut. The recursion's first cuts have
+            /// level 0.
             cut: u32[rows],
-            /// By operator: 1 + the next operator from it on with a cut after it, or 0.
+            /// By operator: 1 + the first operator, from this one on, that has a cut after it; 0 if there is none.
             next_cut: u32[rows + 1],
         }
         state {
@@ -343,7 +347,7 @@ impl<'a> Planner<'a> {
         (0..forward).map(|operator| self.cut[operator]).sum()
     }
 
-    /// Marks the valleys of the bytes that live across steps as candidates.
+    /// Marks the local minima of the bytes that live across steps as candidates for cuts.
     fn valleys(&mut self) {
         let mut falling = true;
         let mut extreme = 0;

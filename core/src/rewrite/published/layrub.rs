@@ -147,31 +147,31 @@ fn inter(
 record! {
     /// What is known of a block.
     struct Known {
-        /// The first operator that accesses it.
+        /// The first operator that accesses the block.
         first: Option<u32>,
-        /// The last operator that accesses it and is not the gradient of a ReLU.
+        /// The last operator that accesses the block and is not the gradient of a ReLU.
         last: Option<u32>,
-        /// Whether more than one operator accesses it.
+        /// Whether more than one operator accesses the block.
         is_shared: bool,
-        /// Whether it is a parameter, or belongs to the update of one.
+        /// Whether the block is a parameter, or belongs to the update of one.
         is_parameter: bool,
-        /// Whether an operator needs it while its gradient is written.
+        /// Whether an operator needs the block while the block's gradient is written.
         is_needed: bool,
-        /// Whether the gradient of a ReLU reads its signs.
+        /// Whether the gradient of a ReLU reads the signs of the block's elements.
         is_signed: bool,
-        /// Whether a gradient is written over it.
+        /// Whether a gradient is written over the block.
         is_overwritten: bool,
-        /// The activation that it is written over.
+        /// The activation over which the block, a gradient, is written.
         over: Option<u32>,
-        /// Whether its first live range has ended, if it is written over an activation.
+        /// For a gradient that is written over an activation: whether the gradient's first live range has ended.
         has_ended: bool,
-        /// The row of its last free.
+        /// The row of the block's last free.
         last_free: Option<u32>,
     }
 }
 
 impl Known {
-    /// Whether it is an activation or a gradient.
+    /// Whether the block is an activation or a gradient of one, whose bytes count.
     const fn counts(&self) -> bool {
         self.is_shared && !self.is_parameter
     }

@@ -30,11 +30,11 @@ use crate::table::record;
 use crate::workspace::workspace;
 use crate::{Error, Workspace, sort};
 
-/// The largest mirror count.
+/// The largest mirror count: how often an operator may be recomputed.
 pub(in crate::rewrite) const DEEPEST: u32 = 31;
 
-/// A run is kept as a number: its lowest bits, so many, hold which run of its operator it is, and the bits above the
-/// operator.
+/// A run is kept as a number: this many of its lowest bits say which run of its operator it is, and the bits above are
+/// the operator.
 const RUN_BITS: u32 = 5;
 
 /// The nearest mirror count to `depth` from 1 to [`DEEPEST`].
@@ -51,15 +51,16 @@ pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
 record! {
     /// What is known of a block. Operators are counted from 1; 0 is none.
     pub(in crate::rewrite) struct Value {
-        /// Whether it is a result: the forward pass makes it, nothing else writes it, and it is freed in the end.
+        /// Whether the block is a result: the forward pass makes it, nothing else writes it, and it is freed in the
+        /// end.
         pub(in crate::rewrite) is_result: bool,
-        /// The first operator that writes it.
+        /// 1 + the first operator that writes the block; 0 if none does.
         pub(in crate::rewrite) maker: u32,
-        /// The last operator of the forward pass that touches it.
+        /// 1 + the last operator of the forward pass that accesses the block; 0 if none does.
         pub(in crate::rewrite) last_forward: u32,
-        /// Whether the backward pass reads it.
+        /// Whether the backward pass reads the block.
         pub(in crate::rewrite) kept: bool,
-        /// The version that it holds at the end of the forward pass.
+        /// The version that the block holds at the end of the forward pass.
         last_version: Option<u32>,
     }
 }
@@ -70,15 +71,15 @@ workspace! {
         tables {
             /// By operator: whether it cannot be recomputed.
             fixed: u32[rows],
-            /// By operator: its mirror count.
+            /// By operator: its mirror count, which is how often it is recomputed.
             count: u32[rows],
             /// By block: the least mirror count of the operators that write it.
             least: u32[blocks],
             /// By operator: a bit for each recomputation that has been added to the runs.
             made: u64[rows],
-            /// The runs to add before an operator of the backward pass, as numbers.
+            /// The runs to add before an operator of the backward pass, as numbers ([`RUN_BITS`]).
             batch: u32[(1 + depth) * rows],
-            /// Scratch memory of the sort.
+            /// Scratch memory for sorting `batch`.
             aside: u32[(1 + depth) * rows],
         }
         records {
@@ -93,7 +94,7 @@ workspace! {
             pub(in crate::rewrite) values: &'a Values<'a> = values,
             /// How many operators have accesses.
             pub(in crate::rewrite) operators: u32 = values.program.accessing,
-            /// How many of these are in the forward pass.
+            /// How many operators are in the forward pass.
             pub(in crate::rewrite) forward: u32 = 0,
         }
     }

@@ -30,7 +30,7 @@ use crate::sort;
 use crate::table::Records;
 use crate::workspace::workspace;
 
-/// Looking at so many gaps here counts as much work as looking at one in the search.
+/// Looking at this many gaps while gaps are chosen by scores counts as much work as looking at one in the search.
 const LOOKS: u64 = 16;
 
 /// Which gaps may be chosen.
@@ -38,7 +38,7 @@ const LOOKS: u64 = 16;
 pub(in crate::rewrite) enum Scope {
     /// Gaps that need no final value of a persistent block on the host at the end of the iteration.
     Inside,
-    /// These, and the gaps that need the final value of a persistent block on the host at the end.
+    /// All gaps: also those that need the final value of a persistent block on the host at the end of the iteration.
     Across,
 }
 
@@ -46,16 +46,16 @@ workspace! {
     /// The tables of a selection.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// The gaps, the one with the highest score first; later those that are to be positioned, the one that
-            /// begins first first.
+            /// The gaps, the one with the highest score first. Once gaps are chosen: the chosen ones, the one that
+            /// begins earliest first.
             ranked: u32[rows + blocks],
             /// By rank: the next rank to look at, while gaps are chosen by rank; else scratch memory of the sorts.
             next: u32[rows + blocks],
         }
         records {
-            /// By gap: its score; of a submodular score, the part that does not change while gaps are chosen.
+            /// By gap: its score without the submodular part, which changes while gaps are chosen.
             worth: f64[rows + blocks],
-            /// By gap: the most that its submodular score can be.
+            /// By gap: an upper bound on its score with the submodular part.
             most: f64[rows + blocks],
             /// By boundary: the area under the load curve before it, in byte nanoseconds, when no gap is chosen.
             area: f64[rows + 2],
@@ -71,7 +71,7 @@ workspace! {
 }
 
 impl Selection<'_> {
-    /// The work done so far, in the units of the search.
+    /// The work done so far, in the unit in which the search counts its work.
     pub(in crate::rewrite) const fn work_done(&self) -> u64 {
         self.looks / LOOKS
     }
@@ -256,8 +256,8 @@ impl Selection<'_> {
     }
 }
 
-/// Moves the take of a gap back to where its copy in can end in time and before `link`, as far as memory is free;
-/// returns when the copy should begin. Times in ns.
+/// Allocates a gap's block again earlier, so that its copy in can end before it is used and before `link`, as far as
+/// memory is free within `limit` bytes. Returns when the copy should begin. Times in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();
@@ -324,8 +324,8 @@ pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
     area.get(gap.end) - area.get(gap.begin)
 }
 
-/// Writes the area under the present load curve up to each boundary, in byte nanoseconds. Up to boundary `from` it is
-/// known.
+/// Writes the area under the present load curve up to each boundary, in byte nanoseconds. The areas up to boundary
+/// `from` are known.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, from: u32, area: &mut Records<'_, f64>) {
     let gaps = schedule.gaps();

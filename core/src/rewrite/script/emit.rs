@@ -11,8 +11,8 @@ use crate::{Error, Workspace};
 workspace! {
     pub(in crate::rewrite) struct Emitter<'a>(steps, blocks) {
         tables {
-            /// By step of the script: 1 + the step of the first free that comes right after it; and for a free, 1 + the
-            /// step of the next free there. 0 is none.
+            /// By step of the script: 1 + the step of the first free that is written right after it; and for a free, 1
+            /// + the step of the free that is written after it in the same place. 0 is none.
             freed: [u32; 2][steps],
             /// By block: 1 + the last step that accessed it.
             touched: u32[blocks],

@@ -17,13 +17,13 @@ workspace! {
         tables {
             /// By block: 1 + the last run that accesses its present value; filled backwards first, then forwards.
             last: u32[blocks],
-            /// By block: 1 + the version that it holds.
+            /// By block: 1 + the number of the version that it holds; 0 if it is not on the device.
             holds: u32[blocks],
         }
         lists {
             /// By value: 1 + the last run that accesses it. The values that begin last come first.
             until: u32[steps],
-            /// The steps so far.
+            /// The steps of the script so far.
             script: Step[steps],
         }
         state {

@@ -20,11 +20,11 @@ pub(super) enum Step {
     Free(u32),
 }
 
-/// A bit of a [`Step`] as a number: the operator is recomputed.
+/// The bit that marks a recomputation in the `u32` as which a [`Step`] is kept.
 const RECOMPUTE: u32 = 1 << 30;
-/// A bit of a [`Step`] as a number: a block is freed.
+/// The bit that marks the free of a block in the `u32` as which a [`Step`] is kept.
 const FREE: u32 = 2 << 30;
-/// The bits of a [`Step`] as a number that hold the operator or the block.
+/// The bits that hold the operator or the block in the `u32` as which a [`Step`] is kept.
 const WHICH: u32 = RECOMPUTE - 1;
 
 /// What a script costs. Of two costs the one with less excess is less; with equal excess, the one with less delay.
@@ -32,7 +32,7 @@ const WHICH: u32 = RECOMPUTE - 1;
 pub(super) struct Cost {
     /// The most bytes by which the load exceeds the limit.
     pub(super) excess: u64,
-    /// How much longer it takes than the original, in ns: recomputation, and waits for copies.
+    /// How much longer the script takes than the original, in ns: recomputation, and waits for copies.
     pub(super) delay: u64,
 }
 

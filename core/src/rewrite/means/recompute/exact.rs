@@ -31,11 +31,11 @@ const MOST_VALUES: u32 = u64::BITS;
 const MOST_STATES: u32 = 1 << 14;
 /// The most blocks that a program may have: larger ones get no memory for states.
 const MOST_BLOCKS: usize = 256;
-/// The entries of the heap for each state for which there is room. A state may have several entries; the one with the
-/// least key counts.
+/// The entries of the heap of states, for each state for which there is memory. A state may have several entries; the
+/// one with the least key counts.
 const WAITING: usize = 2;
 
-/// How many states a program of so many blocks gets memory for.
+/// How many states a program of `blocks` blocks gets memory for.
 const fn states(blocks: usize) -> usize {
     if blocks <= MOST_BLOCKS { MOST_STATES as usize } else { 0 }
 }
@@ -48,28 +48,29 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 }
 
 workspace! {
-    /// A program, as sets of values.
+    /// A program as sets of values: bit v of a set says whether value v is in it.
     struct Problem<'a>(rows, blocks) {
         tables {
             /// By operator: the values that it reads.
             reads: u64[rows + 1],
             /// By operator: the values that it writes.
             writes: u64[rows + 1],
-            /// By operator: the values that may be needed from it on: it or a later operator reads them when it runs
-            /// for the first time, or they may be read to recompute such a value.
+            /// By operator: the values that may still be needed before it runs: it or a later operator reads them when
+            /// it runs for the first time, or they may be read to recompute such a value.
             useful: u64[rows + 2],
             /// By operator: the values that it or a later operator reads when it runs for the first time; recomputation
             /// is not counted.
             wanted: u64[rows + 2],
             /// By operator: the values that the operators before it write.
             made: u64[rows + 2],
-            /// By operator: the bytes of blocks that are not managed, before it runs; in two's complement.
+            /// By operator: the bytes on the device before it runs, of blocks that live as recorded; in two's
+            /// complement.
             fixed: u64[rows + 2],
             /// By value: its size in bytes.
             size: u64[MOST_VALUES as usize],
             /// By value: 1 + the operator that writes it, or 0 if that may not be recomputed.
             maker: u32[MOST_VALUES as usize],
-            /// By block: 1 + its value.
+            /// By block: 1 + the number of the value that it holds; 0 if it holds none.
             value: u32[blocks],
         }
         state {
@@ -85,19 +86,20 @@ workspace! {
     /// The states found so far.
     struct States<'a>(n) {
         tables {
-            /// The values on the device.
+            /// By state: the values on the device.
             set: u64[n],
-            /// The time recomputed so far, in ns.
+            /// By state: the time recomputed so far, in ns.
             cost: u64[n],
-            /// That time plus the lower bound on the time still to recompute, in ns.
+            /// By state: the time recomputed so far plus the lower bound on the time still to recompute, in ns.
             key: u64[n],
-            /// How many operators have run.
+            /// By state: how many operators have run.
             at: u32[n],
-            /// 1 + the state before it; 0 for the first state.
+            /// By state: 1 + the state from which it was reached; 0 for the first state.
             parent: u32[n],
-            /// 1 + the operator that led to it; 0 where a value was evicted.
+            /// By state: 1 + the operator whose run led to it; 0 where the eviction of a value did.
             ran: u32[n],
-            /// A hash table of the states by their operators that have run and their sets: 1 + the state, or 0.
+            /// A hash table of the states by how many operators have run and which values are on the device: 1 + the
+            /// state, or 0 for a free slot.
             slots: u32[2 * n.next_power_of_two()],
         }
         parts {
@@ -122,7 +124,7 @@ struct State {
     cost: u64,
 }
 
-/// There is no memory for another state.
+/// The error that there is no memory for another state.
 struct Full;
 
 impl States<'_> {
@@ -130,7 +132,8 @@ impl States<'_> {
         State { at: self.at[i], set: self.set[i], cost: self.cost[i] }
     }
 
-    /// Keeps a state, if it is new or costs less than before. `parent` and `ran` are as in [`States`].
+    /// Keeps a state, if it is new or its cost is less than when it was found before. `parent` and `ran` are as in
+    /// [`States`].
     fn reach(&mut self, state: State, key: u64, [parent, ran]: [u32; 2]) -> Result<(), Full> {
         let State { at, set, cost } = state;
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
@@ -171,7 +174,7 @@ impl States<'_> {
     }
 }
 
-/// The values of a set.
+/// The numbers of the values in a set, which are its bits.
 fn each(set: u64) -> impl Iterator<Item = u32> {
     core::iter::successors(Some(set), |&set| Some(set & set.wrapping_sub(1)))
         .take_while(|&set| set > 0)
@@ -257,8 +260,8 @@ impl Recomputer<'_> {
         Some(())
     }
 
-    /// The state after the last operator that recomputes least, if it recomputes less than `most` ns; none if there is
-    /// no such state.
+    /// The state in which all operators have run and the least time was recomputed, if that is less than `most` ns;
+    /// none if there is no such state.
     fn search(
         &self,
         problem: &Problem<'_>,

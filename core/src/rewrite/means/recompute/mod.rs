@@ -42,22 +42,23 @@ const PREFERENCES: [Preference; 9] = {
     ]
 };
 
-/// The most weights that one move changes.
+/// The most weights of blocks that one move of the annealing changes.
 const DISTURBED: usize = 4;
 
 /// The temperature at the start of the annealing, as a part of the original's time.
 const HEAT: f64 = 0.0005;
 
-/// The annealing is divided by its work into at least this many parts. It ends where one part has neither lowered the
-/// excess nor lowered the delay by a `PROGRESS`-th.
+/// The annealing is divided by its work into at least this many parts. It ends after a part that has neither lowered
+/// the excess nor lowered the delay by the delay divided by [`PROGRESS`].
 const PATIENCE: u64 = 6;
 /// The rows for each part in a large trace, so that it has more than `PATIENCE` parts: a few blocks make little
 /// difference there.
 const PATIENCE_ROWS: usize = 2500;
-/// See [`PATIENCE`].
+/// The annealing ends after a part that lowers the delay by less than the delay divided by this (see [`PATIENCE`]).
 const PROGRESS: u64 = 300;
 
-/// On average one move in so many changes the virtual uses; the others change weights.
+/// On average one move of the annealing in this many renews the virtual uses, the reads by recomputations in a walk
+/// before; the others change weights.
 const REMEMBERS: u64 = 16;
 /// A move sets a weight to e to the power of a random number between -`STEP` and `STEP`.
 const STEP: f64 = 3.0;
@@ -68,7 +69,7 @@ const ROUNDS: u32 = 6;
 /// The least limit is found to within the largest one divided by 2 to the power of this.
 const NEAR: u32 = 9;
 
-/// A block and its weight, which is a factor of its eviction score.
+/// A block and its weight, which is a factor of the score by which blocks are chosen to be evicted.
 #[derive(Clone, Copy)]
 struct Weight {
     block: u32,
@@ -101,7 +102,7 @@ workspace! {
         }
         state {
             values: &'a Values<'a> = values,
-            /// Whether the best script is proved to recompute least.
+            /// Whether the best script is proved to spend the least time on recomputation.
             optimum: bool = false,
             /// The parameters of the eviction score with which the best walk so far was made.
             preference: Preference = PREFERENCES[0],
@@ -126,7 +127,7 @@ impl<'a> Recomputer<'a> {
         self.walk.in_place = true;
     }
 
-    /// Whether the best script is proved to recompute least, with the headroom that is held back.
+    /// Whether the best script is proved to spend the least time on recomputation, with the headroom that is held back.
     pub(in crate::rewrite) const fn is_optimum(&self) -> bool {
         self.optimum
     }
@@ -141,8 +142,8 @@ impl<'a> Recomputer<'a> {
         self.walk.headroom()
     }
 
-    /// From now on only the blocks with the least recompute cost per byte are evicted, which hold `part` of `whole` of
-    /// the bytes of all that can be recomputed.
+    /// From now on only the blocks with the least recompute cost per byte are evicted, which together have `part` /
+    /// `whole` of the bytes of all blocks that can be recomputed.
     pub(in crate::rewrite) fn spare(&mut self, (part, whole): (u64, u64)) {
         let sum = |most: f64| {
             let cheap = self.movable.iter().filter(|&block| self.walk.price(block) <= most);
@@ -318,7 +319,7 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Keeps the last script as the best.
+    /// Keeps the script of the last walk as the best.
     fn keep(&mut self) {
         self.best.copy_from(self.walk.script());
     }
@@ -329,7 +330,7 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Makes the script of these runs and returns its cost, with the headroom counted; none where [`Follower::follow`]
-    /// has none.
+    /// returns none.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }
@@ -342,7 +343,7 @@ impl<'a> Recomputer<'a> {
         emit::write(self.values, &self.best, most_rows(self.values.program.rows.len()), scratch, out)
     }
 
-    /// Changes the weights of a few blocks.
+    /// Changes the weights of a few random blocks, and notes the weights before.
     fn disturb(&mut self) {
         self.disturbed.clear();
         let n = 1 + self.random.number() % 3;
@@ -356,7 +357,7 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Undoes the last move.
+    /// Restores the weights that the last move changed.
     fn restore(&mut self) {
         while let Some(Weight { block, weight }) = self.disturbed.pop() {
             self.walk.weight().set(block, weight);

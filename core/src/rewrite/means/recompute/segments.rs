@@ -20,8 +20,9 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 }
 
 impl Recomputer<'_> {
-    /// Keeps the fastest script of a plan within the limit in bytes as the best, and returns the plan's number. Plans
-    /// that take `most` ns or more longer than the original do not count, nor those whose bit in `tried` is set.
+    /// Of Chen et al.'s plans within the limit in bytes, keeps the script of the fastest as the best script, and
+    /// returns the plan's number; none if there is none. Plans that take `most` ns or more longer than the original do
+    /// not count, nor those whose bit in `tried` is set.
     ///
     /// # Errors
     /// As [`chen::rewrite`].

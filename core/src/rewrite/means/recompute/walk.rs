@@ -36,16 +36,17 @@ use crate::workspace::workspace;
 /// The parameters of the score by which values are evicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::rewrite) struct Preference {
-    /// Twice the power b of the distance to the next use in the score: from 0 to 4.
+    /// Twice the exponent b of the distance to the next use in the score `cost / (bytes · distance^b)`: from 0 to 4.
     pub(in crate::rewrite) distance: u32,
-    /// The factor with which the cost of operators that are owed counts, at most 1.
+    /// The factor, at most 1, by which the cost counts of operators that are owed: they have to be recomputed anyway.
     pub(in crate::rewrite) owed: f64,
 }
 
-/// The factor by which the weight of a value grows that should not have been evicted.
+/// The weight of a block that should not have been evicted is multiplied by this for the next walk.
 const RAISE: f64 = 4.0;
 
-/// The most operators of a closure that are looked at for the cost of one value.
+/// The most operators that are looked at for the cost of recomputing one value: its writer, and the writers of missing
+/// inputs.
 const CLOSURE: u32 = 256;
 
 workspace! {
@@ -54,20 +55,22 @@ workspace! {
         tables {
             /// By operator: the headroom, in bytes.
             headroom: u64[rows + 2],
-            /// By version: the index of its first virtual use in `virtual_use`.
+            /// By version: the index of its first virtual use (a read by a recomputation in a walk before) in
+            /// `virtual_use`.
             first_virtual: u32[rows + blocks + 1],
-            /// The operators of the virtual uses: by version, and ascending for each.
+            /// The operators before which the virtual uses read: those of version 0 in ascending order, then those of
+            /// version 1, and so on.
             virtual_use: u32[rows],
             /// By block: 1 + the version that it holds; 0 if it has no memory.
             holds: u32[blocks],
-            /// By block: how many accesses of operators that run or are to be recomputed need it. It is not evicted
-            /// meanwhile.
+            /// By block: how many accesses of operators that run now or are to be recomputed now need it. While there
+            /// are any, the block is not evicted.
             pinned: u32[blocks],
             /// By version: the index of its next use among its uses, and that of its next virtual use in `virtual_use`.
             next: [u32; 2][rows + blocks],
-            /// By block: whether memory was too small for a closure that recomputes it, in this walk.
+            /// By block: whether memory was too small to recompute it in this walk.
             blamed: u32[blocks],
-            /// By operator: the number of the last closure in whose cost it was counted.
+            /// By operator: the number, counted in `count`, of the last closure in whose cost it was counted.
             counted: u32[rows + 2],
         }
         records {
@@ -77,11 +80,11 @@ workspace! {
             weight: f64[blocks],
         }
         lists {
-            /// The reads by closures in this walk: the version, and the operator before which it was read.
+            /// The reads by recomputations in this walk: the version, and the operator before which it was read.
             noted: [u32; 2][rows],
-            /// The virtual uses in this walk: the version, and the operator.
+            /// The virtual uses in this walk: the version, and the operator before which it is read.
             remembered: [u32; 2][rows],
-            /// The virtual uses that were saved.
+            /// The virtual uses that `keep_memory` saved: the version, and the operator before which it is read.
             kept: [u32; 2][rows],
             /// The operators that are to be recomputed, each with the index of its reference that is looked at next.
             stack: [u32; 2][rows + 1],
@@ -94,7 +97,7 @@ workspace! {
         parts {
             /// The blocks that may be evicted, by lower bounds on their scores.
             queue: Tournament(blocks),
-            /// The blocks whose score may have fallen.
+            /// The blocks whose score may have fallen since it was computed.
             stale: Members(blocks),
         }
         state {
@@ -105,7 +108,7 @@ workspace! {
             least: u64 = least,
             /// How many of the virtual uses in `remembered` are of operators that have run.
             passed: u32 = 0,
-            /// How many closures' costs were counted.
+            /// How many costs of closures were counted so far.
             count: u32 = 0,
             /// Whether operators work in place.
             pub(in crate::rewrite) in_place: bool = false,
@@ -155,7 +158,7 @@ impl<'a> Walk<'a> {
         self.headroom[operator.min(self.values.program.operators)]
     }
 
-    /// Raises the weights of the values that should not have been evicted.
+    /// Raises the weights of the blocks that should not have been evicted in the last walk.
     pub(in crate::rewrite) fn raise(&mut self) {
         for b in 0..u32::try_from(self.weight.len()).unwrap_or(u32::MAX) {
             if self.blamed[b] > 0 {
@@ -296,7 +299,7 @@ impl<'a> Walk<'a> {
         if last { self.values.program.size[output] } else { 0 }
     }
 
-    /// Recomputes a version with its closure, if it is missing.
+    /// Recomputes a version if it is missing, and before it the missing versions that it is made from.
     fn make(&mut self, version: u32) -> Option<()> {
         let values = self.values;
         if self.holds[values.block(version)] == version + 1 {
@@ -399,7 +402,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes that a closure reads a version.
+    /// Notes that a recomputation reads a version.
     fn note(&mut self, version: u32) {
         self.noted.push([version, self.now]);
     }
@@ -472,7 +475,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Memory is too small for the closures on the stack: their outputs should not have been evicted.
+    /// Notes that memory is too small for the operators on the stack to be recomputed: their outputs should not have
+    /// been evicted.
     fn blame(&mut self) {
         let values = self.values;
         for [operator, _] in self.stack.iter() {

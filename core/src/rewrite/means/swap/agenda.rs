@@ -7,10 +7,10 @@
 use crate::workspace::workspace;
 
 workspace! {
-    /// A count for each of so many boundaries; all 0 at first.
+    /// For each of `boundaries` boundaries, a count of the reasons to stop there; all 0 at first.
     pub(in crate::rewrite) struct Agenda<'a>(boundaries) {
         tables {
-            /// By boundary: how many things there are to do.
+            /// By boundary: how many reasons there are to stop there (a copy, a free, a malloc, or a use of a block).
             counts: u32[boundaries],
             /// A bit for each boundary: whether its count is not 0.
             bits: u64[boundaries / 64 + 1],

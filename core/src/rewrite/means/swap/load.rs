@@ -6,19 +6,19 @@
 
 use crate::workspace::workspace;
 
-/// Operators in a run.
+/// How many neighbouring operators make a run.
 const RUN: u32 = 32;
 
 workspace! {
-    /// The load of so many operators, at most `room`; 0 at first.
+    /// The load of `operators` operators, at most `room`; 0 at first.
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
             /// By operator: its load less the bytes of its run in `whole`. The sum of both wraps, so that this part may
             /// be negative.
             own: u64[room],
-            /// By run: the bytes that are added to all of its operators.
+            /// By run of operators: the bytes that are added to all operators of the run.
             whole: u64[room / RUN as usize + 1],
-            /// By run: the highest load in it.
+            /// By run of operators: the highest load of an operator in the run, in bytes.
             most: u64[room / RUN as usize + 1],
         }
         state {
@@ -33,7 +33,7 @@ impl Load<'_> {
         self.own[operator].wrapping_add(self.whole[operator / RUN])
     }
 
-    /// Sets each operator's load to what `to` makes of it.
+    /// Sets the load of each operator to `to(operator, load)`.
     pub(in crate::rewrite) fn change(&mut self, mut to: impl FnMut(u32, u64) -> u64) {
         for operator in 0..self.operators {
             self.own[operator] = to(operator, self.get(operator));

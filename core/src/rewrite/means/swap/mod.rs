@@ -47,13 +47,13 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 7] = [Self::Auto, Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa, Self::Bayes, Self::Layer];
 
     /// The four published scores.
     pub(in crate::rewrite) const SCORES: [Self; 4] = [Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa];
 
-    /// Its name, for people and on the command line.
+    /// The name of the policy, for people and on the command line.
     ///
     /// ```
     /// use sublet_core::rewrite::means::swap::Policy;
@@ -84,7 +84,7 @@ impl Policy {
 enum Start {
     /// All gaps of the scope are used.
     All(Scope),
-    /// Gaps are used by their scores, with these weights.
+    /// Gaps are chosen by the sum of their four scores, with these weights.
     Score(Weights),
 }
 
@@ -92,7 +92,7 @@ workspace! {
     /// Makes schedules that swap.
     pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
         tables {
-            /// By operator: the headroom that was saved, in bytes.
+            /// By operator: the headroom that was saved with the schedule in `remembered`, in bytes.
             remembered_headroom: u64[rows + 2],
             /// The first row of each operator in the rows that were written last; after the last operator, the number
             /// of rows.
@@ -104,9 +104,9 @@ workspace! {
             schedule: Schedule(rows, blocks; gaps, device),
             selection: Selection(rows, blocks),
             search: Search(rows, blocks; seed),
-            /// The best schedule of a policy so far.
+            /// A schedule that is put aside while another is tried.
             kept: Positions(rows, blocks),
-            /// The schedule that was saved.
+            /// The schedule that [`Swapper::remember`] saved.
             remembered: Positions(rows, blocks),
         }
         state {
@@ -132,8 +132,8 @@ impl<'a> Swapper<'a> {
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Zhang et al.'s `load_min`, in bytes: the max load if every gap within the iteration that lies over the
-    /// original's max load is used. Afterwards these gaps are in use.
+    /// Zhang et al.'s `load_min`, in bytes: the max load if every gap within the iteration is used that contains the
+    /// operator with the original's max load. Afterwards these gaps are in use.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -147,7 +147,7 @@ impl<'a> Swapper<'a> {
         self.schedule.peak().0
     }
 
-    /// The max load of the schedule with the headroom, in bytes.
+    /// The highest sum of an operator's load and headroom, in bytes.
     pub(in crate::rewrite) fn peak(&self) -> u64 {
         self.schedule.peak().0
     }
@@ -169,7 +169,7 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The work of all selections so far, in the units of the search.
+    /// The work that choosing gaps by scores has taken so far, in the unit in which the search counts its work.
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }

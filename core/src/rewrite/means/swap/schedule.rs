@@ -43,15 +43,15 @@ workspace! {
     /// The positions of all gaps, and the load of each operator that follows from them.
     pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
-            /// By gap: the boundary at which its memory is freed (give), and that at which it is allocated again
-            /// (take).
+            /// By gap: the boundary at which the block's memory is freed (give), and that at which it is allocated
+            /// again (take).
             positions: [u32; 2][rows + blocks],
-            /// By boundary: 1 + the first gap in use that gives there, and 1 + the first that takes there; 0 is none.
-            /// The others follow in two lists.
+            /// By boundary, the heads of two lists: 1 + the first gap in use whose block is freed there (give), and 1 +
+            /// the first whose block is allocated again there (take); 0 is none.
             first: [u32; 2][rows + 2],
-            /// By gap: 1 + the gap before it in each of these lists; 0 is none.
+            /// By gap: 1 + the gap before it in its boundary's list of gives, and in that of takes; 0 is none.
             before: [u32; 2][rows + blocks],
-            /// By gap: 1 + the gap after it in each of these lists; 0 is none.
+            /// By gap: 1 + the gap after it in its boundary's list of gives, and in that of takes; 0 is none.
             after: [u32; 2][rows + blocks],
             /// By version: the boundary at which its copy out is due, [`NONE`] if it is not needed.
             due: u32[rows + blocks],
@@ -68,12 +68,12 @@ workspace! {
         records {
             /// By version: when its copy out is done, in ns; 0 before it is handed to the link.
             copied: f64[rows + blocks],
-            /// By operator: when the last of the copies in is done for which it waits, in ns.
+            /// By operator: when the last of the copies in that it waits for is done, in ns.
             arrival: f64[rows + 2],
-            /// By boundary: when compute reached it in the last pass, in ns; only at stops.
+            /// By boundary: when compute reached it in the last pass, in ns; known where the pass stopped.
             clock: f64[rows + 2],
             /// By operator: when compute was ready for its first access in the last pass, copies in not waited for, in
-            /// ns; only at stops.
+            /// ns; known where the pass stopped.
             ready: f64[rows + 2],
         }
         lists {
@@ -111,7 +111,7 @@ workspace! {
     /// Saved positions of a schedule.
     pub(in crate::rewrite) struct Positions<'a>(rows, blocks) {
         lists {
-            /// The gaps in use, each with its give and take.
+            /// The gaps in use, each with the boundaries at which its block is freed (give) and allocated again (take).
             gaps: [u32; 3][rows + blocks],
         }
     }
@@ -286,7 +286,8 @@ impl<'a> Schedule<'a> {
         g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
     }
 
-    /// The nearest positions that a gap may have, where a tail lasts to the end; both 0 if there are none.
+    /// The nearest positions to these that a gap may have, where a tail's take is always the end of the iteration; both
+    /// 0 if there are none.
     pub(in crate::rewrite) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.gaps.gap(gap);
         let give = give.max(g.begin);
@@ -372,8 +373,9 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Adds a gap to the list of those that give (0) or take (1) at a boundary. Lists ascend by the gaps' numbers, so
-    /// that the rows depend on the positions alone and not on the order in which these were set.
+    /// Adds a gap to the list of those whose block is freed (list 0) or allocated again (list 1) at a boundary. Lists
+    /// ascend by the gaps' numbers, so that the rows depend on the positions alone and not on the order in which these
+    /// were set.
     fn link(&mut self, list: usize, boundary: u32, gap: u32) {
         // There are two lists; a third index would panic.
         let list = list & 1;
@@ -394,7 +396,7 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Removes a gap from the list of those that give (0) or take (1) at a boundary.
+    /// Removes a gap from the list of those whose block is freed (list 0) or allocated again (list 1) at a boundary.
     fn unlink(&mut self, list: usize, boundary: u32, gap: u32) {
         let list = list & 1;
         self.agenda.remove(boundary);

@@ -20,11 +20,12 @@ workspace! {
     /// The tables of a search.
     pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
         lists {
-            /// The gaps that the move changed, each with its give and take before, in the order of the changes.
+            /// The gaps that the move changed, in the order of the changes: each with the boundaries at which its block
+            /// was freed (give) and allocated again (take) before.
             log: [u32; 3][LOG],
         }
         parts {
-            /// The positions of the best state.
+            /// The positions of the best schedule so far.
             best: Positions(rows, blocks),
         }
         state {
@@ -49,7 +50,7 @@ const RUN: u32 = 192;
 const HEAT: f64 = 0.002;
 
 impl Search<'_> {
-    /// Widens and uses gaps until the load is within `limit` bytes; false if that fails.
+    /// Widens gaps in use, and uses more gaps, until the load is within `limit` bytes; false if that fails.
     pub(in crate::rewrite) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let operators = schedule.gaps().program.operators;
         for operator in 0..operators {
@@ -126,7 +127,8 @@ impl Search<'_> {
         }
     }
 
-    /// Takes a gap out of use; with a head, its tail too.
+    /// Takes a gap out of use; for a head (the gap before a persistent block's first access), the block's tail (the gap
+    /// after its last access) too.
     fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: u32, g: &Gap) {
         self.drop_tail(schedule, g);
         self.set(schedule, gap, [0, 0]);
@@ -325,7 +327,7 @@ impl Search<'_> {
     }
 
     /// Narrows the gaps in use that overlap with those that were moved, as far as the load stays within `limit` bytes,
-    /// in random order.
+    /// a random gap first.
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let (mut low, mut high) = (NONE, 0);

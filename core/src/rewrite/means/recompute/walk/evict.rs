@@ -21,11 +21,11 @@
 use super::{CLOSURE, Walk};
 use crate::rewrite::values::NONE;
 
-/// The most missing values that are followed from a recomputed one.
+/// After a value is recomputed, the most values that are followed to find the blocks whose scores have fallen by that.
 const REACH: u32 = 32;
 
-/// Counting a closure's cost ends where the score is more than this many times the least one. With a smaller factor
-/// counting would end sooner, but the block would have to be scored anew soon.
+/// Adding up the cost of a block ends where its score is more than this many times the least one. With a smaller factor
+/// it would end sooner, but the block would have to be scored anew soon.
 const SLACK: f64 = 4.0;
 
 impl Walk<'_> {
@@ -159,7 +159,8 @@ impl Walk<'_> {
             .any(|&[block, version]| self.holds[block] != version + 1 && self.next_use(version) != NONE)
     }
 
-    /// Marks the blocks of the values that are made from this one, directly or by way of missing values, as stale.
+    /// Marks the blocks of the values that are made from this one, directly or by way of missing values, as stale: they
+    /// cost less to recompute now.
     pub(in crate::rewrite) fn closures_shrink(&mut self, version: u32) {
         let values = self.values;
         self.closure.clear();

@@ -100,8 +100,8 @@ impl Schedule<'_> {
         stop
     }
 
-    /// Frees the memory of the gaps that give at a boundary. Compute waits for their copies out; the link in goes on
-    /// meanwhile.
+    /// Frees the blocks whose gaps say that they are freed at this boundary. Compute waits for their copies out; the
+    /// link in goes on meanwhile.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
@@ -129,8 +129,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Allocates the memory of the gaps that take at a boundary; those that need a copy in are allocated when the copy
-    /// is handed to the link.
+    /// Allocates the blocks whose gaps say that they are allocated again at this boundary; those that need a copy in
+    /// are allocated when the copy is handed to the link.
     fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
         let mut next = self.first[boundary][1];
         while next > 0 {
