@@ -66,6 +66,9 @@ workspace! {
             on_host: u32[blocks],
         }
         records {
+            /// By block: how long its copies out and in take, in ns.
+            out_ns: f64[blocks],
+            in_ns: f64[blocks],
             /// By version: when its copy out is done, in ns; 0 before it is handed to the link.
             copied: f64[rows + blocks],
             /// By operator: when the last of the copies in that it waits for is done, in ns.
@@ -154,6 +157,10 @@ impl<'a> Schedule<'a> {
             most
         });
         self.due.fill(NONE);
+        for block in 0..program.blocks() {
+            self.out_ns.set(block, self.device.out_ns(program.size[block]));
+            self.in_ns.set(block, self.device.in_ns(program.size[block]));
+        }
     }
 
     pub(in crate::rewrite) fn gaps(&self) -> &'a Gaps<'a> {
@@ -162,6 +169,11 @@ impl<'a> Schedule<'a> {
 
     pub(in crate::rewrite) fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// How long copies of a block out and in take, in ns.
+    pub(in crate::rewrite) fn copy_ns(&self, block: u32) -> (f64, f64) {
+        (self.out_ns.get(block), self.in_ns.get(block))
     }
 
     /// The boundaries at which the memory of a gap is freed and allocated again; equal if it is not in use.

@@ -292,7 +292,7 @@ impl Search<'_> {
             let [new_give, new_take] =
                 schedule.clamp(gap, if used { [give.min(from), take.max(until)] } else { [from, until] });
             let size = gaps.program.size[g.block];
-            let (out_ns, in_ns) = (schedule.device().out_ns(size), schedule.device().in_ns(size));
+            let (out_ns, in_ns) = schedule.copy_ns(g.block);
             let mut cost = 0.0;
             if g.kind.is_read() || new_give == 0 {
                 let clean = schedule.is_clean(g.version);
@@ -309,8 +309,10 @@ impl Search<'_> {
                 }
             }
             // A block that is smaller than the excess needs another gap beside it.
-            let share = (size.min(missing) as f64 / missing as f64).max(1e-3);
-            let cost = (cost / share + 1000.0) * (0.05 + self.random.unit());
+            if size < missing {
+                cost /= (size as f64 / missing as f64).max(1e-3);
+            }
+            let cost = (cost + 1000.0) * (0.05 + self.random.unit());
             if cost < least {
                 least = cost;
                 drawn = Some(([new_give, new_take], gap));
