@@ -7,13 +7,13 @@ pub type Stream = usize;
 
 /// The driver of one device. Tests put another one in its place.
 pub trait Driver: Send {
-    /// Allocates memory for work in this stream from here on.
+    /// Allocates memory for later work in this stream.
     ///
     /// # Errors
     /// As the driver tells it, here and below; [`OutOfMemory`](crate::Error::OutOfMemory) if it is that.
     fn alloc(&mut self, bytes: u64, stream: Stream) -> Result<u64>;
 
-    /// Frees memory, after the work of this stream so far.
+    /// Frees memory after the work that this stream has been given so far.
     ///
     /// # Errors
     /// As above.
@@ -55,13 +55,13 @@ pub trait Driver: Send {
     /// As above.
     fn synchronize_all(&mut self) -> Result<()>;
 
-    /// Returns unused memory to the device.
+    /// Returns the driver's unused memory to the device.
     ///
     /// # Errors
     /// As above.
     fn trim(&mut self) -> Result<()>;
 
-    /// The bytes that are held now, used or not, and the most so far.
+    /// The bytes of the device's memory that are held now, used or not, and the most that were held so far.
     ///
     /// # Errors
     /// As above.
