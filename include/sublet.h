@@ -847,7 +847,7 @@ enum sublet_state
    */
   SUBLET_STATE_REPLAY = 1,
   /**
-   * A plan is followed that does not fit any more. A new one is made as soon as there is a record.
+   * A plan is followed that the requests do not match any more. A new one is made as soon as there is a record.
    */
   SUBLET_STATE_DIVERGED = 2,
 };
@@ -929,15 +929,15 @@ typedef struct sublet_error {
    */
   int32_t status;
   /**
-   * An argument, a block or a row.
+   * The number of an argument, a block, a row or what else the status names.
    */
   uint32_t index;
   /**
-   * How much would suffice.
+   * The amount that would suffice, in bytes or a count, by the status; or another figure that the status names.
    */
   uint64_t needed;
   /**
-   * How much there was.
+   * The amount that was given or found, in bytes or a count, by the status; or another figure that the status names.
    */
   uint64_t got;
 } sublet_error;
@@ -1086,19 +1086,19 @@ typedef struct sublet_constraints {
 } sublet_constraints;
 
 /**
- * One of several memories.
+ * One of several memories that blocks are placed in.
  */
 typedef struct sublet_bank {
   /**
-   * Its size, in bytes.
+   * The size of the memory, in bytes.
    */
   uint64_t capacity;
   /**
-   * The cost of a byte that is read from it or written to it.
+   * The cost of each byte that is read or written in the memory, in any unit.
    */
   uint64_t cost;
   /**
-   * Every offset in it must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+   * Every offset in the memory must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
    */
   uint64_t alignment;
 } sublet_bank;
@@ -1108,18 +1108,18 @@ typedef struct sublet_bank {
  */
 typedef struct sublet_bank_use {
   /**
-   * Bytes that are read and written while it is alive.
+   * How many bytes are read and written while the block is alive.
    */
   uint64_t touched;
   /**
-   * The banks that it may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that only a DMA
-   * engine reaches is to be 0 for the blocks that must not lie there.
+   * The banks that the block may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that only a
+   * DMA engine reaches is to be 0 for the blocks that must not lie there.
    */
   uint64_t banks;
 } sublet_bank_use;
 
 /**
- * Banks, and how blocks are used.
+ * The banks that blocks are placed in, and how the blocks are used.
  */
 typedef struct sublet_banks_params {
   /**
@@ -1145,7 +1145,7 @@ typedef struct sublet_banks_params {
  */
 typedef struct sublet_spot {
   /**
-   * The number of the bank.
+   * The number of the bank that the block lies in.
    */
   uint64_t bank;
   /**
@@ -1167,12 +1167,12 @@ typedef struct sublet_banks_cost {
    */
   uint32_t reserved;
   /**
-   * The sum of bytes touched times the cost of their bank; UINT64_MAX stands for more too.
+   * The sum over all blocks of the bytes touched times the cost of the bank; a larger sum is UINT64_MAX.
    */
   uint64_t cost;
   /**
-   * A lower bound on the cost of every placement: a placement is optimal if its cost equals this. UINT64_MAX stands
-   * for more too.
+   * A lower bound on the cost of every placement: a placement is optimal if its cost equals this. A larger bound is
+   * UINT64_MAX.
    */
   uint64_t lower_bound;
 } sublet_banks_cost;
@@ -1212,23 +1212,25 @@ typedef struct sublet_device {
    */
   uint32_t flags;
   /**
-   * From the device to the host, in bytes per second; 0 is 12e9.
+   * The bandwidth from the device to the host, in bytes per second; 0 is 12e9.
    */
   double out_bandwidth;
   /**
-   * From the host to the device, in bytes per second; 0 is 12e9.
+   * The bandwidth from the host to the device, in bytes per second; 0 is 12e9.
    */
   double in_bandwidth;
   /**
-   * The latency of a copy out, in ns: what it takes beside its bytes over the bandwidth; 0 is 10000.
+   * The latency of a copy to the host, in ns: the time that it takes beside its bytes over the bandwidth; 0 is
+   * 10000.
    */
   double out_latency;
   /**
-   * The latency of a copy in, in ns; 0 is 10000.
+   * The latency of a copy to the device, in ns; 0 is 10000.
    */
   double in_latency;
   /**
-   * Bytes that the host can hold for the device; 0 is no limit, but with SUBLET_DEVICE_INTEGRATED none.
+   * The most bytes that the host can hold for the device. 0 is no limit; with SUBLET_DEVICE_INTEGRATED 0 is no
+   * bytes.
    */
   uint64_t host_capacity;
 } sublet_device;
@@ -1886,25 +1888,26 @@ typedef struct sublet_network_planned {
 } sublet_network_planned;
 
 /**
- * Allocates `bytes` bytes at a multiple of `alignment`, a power of two; returns NULL if it cannot. It must return: no
- * exception and no longjmp. If it calls the allocator that it serves, that call returns SUBLET_STATUS_REENTRANT; the
- * same holds for sublet_raw_free.
+ * A function of the caller's that allocates `bytes` bytes at a multiple of `alignment`, a power of two; it returns
+ * NULL if it cannot. It must return: no exception and no longjmp. If it calls the allocator that it serves, that call
+ * returns SUBLET_STATUS_REENTRANT; the same holds for sublet_raw_free.
  */
 typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment);
 
 /**
- * Frees what a sublet_raw_alloc returned.
+ * A function of the caller's that frees what a sublet_raw_alloc returned.
  */
 typedef void (*sublet_raw_free)(void *context, void *pointer, size_t bytes);
 
 /**
- * Called where there is no memory for a request of `bytes` bytes. It may free blocks, and returns another value than 0
- * to have the request tried once more. Unlike sublet_raw_alloc and sublet_raw_free, it may call the allocator.
+ * A function of the caller's that is called where there is no memory for a request of `bytes` bytes. It may free
+ * blocks, and returns another value than 0 to have the request tried once more. Unlike sublet_raw_alloc and
+ * sublet_raw_free, it may call the allocator.
  */
 typedef int32_t (*sublet_out_of_memory)(void *context, size_t bytes);
 
 /**
- * The parameters of an allocator. All 0 but `struct_size` and `capacity` is a good start.
+ * The parameters of an allocator. To begin with, set `struct_size` and `capacity`, and leave all else 0.
  */
 typedef struct sublet_allocator_params {
   /**
@@ -1916,8 +1919,8 @@ typedef struct sublet_allocator_params {
    */
   uint32_t solver;
   /**
-   * Bytes of the range of addresses; with `alloc`, of the first range. The system's memory takes space only where it
-   * is touched, so that this may be large.
+   * The bytes of the range of addresses that blocks get their addresses from; with `alloc`, of the first such range.
+   * The system's memory takes space only where it is touched, so that this may be large.
    */
   uint64_t capacity;
   /**
@@ -1925,7 +1928,7 @@ typedef struct sublet_allocator_params {
    */
   uint64_t alignment;
   /**
-   * The most mallocs and frees of an iteration; 0 is 65536.
+   * The most mallocs and frees of an iteration that can be planned; 0 is 65536.
    */
   uint64_t events;
   /**
@@ -1933,19 +1936,19 @@ typedef struct sublet_allocator_params {
    */
   uint64_t live;
   /**
-   * The range, if the caller has it already; otherwise NULL. It is never read or written.
+   * The range of addresses, if the caller has it already; otherwise NULL. The range is never read or written.
    */
   void *range;
   /**
-   * Allocates the range, and further ranges where a request or a plan does not fit: up to 64 at once. For a request
-   * it is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if it then returns NULL, for
-   * as much as the request needs. For a plan it is asked for the bytes of the arena. NULL takes the system's memory
-   * for the first range, and there is never another.
+   * Called to allocate the range, and further ranges where a request or a plan does not fit: up to 64 at once. For a
+   * request it is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if it then returns
+   * NULL, for as much as the request needs. For a plan it is asked for the bytes of the arena. NULL takes the
+   * system's memory for the first range, and there is never another.
    */
   sublet_raw_alloc alloc;
   /**
-   * Frees ranges without live blocks: before another range is asked for, after eight iterations in which they were
-   * not used, and in sublet_allocator_destroy. To be set if and only if `alloc` is.
+   * Called to free ranges without live blocks: before another range is asked for, after eight iterations in which
+   * they were not used, and in sublet_allocator_destroy. To be set if and only if `alloc` is.
    */
   sublet_raw_free free;
   /**
@@ -1983,15 +1986,15 @@ typedef struct sublet_statistics {
    */
   uint32_t state;
   /**
-   * Requests that were served from a plan.
+   * How many requests were served from a plan.
    */
   uint64_t hits;
   /**
-   * Requests that came while a plan was followed, and were not in it.
+   * How many requests came while a plan was followed, and were not in the plan.
    */
   uint64_t misses;
   /**
-   * Plans that were made or adopted; all but the first are re-optimisations.
+   * How many plans were made or adopted; each after the first replaces the one before.
    */
   uint64_t plans;
   /**
@@ -2007,7 +2010,8 @@ typedef struct sublet_statistics {
    */
   uint64_t footprint;
   /**
-   * Bytes of all ranges that it has now. These are addresses: system memory that was never touched is not resident.
+   * The bytes of all ranges that the allocator has now. They are addresses: system memory that was never touched
+   * takes no memory.
    */
   uint64_t held;
   /**
@@ -2115,7 +2119,7 @@ sublet_status sublet_place(const struct sublet_block *blocks,
                            struct sublet_error *error);
 
 /**
- * The workspace that sublet_lower_bound needs for so many blocks. Linear.
+ * The workspace that sublet_lower_bound needs for so many blocks. Its size is linear in the number of blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lower_bound_workspace(size_t block_count,
@@ -2123,8 +2127,9 @@ sublet_status sublet_lower_bound_workspace(size_t block_count,
                                            struct sublet_error *error);
 
 /**
- * A lower bound on the peak of every placement of these blocks, in bytes. It is at least the max load, the most bytes
- * that are alive at one step, and exactly that where there are neither alignments nor pins. `constraints` may be NULL.
+ * A lower bound on the peak of every placement of these blocks, in bytes. The bound is at least the max load, the most
+ * bytes that are alive at one step, and equals it where there are neither alignments nor pins. `constraints` may be
+ * NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lower_bound(const struct sublet_block *blocks,
@@ -2136,7 +2141,7 @@ sublet_status sublet_lower_bound(const struct sublet_block *blocks,
                                  struct sublet_error *error);
 
 /**
- * The workspace that sublet_place_banks needs for so many blocks. Linear.
+ * The workspace that sublet_place_banks needs for so many blocks. Its size is linear in the number of blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place_banks_workspace(size_t block_count,
@@ -2147,8 +2152,8 @@ sublet_status sublet_place_banks_workspace(size_t block_count,
  * Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the
  * sum of bytes touched times the cost of their bank is low.
  *
- * `spots` has room for one for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: nothing was found in which all
- * blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
+ * `spots` has room for one spot for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: no placement was found in
+ * which all blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place_banks(const struct sublet_block *blocks,
@@ -2450,7 +2455,7 @@ sublet_status sublet_network_plan(const struct sublet_network *network,
                                   struct sublet_error *error);
 
 /**
- * The bookkeeping memory of an allocator with these parameters; about 300 bytes for each of its `events`.
+ * The bookkeeping memory that an allocator with these parameters needs: about 300 bytes for each of its `events`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *params,
@@ -2478,7 +2483,7 @@ void sublet_allocator_destroy(struct sublet_allocator *allocator);
 /**
  * Allocates `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
  *
- * SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough, and there is no other range to be had.
+ * SUBLET_STATUS_OUT_OF_MEMORY: no hole in the ranges is large enough, and no other range can be allocated.
  */
 SUBLET_MUST_USE
 sublet_status sublet_malloc(struct sublet_allocator *allocator,
@@ -2489,7 +2494,7 @@ sublet_status sublet_malloc(struct sublet_allocator *allocator,
 /**
  * Frees what sublet_malloc returned; NULL does nothing. O(1) while the plan is followed.
  *
- * SUBLET_STATUS_NOT_ALLOCATED: no live block begins there, and nothing has changed.
+ * SUBLET_STATUS_NOT_ALLOCATED: no live block begins at `pointer`, and nothing has changed.
  */
 sublet_status sublet_free(struct sublet_allocator *allocator, void *pointer, struct sublet_error *error);
 
@@ -2504,8 +2509,8 @@ sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct 
  * planned within this call.
  *
  * A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the
- * iteration had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the
- * arena, and there is no other range to be had.
+ * iteration had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole in the ranges is large
+ * enough for the arena, and no other range can be allocated.
  */
 sublet_status sublet_iteration_end(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2562,7 +2567,7 @@ sublet_status sublet_adopt(struct sublet_allocator *allocator,
  * Writes the plan that is followed as CSV, `id,lower,upper,size,offset`, ended by a zero: what sublet_plan_read reads,
  * in another process too. Without a plan it is the header alone.
  *
- * `needed`, `capacity` and cutting are those of sublet_export_trace.
+ * `needed` and `capacity` mean what they mean for sublet_export_trace, and a text that is too long is cut as there.
  */
 SUBLET_MUST_USE
 sublet_status sublet_export_plan(struct sublet_allocator *allocator,
@@ -2573,11 +2578,11 @@ sublet_status sublet_export_plan(struct sublet_allocator *allocator,
 
 /**
  * Reads a plan from the `bytes` bytes of a text as sublet_export_plan and `sublet plan` write it: its blocks in the
- * order of the lines, and an offset for each. `count` receives how many there are; with a capacity of 0 only that is
- * written.
+ * order of the lines, and an offset for each. `count` receives how many blocks there are; with a capacity of 0 only
+ * `count` is written.
  *
- * SUBLET_STATUS_PLAN_TEXT: a line is not as it has to be. Whether the plan is valid is not checked here, but by
- * sublet_verify and sublet_adopt.
+ * SUBLET_STATUS_PLAN_TEXT: a line is not of the form that sublet_export_plan writes. Whether the plan is valid is not
+ * checked here, but by sublet_verify and sublet_adopt.
  */
 SUBLET_MUST_USE
 sublet_status sublet_plan_read(const char *text,
@@ -2602,10 +2607,10 @@ sublet_status sublet_malloc_aligned(struct sublet_allocator *allocator,
 
 /**
  * Changes the size of a block. If its memory suffices for `bytes` it stays where it is; otherwise its content is
- * copied to a new block, and it is freed. The range must be memory of the host. NULL allocates a new block, and 0
- * bytes free it.
+ * copied to a new block, and it is freed. The range must be memory of the host. With `pointer` NULL a new block is
+ * allocated; with 0 bytes the block is freed.
  *
- * SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_NOT_ALLOCATED: the block is what it was.
+ * After SUBLET_STATUS_OUT_OF_MEMORY and SUBLET_STATUS_NOT_ALLOCATED the block is what it was.
  */
 SUBLET_MUST_USE
 sublet_status sublet_realloc(struct sublet_allocator *allocator,
@@ -2624,8 +2629,8 @@ sublet_status sublet_usable_size(const struct sublet_allocator *allocator,
                                  struct sublet_error *error);
 
 /**
- * Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a free that
- * has to tell the allocator's memory from that of others.
+ * Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a function
+ * that frees pointers of several allocators and has to find whose a pointer is.
  */
 SUBLET_MUST_USE
 sublet_status sublet_owns(const struct sublet_allocator *allocator,
@@ -2634,14 +2639,14 @@ sublet_status sublet_owns(const struct sublet_allocator *allocator,
                           struct sublet_error *error);
 
 /**
- * Begins a trace of the allocator's requests, and forgets the one before. Blocks that are alive already are no part of
- * it. It takes the system's memory, about 100 bytes a request, until the next one begins or the allocator is
- * destroyed. SUBLET_STATUS_UNAVAILABLE: there is no such memory.
+ * Begins a trace of the allocator's requests, and forgets the trace before. Blocks that are alive already are no part
+ * of it. The trace takes the system's memory, about 100 bytes a request, until the next trace begins or the allocator
+ * is destroyed. SUBLET_STATUS_UNAVAILABLE: this library was built without the standard library.
  */
 sublet_status sublet_trace_begin(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Ends the trace.
+ * Ends the trace that sublet_trace_begin has begun: later requests are no part of it.
  */
 sublet_status sublet_trace_end(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2765,7 +2770,7 @@ sublet_status sublet_recorder_rows(struct sublet_recorder *recorder,
                                    struct sublet_error *error);
 
 /**
- * The memory of a detector of periods of up to so many events.
+ * The memory that a detector needs for periods of up to so many events.
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_workspace(size_t longest,
@@ -2784,9 +2789,9 @@ sublet_status sublet_detector_create(size_t longest,
                                      struct sublet_error *error);
 
 /**
- * Takes the next event, a sublet_event, of a block of `bytes` bytes. `last` is the `position` of the block's event
- * before this one, 0 for its first. `period` receives the period of the stream in events, from the event that proves
- * it until an event breaks it, and otherwise 0; it may be NULL. O(1).
+ * Takes the next event of the stream: a sublet_event of a block of `bytes` bytes. `position` receives its position.
+ * `last` is the `position` of the block's event before this one, 0 for its first. `period` receives the period of the
+ * stream in events, from the event that proves it until an event breaks it, and otherwise 0; it may be NULL. O(1).
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_push(struct sublet_detector *detector,
