@@ -657,15 +657,15 @@ enum sublet_operator_kind
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * Anything.
+   * Any other computation.
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
-   * A ReLU: after it, one bit for each element can be kept of what it reads or writes.
+   * A ReLU: after it, one bit for each element (a mask) can be kept in place of what it reads or writes.
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
-   * The gradient of a ReLU: it may read such a mask in place of the block.
+   * The gradient of a ReLU: it can read a mask, one bit for each element, in place of the block.
    */
   SUBLET_OPERATOR_KIND_RELU_BACKWARD = 2,
 };
@@ -686,27 +686,32 @@ enum sublet_policy
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The one to use: the best of a search and of every other policy but SUBLET_POLICY_LAYER.
+   * The policy to use: takes the best of a search and of every other policy but SUBLET_POLICY_LAYER.
    */
   SUBLET_POLICY_AUTO = 0,
   /**
-   * Duration of absence (Zhang et al. 2019).
+   * Gaps with the highest duration of absence are used first: their time less that of their copies (Zhang et al.
+   * 2019).
    */
   SUBLET_POLICY_DOA = 1,
   /**
-   * Area of absence.
+   * Gaps with the highest area of absence are used first: the duration of absence times the bytes (Zhang et al.
+   * 2019).
    */
   SUBLET_POLICY_AOA = 2,
   /**
-   * Weighted duration of absence.
+   * Gaps with the highest weighted duration of absence are used first: the area under the load curve over the gap
+   * (Zhang et al. 2019).
    */
   SUBLET_POLICY_WDOA = 3,
   /**
-   * Submodular weighted duration of absence.
+   * Gaps with the highest submodular weighted duration of absence are used first: the area under the load curve that
+   * is left after the gaps already chosen (Zhang et al. 2019).
    */
   SUBLET_POLICY_SWDOA = 4,
   /**
-   * A mixture of the four, found by Bayesian optimisation.
+   * A weighted sum of the scores of the four policies above, with weights found by Bayesian optimisation (Zhang et
+   * al. 2019).
    */
   SUBLET_POLICY_BAYES = 5,
   /**
@@ -737,7 +742,7 @@ enum sublet_means
   SUBLET_MEANS_SWAP = 1,
   /**
    * Values are freed, and recomputed by the operators that computed them; operators with SUBLET_OPERATOR_ONCE are
-   * not.
+   * never run again.
    */
   SUBLET_MEANS_RECOMPUTE = 2,
   /**
@@ -745,17 +750,17 @@ enum sublet_means
    */
   SUBLET_MEANS_IN_PLACE = 4,
   /**
-   * Where only a ReLU's gradient reads a value, a bit for each element is kept in its place; for operators of a ReLU
-   * kind.
+   * Where only a ReLU's gradient reads a value, a bit for each element is kept in place of the value; for operators
+   * whose kind is a ReLU or its gradient.
    */
   SUBLET_MEANS_RELU = 8,
   /**
-   * Layrub's rule (Jin et al. 2018), to compare with: blocks are copied out after their last reader of the forward
-   * pass, and back one operator ahead of the next reader.
+   * Blocks are swapped by Layrub's rule (Jin et al. 2018), for comparison: they are copied out after their last
+   * reader of the forward pass, and back one operator ahead of the next reader.
    */
   SUBLET_MEANS_LAYER = 16,
   /**
-   * Operators with SUBLET_OPERATOR_UNORDERED may run at another place.
+   * Operators with SUBLET_OPERATOR_UNORDERED may run in another order.
    */
   SUBLET_MEANS_ORDER = 32,
 };
@@ -768,7 +773,7 @@ typedef uint32_t sublet_means;
 #endif // __cplusplus
 
 /**
- * How an operator uses a memory.
+ * The ways in which an operator uses a memory.
  */
 enum sublet_use
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -776,16 +781,16 @@ enum sublet_use
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * It reads the memory.
+   * The operator reads the memory.
    */
   SUBLET_USE_READ = 0,
   /**
-   * It writes the memory, and may leave parts as they are. If the memory holds a value of this iteration, that
-   * counts as a read too.
+   * The operator writes the memory, and may leave parts as they are. If the memory holds a value of this iteration,
+   * the access counts as a read too.
    */
   SUBLET_USE_WRITE = 1,
   /**
-   * It writes every byte of the memory, and reads none before.
+   * The operator writes every byte of the memory, and reads none before.
    */
   SUBLET_USE_OVERWRITE = 2,
 };
@@ -798,7 +803,7 @@ typedef uint32_t sublet_use;
 #endif // __cplusplus
 
 /**
- * What a framework is to do.
+ * The kinds of steps that a framework is to do.
  */
 enum sublet_action
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -868,15 +873,16 @@ enum sublet_storage
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * From the operator that produces it to its last reader; from the beginning if no operator produces it.
+   * From the operator that produces the tensor to its last reader; from the beginning if no operator produces it.
    */
   SUBLET_STORAGE_TRANSIENT = 0,
   /**
-   * From the operator that produces it, or the beginning, to the end of the iteration: inputs and results.
+   * From the operator that produces the tensor, or else from the beginning, to the end of the iteration: inputs and
+   * results.
    */
   SUBLET_STORAGE_ITERATION = 1,
   /**
-   * Always: parameters and their state.
+   * Always, over all iterations: parameters and their state.
    */
   SUBLET_STORAGE_PERSISTENT = 2,
 };
@@ -1279,14 +1285,14 @@ typedef struct sublet_operator {
    */
   uint32_t kind;
   /**
-   * The bytes of an element of what it reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit for each
-   * element, but no fewer than one for each 4 bytes.
+   * The bytes of an element of what the operator reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit
+   * for each element, but no fewer than one for each 4 bytes.
    */
   uint32_t element;
 } sublet_operator;
 
 /**
- * A recorded iteration, and what is known of it.
+ * A recorded iteration: its rows, and what is known of its operators and its device.
  */
 typedef struct sublet_trace {
   /**
@@ -1326,15 +1332,15 @@ typedef struct sublet_trace {
 } sublet_trace;
 
 /**
- * One live range of a block of a trace on the device.
+ * A residency: one of the live ranges that a block of a trace has on the device.
  */
 typedef struct sublet_residency {
   /**
-   * The block of the trace.
+   * The number of the block in the trace.
    */
   uint32_t block;
   /**
-   * 0 for its first residency, 1 for the next, and so on.
+   * Which residency of the block it is: 0 for the first, 1 for the next, and so on.
    */
   uint32_t ordinal;
 } sublet_residency;
@@ -1348,7 +1354,7 @@ typedef struct sublet_tensor {
    */
   uint64_t bytes;
   /**
-   * A sublet_storage.
+   * A sublet_storage: how long the tensor's memory is needed.
    */
   uint32_t storage;
   /**
@@ -1363,19 +1369,19 @@ typedef struct sublet_tensor {
  */
 typedef struct sublet_node {
   /**
-   * How long it takes, in ns.
+   * How long the operator takes, in ns.
    */
   uint64_t time_ns;
   /**
-   * Bytes that it needs only while it runs; 0 is none.
+   * Bytes of workspace that the operator needs only while it runs; 0 is none.
    */
   uint64_t workspace;
   /**
-   * How many tensors it reads.
+   * How many tensors the operator reads.
    */
   uint32_t input_count;
   /**
-   * How many tensors it writes.
+   * How many tensors the operator writes.
    */
   uint32_t output_count;
 } sublet_node;
@@ -1449,7 +1455,7 @@ typedef struct sublet_schedule {
    */
   const uint64_t *offsets;
   /**
-   * How many offsets there are: as many as malloc rows.
+   * How many offsets there are: one for each malloc row.
    */
   size_t residency_count;
 } sublet_schedule;
@@ -1560,7 +1566,7 @@ typedef struct sublet_verified {
 } sublet_verified;
 
 /**
- * How long the outputs of a fit must be.
+ * How long the arrays of a sublet_fit_output must be.
  */
 typedef struct sublet_fit_lengths {
   /**
@@ -1591,11 +1597,11 @@ typedef struct sublet_fit_output {
    */
   struct sublet_row *rows;
   /**
-   * When each of the rows happens; may be NULL.
+   * When each of the rewritten rows happens; may be NULL.
    */
   struct sublet_timing *timings;
   /**
-   * How many rows, and timings, there is room for.
+   * How many rows there is room for in `rows`, and in `timings` unless it is NULL.
    */
   size_t row_capacity;
   /**
@@ -1611,7 +1617,7 @@ typedef struct sublet_fit_output {
    */
   struct sublet_residency *names;
   /**
-   * How many residencies there is room for.
+   * How many residencies there is room for in `offsets`, and in `blocks` and `names` unless these are NULL.
    */
   size_t residency_capacity;
 } sublet_fit_output;
@@ -1625,7 +1631,7 @@ typedef struct sublet_fit_params {
    */
   uint32_t struct_size;
   /**
-   * A sublet_policy.
+   * A sublet_policy: what decides which blocks are swapped.
    */
   uint32_t policy;
   /**
@@ -1637,8 +1643,8 @@ typedef struct sublet_fit_params {
    */
   uint64_t seed;
   /**
-   * The work of the search for each row, in segments and gaps looked at; 0 is 5,000, which takes about a second for
-   * 5,000 rows.
+   * How much the search may do for each row, in segments and gaps looked at; 0 is 5,000, which takes about a second
+   * for 5,000 rows.
    */
   uint64_t work;
   /**
@@ -1666,7 +1672,7 @@ typedef struct sublet_fitted {
    */
   uint32_t struct_size;
   /**
-   * The sublet_policy of its swaps.
+   * The sublet_policy that chose the swaps.
    */
   uint32_t policy;
   /**
@@ -1674,7 +1680,7 @@ typedef struct sublet_fitted {
    */
   size_t row_count;
   /**
-   * How many residencies it has; each has a block, a name and an offset.
+   * How many residencies the rewritten trace has; each has a block, a name and an offset.
    */
   size_t residency_count;
   /**
@@ -1682,7 +1688,7 @@ typedef struct sublet_fitted {
    */
   uint64_t peak;
   /**
-   * The most bytes on the device in the original.
+   * The most bytes that are on the device at once in the original trace.
    */
   uint64_t original_peak;
   /**
@@ -1692,11 +1698,11 @@ typedef struct sublet_fitted {
 } sublet_fitted;
 
 /**
- * A memory of a framework.
+ * A memory of a framework: the storage of one or more of its tensors.
  */
 typedef struct sublet_memory {
   /**
-   * Its size in bytes; 0 is memory that is gone when its operator ends, and has no place in the arena.
+   * The size of the memory in bytes; 0 is memory that is gone when its operator ends, and has no place in the arena.
    */
   uint64_t bytes;
   /**
@@ -1728,7 +1734,7 @@ typedef struct sublet_layer {
 } sublet_layer;
 
 /**
- * An operator uses a memory.
+ * One use of a memory by an operator.
  */
 typedef struct sublet_access {
   /**
@@ -1740,7 +1746,7 @@ typedef struct sublet_access {
    */
   uint32_t memory;
   /**
-   * A sublet_use.
+   * A sublet_use: how the operator uses the memory.
    */
   uint32_t how;
 } sublet_access;
@@ -1819,19 +1825,19 @@ typedef struct sublet_network_params {
 } sublet_network_params;
 
 /**
- * One thing for a framework to do, in the order of the steps.
+ * One step of a plan: something for a framework to do before an operator.
  */
 typedef struct sublet_step {
   /**
-   * The operator right before which this is to be done.
+   * The number of the operator right before which the step is to be done.
    */
   uint32_t before;
   /**
-   * A sublet_action.
+   * A sublet_action: what is to be done.
    */
   uint32_t action;
   /**
-   * The number of a memory or of an operator.
+   * The number of the memory, or with SUBLET_ACTION_RUN of the operator, that the step is about.
    */
   uint32_t subject;
   /**
@@ -1845,7 +1851,7 @@ typedef struct sublet_step {
 } sublet_step;
 
 /**
- * What a plan of a network comes to.
+ * The figures of a network's plan.
  */
 typedef struct sublet_network_planned {
   /**
@@ -1861,7 +1867,7 @@ typedef struct sublet_network_planned {
    */
   size_t step_count;
   /**
-   * The bytes of the arena.
+   * How many bytes the arena has to have.
    */
   uint64_t peak;
   /**
@@ -1877,7 +1883,7 @@ typedef struct sublet_network_planned {
    */
   uint64_t planned_bytes;
   /**
-   * The bytes of all other memories.
+   * The bytes of all memories that keep their own place, which the plan does not bind to the arena.
    */
   uint64_t kept_bytes;
   /**
@@ -2201,7 +2207,7 @@ sublet_status sublet_device_named(const char *name,
                                   struct sublet_error *error);
 
 /**
- * The number of residencies of a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
+ * How many residencies a trace has, one for each of its mallocs: sublet_lifetimes writes as many blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_residencies(const struct sublet_row *rows,
@@ -2210,8 +2216,8 @@ sublet_status sublet_residencies(const struct sublet_row *rows,
                                  struct sublet_error *error);
 
 /**
- * The workspace that sublet_lifetimes needs, with room for so many residencies. Of `trace` only the counts are read.
- * Linear.
+ * The workspace that sublet_lifetimes needs, with room for so many residencies. Of `trace` only the counts are read,
+ * in which its size is linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
@@ -2224,8 +2230,8 @@ sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
  * is to `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one
  * past the last row. O(rows).
  *
- * `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many there are,
- * and may be NULL.
+ * `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many residencies
+ * there are, and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lifetimes(const struct sublet_trace *trace,
@@ -2238,7 +2244,7 @@ sublet_status sublet_lifetimes(const struct sublet_trace *trace,
                                struct sublet_error *error);
 
 /**
- * The workspace that sublet_graph_rows needs. Of `graph` only the counts are read. Linear.
+ * The workspace that sublet_graph_rows needs. Of `graph` only the counts are read, in which its size is linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
@@ -2247,15 +2253,16 @@ sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
 
 /**
  * Writes the trace of a static graph, by reference counts: a tensor is allocated when the operator that produces it
- * begins, and freed when the last operator that uses it is done. Operators run in topological order; a list that is in
- * one keeps it, and in the rows they have their indices as numbers. An operator that reads and writes the same tensor
- * updates it. A tensor that is kept for the iteration is read at its end: whatever sublet_fit does with its memory
- * meanwhile, it is back then. Where there is one, an operator whose results no later one reads has to keep its place
- * (without SUBLET_OPERATOR_UNORDERED), or it may come after those reads. O(operands + operators * log operators).
+ * begins, and freed when the last operator that uses it is done. Operators run in topological order; operators that
+ * are listed in such an order keep it, and in the rows their indices are their numbers. An operator that reads and
+ * writes the same tensor updates it. A tensor that is kept for the iteration is read at its end: whatever sublet_fit
+ * does with the tensor's memory meanwhile, its value is back then. Where there is such a tensor, an operator whose
+ * results no later operator reads has to keep its place (without SUBLET_OPERATOR_UNORDERED), or it may come after
+ * those reads. O(operands + operators * log operators).
  *
  * A tensor's block has its index; workspaces have the numbers after them, in the order of the operators that have one.
  * `rows` has room for `row_capacity`; 4 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`
- * and `block_count` receive how many there are, and may be NULL.
+ * and `block_count` receive how many rows and how many blocks the trace has, and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_graph_rows(const struct sublet_graph *graph,
@@ -2268,8 +2275,8 @@ sublet_status sublet_graph_rows(const struct sublet_graph *graph,
                                 struct sublet_error *error);
 
 /**
- * The workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Of `graph` only the counts are read.
- * Linear.
+ * The workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Of `graph` only the counts are read, in
+ * which its size is linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
@@ -2279,10 +2286,11 @@ sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
 /**
  * Writes lifetimes under which blocks may share memory in every order and overlap of operators that the dependencies
  * of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators.
- * Blocks have the numbers that they have there, which `names`, which may be NULL, receives. O(edges * operators / 64).
+ * `names`, which may be NULL, receives the number of each block, which is that of sublet_graph_rows. O(edges *
+ * operators / 64).
  *
  * `blocks` and `names` have room for `capacity`; tensor_count + node_count are always enough. `count` receives how
- * many there are, and may be NULL.
+ * many blocks there are, and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_parallel_lifetimes(const struct sublet_graph *graph,
@@ -2361,7 +2369,7 @@ sublet_status sublet_verify_schedule(const struct sublet_trace *trace,
                                      struct sublet_error *error);
 
 /**
- * Lengths of the outputs of sublet_fit for this trace.
+ * Tells how long the outputs of sublet_fit must be for this trace.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
@@ -2369,7 +2377,8 @@ sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
                                     struct sublet_error *error);
 
 /**
- * The workspace that sublet_fit needs. Of its arguments only the counts and capacities are read. Linear.
+ * The workspace that sublet_fit needs. Of the arguments only the counts and capacities are read, in which its size is
+ * linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
@@ -2382,8 +2391,8 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
  * swapped, values are recomputed, written over dying inputs, or replaced by masks. The result is placed, timed and
  * verified, for iterations that repeat.
  *
- * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how much
- * was written.
+ * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
+ * entries were written.
  *
  * SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found; one within `needed` bytes was.
  */
@@ -2398,7 +2407,8 @@ sublet_status sublet_fit(const struct sublet_trace *trace,
                          struct sublet_error *error);
 
 /**
- * The workspace that sublet_load_without_overhead needs. Of `trace` only the counts are read. Linear.
+ * The workspace that sublet_load_without_overhead needs. Of `trace` only the counts are read, in which its size is
+ * linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *trace,
@@ -2406,7 +2416,8 @@ sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *
                                                      struct sublet_error *error);
 
 /**
- * A lower bound: with swaps alone, a load of fewer bytes always costs time.
+ * Writes to `load` a lower bound, in bytes: with swaps alone, every schedule of less load takes longer than the
+ * original.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
@@ -2417,8 +2428,8 @@ sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
 
 /**
  * The most steps of a plan of this network, and the workspace that sublet_network_plan needs with these parameters.
- * The workspace is linear. Without a limit it is far smaller, but for the search of placements, which runs up to 6,000
- * residencies and needs a workspace that grows with the square of their number.
+ * The size of the workspace is linear in the counts, and far smaller without a limit; but the search of placements,
+ * which runs up to 6,000 residencies, needs a workspace that grows with the square of their number.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_workspace(const struct sublet_network *network,
@@ -2432,11 +2443,12 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
  * iteration. Without a limit each planned memory is bound once, and need not be bound again in later iterations.
  *
  * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
- * All others keep their place. An operator that writes a kept memory is never recomputed, whatever is told of it; one
- * that reads it is recomputed only while the memory holds what it read. The plan is proved like any other.
+ * All other memories keep their place. An operator that writes a kept memory is never recomputed, whatever its flags
+ * are; one that reads a kept memory is recomputed only while the memory holds what the operator read. The plan is
+ * proved like any other.
  *
- * The steps are in the order in which they are done. Before operator k of each iteration a framework does those that
- * have `before` k, and no later one. A step that recomputes an operator calls it as it was called before. Between
+ * The steps are in the order in which they are done. Before operator k of each iteration a framework does the steps
+ * whose `before` is k, and no later step. A step that recomputes an operator calls it as it was called before. Between
  * iterations planned memories hold anything.
  *
  * `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be

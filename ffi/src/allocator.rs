@@ -288,7 +288,7 @@ pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocat
     });
 }
 
-/// The allocator behind a pointer that is argument 0, for a call with this error.
+/// The allocator that argument 0 of a call points to. The call's `error` must not lie in its bookkeeping memory.
 ///
 /// # Safety
 /// If it is neither NULL nor misaligned, it can be read; and if it has the mark, it is an allocator that lives.
