@@ -133,11 +133,11 @@ enum sublet_status
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * Success.
+   * The call succeeded.
    */
   SUBLET_STATUS_OK = 0,
   /**
-   * A fault of the library, from which it has recovered. The outputs of the call are undefined.
+   * The library has a fault, and has recovered from it. The outputs of the call are undefined.
    */
   SUBLET_STATUS_PANICKED = 1,
   /**
@@ -166,7 +166,7 @@ enum sublet_status
    */
   SUBLET_STATUS_STRUCT_SIZE = 14,
   /**
-   * Argument `index` has a field at byte `got` that this version does not know, and it is not 0.
+   * Argument `index` is a struct with a field at byte `got` that this version does not know and that is not 0.
    */
   SUBLET_STATUS_UNKNOWN_FIELD = 15,
   /**
@@ -174,11 +174,11 @@ enum sublet_status
    */
   SUBLET_STATUS_UNKNOWN_VALUE = 16,
   /**
-   * The workspace, argument `index`, has `got` bytes; it takes `needed`.
+   * The workspace, argument `index`, has `got` bytes; the call needs `needed` bytes.
    */
   SUBLET_STATUS_WORKSPACE_TOO_SMALL = 17,
   /**
-   * Argument `index` has room for `got` elements; it takes `needed`.
+   * Argument `index` has room for `got` elements; the call needs room for `needed`.
    */
   SUBLET_STATUS_BUFFER_TOO_SMALL = 18,
   /**
@@ -186,15 +186,15 @@ enum sublet_status
    */
   SUBLET_STATUS_UNKNOWN_NAME = 19,
   /**
-   * Argument `index` is no handle of this type: it is of another one, or it was destroyed.
+   * Argument `index` is no handle of this type: it is a handle of another type, or was destroyed.
    */
   SUBLET_STATUS_NOT_A_HANDLE = 20,
   /**
-   * Argument `index` lacks the field at byte `got`, which has no default here.
+   * Argument `index` is a struct whose field at byte `got` is 0, and here that field has no default.
    */
   SUBLET_STATUS_MISSING_FIELD = 21,
   /**
-   * Argument `index` has an address in the field at byte `got` that is not aligned to `needed` bytes.
+   * Argument `index` is a struct whose field at byte `got` holds an address that is not aligned to `needed` bytes.
    */
   SUBLET_STATUS_MISALIGNED_FIELD = 22,
   /**
@@ -206,7 +206,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ZERO_SIZE = 31,
   /**
-   * Block `index` begins at step `needed` and ends at `got`, not later.
+   * Block `index` begins at step `needed` and ends at step `got`, which is not later.
    */
   SUBLET_STATUS_EMPTY_LIFETIME = 32,
   /**
@@ -230,17 +230,18 @@ enum sublet_status
    */
   SUBLET_STATUS_BLOCK_FLAGS = 37,
   /**
-   * No plan within the capacity, `got`, was found, and none is proved impossible; the best has the peak `needed` and
-   * is in the offsets.
+   * No plan within the capacity, `got` bytes, was found, nor a proof that there is none. The best plan has a peak of
+   * `needed` bytes; its offsets were written.
    */
   SUBLET_STATUS_OVER_CAPACITY = 50,
   /**
-   * It is proved that no plan fits within the capacity, `got`; the best has the peak `needed` and is in the offsets.
+   * It is proved that no plan fits within the capacity, `got` bytes. The best plan has a peak of `needed` bytes; its
+   * offsets were written.
    */
   SUBLET_STATUS_NO_PLAN_FITS = 51,
   /**
-   * Block `index` of `needed` bytes fits in none of the banks that it may lie in, besides the blocks there; the
-   * largest of them has `got` bytes.
+   * Block `index` of `needed` bytes fits in none of the banks that it may lie in, beside the blocks that are there;
+   * the largest of these banks has `got` bytes.
    */
   SUBLET_STATUS_NO_BANK = 52,
   /**
@@ -269,15 +270,17 @@ enum sublet_status
    */
   SUBLET_STATUS_PLAN_TEXT = 65,
   /**
-   * Operator `index` of a graph reads or writes tensor `got`, which is not there.
+   * Operator `index` of a graph reads or writes tensor `got`, which does not exist.
    */
   SUBLET_STATUS_UNKNOWN_TENSOR = 70,
   /**
-   * Tensor `index` of a graph is produced by operator `needed` and by operator `got`, or twice by one.
+   * Tensor `index` of a graph is produced by operator `needed` and by operator `got`; if they are the same, it is
+   * produced twice by that one.
    */
   SUBLET_STATUS_TWO_WRITERS = 71,
   /**
-   * Operator `index` of a graph needs, through others, what it writes itself.
+   * Operator `index` of a graph needs a tensor that is computed, by way of other operators, from what it writes
+   * itself.
    */
   SUBLET_STATUS_CYCLE = 72,
   /**
@@ -322,8 +325,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_TOO_MANY_ROWS = 87,
   /**
-   * Row `index` of an original: a copy, a second malloc, an operator that is recomputed, or one whose accesses do
-   * not stand together.
+   * Row `index` of a recorded trace: a copy, a second malloc of a block, a recomputed operator, or an operator whose
+   * accesses do not stand together.
    */
   SUBLET_STATUS_ROW_NOT_RECORDED = 88,
   /**
@@ -347,7 +350,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_ACCESSES_MISSING = 93,
   /**
-   * At row `index`, the end: a persistent block is not where it has to be, or not with its value.
+   * At the end of a rewritten trace, row `index`: a persistent block is not where it has to be, or has not its
+   * value.
    */
   SUBLET_STATUS_ROW_END_NOT_RESTORED = 94,
   /**
@@ -359,7 +363,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_MAY_NOT_RERUN = 96,
   /**
-   * Row `index` of a rewritten trace: a mask without a bit for each element.
+   * Row `index` of a rewritten trace: a malloc of a mask that is too small to have a bit for each element.
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
@@ -407,23 +411,23 @@ enum sublet_status
    */
   SUBLET_STATUS_NETWORK_UNKNOWN_VALUE = 123,
   /**
-   * No hole of the range holds `needed` bytes; the largest has `got`.
+   * No hole of the range of addresses has `needed` bytes; the largest has `got` bytes.
    */
   SUBLET_STATUS_OUT_OF_MEMORY = 130,
   /**
-   * No live block begins at `got`.
+   * No live block begins at the address `got`.
    */
   SUBLET_STATUS_NOT_ALLOCATED = 131,
   /**
-   * More blocks are alive at once, `needed`, than there is room for, `got`.
+   * `needed` blocks are alive at once; there is room for `got`.
    */
   SUBLET_STATUS_TOO_MANY_LIVE = 132,
   /**
-   * The iteration has more mallocs and frees, `needed`, than there is room for, `got`.
+   * The iteration has `needed` mallocs and frees; there is room for `got`.
    */
   SUBLET_STATUS_TOO_MANY_EVENTS = 133,
   /**
-   * The record has room for `got` rows; it takes `needed` so far.
+   * The recorder has room for `got` rows; so far it needs room for `needed`.
    */
   SUBLET_STATUS_RECORD_FULL = 134,
   /**
@@ -436,7 +440,7 @@ enum sublet_status
    */
   SUBLET_STATUS_UNAVAILABLE = 136,
   /**
-   * A request of `got` bytes is not what the plan expects next, or its place is taken.
+   * A request of `got` bytes is not what the plan expects next, or another block lies in its planned place.
    */
   SUBLET_STATUS_NOT_PLANNED = 137,
   /**
@@ -444,11 +448,11 @@ enum sublet_status
    */
   SUBLET_STATUS_REENTRANT = 138,
   /**
-   * Block `index` has no content of `got` bytes that outlives an iteration.
+   * Block `index` has no value of `got` bytes that is kept from one iteration to the next.
    */
   SUBLET_STATUS_NOT_PERSISTENT = 150,
   /**
-   * An iteration is under way, or was ended by an error; or it has not been timed yet.
+   * An iteration is under way, or was ended by an error; or the iteration to measure has not been timed yet.
    */
   SUBLET_STATUS_INTERRUPTED = 151,
   /**
@@ -461,15 +465,16 @@ enum sublet_status
    */
   SUBLET_STATUS_STORAGE = 153,
   /**
-   * The device is lost, or an error sticks to its context, CUresult `got`: no call will work again in this process.
+   * The device is lost, or its context is broken by an error, with the CUresult `got`: no call will work again in
+   * this process.
    */
   SUBLET_STATUS_DEVICE_LOST = 154,
   /**
-   * A call of the CUDA driver failed with the CUresult `got`; others may work.
+   * A call of the CUDA driver failed with the CUresult `got`; later calls may work.
    */
   SUBLET_STATUS_DRIVER = 155,
   /**
-   * The arena cannot have `needed` bytes where it is; `got` are reserved for it.
+   * The arena cannot grow to `needed` bytes in its place; `got` bytes of addresses are reserved for it.
    */
   SUBLET_STATUS_CANNOT_GROW = 156,
 };
@@ -490,19 +495,19 @@ enum sublet_solver
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The one to use: the portfolio, and the search where that is not optimal.
+   * The solver to use: the portfolio, and the search where the portfolio's plan is not optimal.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
-   * The best of all heuristics.
+   * The best plan of all heuristics.
    */
   SUBLET_SOLVER_PORTFOLIO = 1,
   /**
-   * An exact search, as far as `nodes` go.
+   * An exact search, which looks at no more than `nodes` nodes of the search tree.
    */
   SUBLET_SOLVER_SEARCH = 2,
   /**
-   * Skylines from many starts.
+   * The skyline heuristic from many starts; the best plan is taken.
    */
   SUBLET_SOLVER_MULTISTART = 3,
   /**
@@ -518,55 +523,55 @@ enum sublet_solver
    */
   SUBLET_SOLVER_COLORING_BEST_FIT = 6,
   /**
-   * Largest first, first fit.
+   * Blocks from the largest on, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_SIZE_FIRST_FIT = 7,
   /**
-   * Largest first, best fit.
+   * Blocks from the largest on, each in the smallest hole where it fits.
    */
   SUBLET_SOLVER_SIZE_BEST_FIT = 8,
   /**
-   * Largest first, of equals the longest, first fit.
+   * Blocks from the largest on, of equal ones the longest-lived first, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_SIZE_LIFETIME_FIRST_FIT = 9,
   /**
-   * Largest first, of equals the longest, best fit.
+   * Blocks from the largest on, of equal ones the longest-lived first, each in the smallest hole where it fits.
    */
   SUBLET_SOLVER_SIZE_LIFETIME_BEST_FIT = 10,
   /**
-   * Largest product of size and lifetime first, first fit.
+   * Blocks from the largest product of size and lifetime on, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_AREA_FIRST_FIT = 11,
   /**
-   * Largest product of size and lifetime first, best fit.
+   * Blocks from the largest product of size and lifetime on, each in the smallest hole where it fits.
    */
   SUBLET_SOLVER_AREA_BEST_FIT = 12,
   /**
-   * Longest first, first fit.
+   * Blocks from the longest-lived on, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_LIFETIME_FIRST_FIT = 13,
   /**
-   * Longest first, best fit.
+   * Blocks from the longest-lived on, each in the smallest hole where it fits.
    */
   SUBLET_SOLVER_LIFETIME_BEST_FIT = 14,
   /**
-   * Earliest first, first fit.
+   * Blocks in the order of their first steps, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_START_FIRST_FIT = 15,
   /**
-   * Earliest first, best fit.
+   * Blocks in the order of their first steps, each in the smallest hole where it fits.
    */
   SUBLET_SOLVER_START_BEST_FIT = 16,
   /**
-   * One skyline, improved by ejection chains.
+   * One plan by the skyline heuristic, improved by ejection chains: blocks that are in the way of others are moved.
    */
   SUBLET_SOLVER_IMPROVE = 17,
   /**
-   * One skyline, and a beam search along time.
+   * One plan by the skyline heuristic, then a beam search along time for better ones.
    */
   SUBLET_SOLVER_BEAM = 18,
   /**
-   * One skyline, and placements outward from the busiest step.
+   * One plan by the skyline heuristic, then plans that are built outward in time from the busiest step.
    */
   SUBLET_SOLVER_OUTWARD = 19,
 };
@@ -587,27 +592,27 @@ enum sublet_event
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * It is allocated, with undefined content.
+   * The block is allocated, with undefined content.
    */
   SUBLET_EVENT_MALLOC = 0,
   /**
-   * It is freed, and its content is lost.
+   * The block is freed, and its content is lost.
    */
   SUBLET_EVENT_FREE = 1,
   /**
-   * An operator reads it.
+   * An operator reads the block.
    */
   SUBLET_EVENT_READ = 2,
   /**
-   * An operator writes it.
+   * An operator writes the block.
    */
   SUBLET_EVENT_WRITE = 3,
   /**
-   * It is copied to the host.
+   * The block is copied to the host.
    */
   SUBLET_EVENT_SWAP_OUT = 4,
   /**
-   * The latest copy on the host is copied back.
+   * The block's latest copy on the host is copied back to the device.
    */
   SUBLET_EVENT_SWAP_IN = 5,
 };
@@ -628,15 +633,15 @@ enum sublet_op_kind
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * Nothing: frees between operators, persistent blocks, inputs.
+   * The row belongs to no operator: frees between operators, mallocs of persistent blocks, inputs.
    */
   SUBLET_OP_KIND_NONE = 0,
   /**
-   * The operator of this number.
+   * The row belongs to the operator of number `op`, in its first run.
    */
   SUBLET_OP_KIND_FIRST = 1,
   /**
-   * The operator of this number, recomputed.
+   * The row belongs to the operator of number `op`, recomputed.
    */
   SUBLET_OP_KIND_RERUN = 2,
 };
@@ -910,8 +915,8 @@ typedef struct sublet_allocator sublet_allocator;
 typedef struct sublet_detector sublet_detector;
 
 /**
- * Best fit with coalescing over the addresses from 0 to a capacity; it never touches what is at an address. One thread
- * uses it at a time.
+ * An allocator of the addresses from 0 to a capacity, by best fit with coalescing. It never touches what is at an
+ * address. One thread uses it at a time.
  */
 typedef struct sublet_pool sublet_pool;
 
@@ -949,7 +954,7 @@ typedef struct sublet_error {
 } sublet_error;
 
 /**
- * What a placement comes to.
+ * The figures of a placement.
  */
 typedef struct sublet_placement {
   /**
@@ -957,7 +962,7 @@ typedef struct sublet_placement {
    */
   uint32_t struct_size;
   /**
-   * The sublet_solver that made it; of a portfolio the member that won.
+   * The sublet_solver that made the plan; where several were tried, the one whose plan was taken.
    */
   uint32_t solver;
   /**
@@ -969,19 +974,19 @@ typedef struct sublet_placement {
    */
   uint64_t lower_bound;
   /**
-   * Nodes of the search tree that were looked at.
+   * How many nodes of the search tree were looked at.
    */
   uint64_t nodes;
 } sublet_placement;
 
 /**
- * Called as the work goes on; ends it by returning another value than 0, and the call then returns the best so far. It
- * must return: no exception and no longjmp.
+ * A function of the caller's that is called as a placement goes on. If it returns another value than 0, the work ends,
+ * and the best plan so far is the result. It must return: no exception and no longjmp.
  */
 typedef int32_t (*sublet_watch)(void *context, const struct sublet_placement *best);
 
 /**
- * The options of a placement. All 0 but `struct_size` is what to use.
+ * The options of a placement. As a rule, set `struct_size` and leave all else 0.
  */
 typedef struct sublet_place_params {
   /**
@@ -997,7 +1002,8 @@ typedef struct sublet_place_params {
    */
   uint64_t alignment;
   /**
-   * The capacity of the arena, in bytes; 0 is no constraint. A plan within it suffices: none better is searched for.
+   * The most bytes that the arena may take; 0 is no constraint. A plan within them suffices: no better one is
+   * searched for.
    */
   uint64_t capacity;
   /**
@@ -1005,16 +1011,17 @@ typedef struct sublet_place_params {
    */
   uint64_t seed;
   /**
-   * The work of the many starts, in blocks placed; 0 suffices for most networks, in a fraction of a second.
+   * The budget of the solvers that could go on without end, such as many starts, in blocks placed; 0 suffices for
+   * most networks, in a fraction of a second.
    */
   uint64_t work;
   /**
-   * The most nodes of the search tree; 0 suffices for most hard instances of a few hundred blocks, in about a
-   * second, and takes longer with more.
+   * The most nodes of the search tree that are looked at; 0 suffices for most hard instances of a few hundred
+   * blocks, in about a second, and takes longer with more.
    */
   uint64_t nodes;
   /**
-   * Called as the work goes on; or NULL.
+   * Called as the placement goes on, and can end it; or NULL.
    */
   sublet_watch watch;
   /**
@@ -1024,7 +1031,7 @@ typedef struct sublet_place_params {
 } sublet_place_params;
 
 /**
- * The memory to allocate.
+ * The size and alignment of memory that the caller has to allocate.
  */
 typedef struct sublet_layout {
   /**
@@ -1184,7 +1191,7 @@ typedef struct sublet_banks_cost {
 } sublet_banks_cost;
 
 /**
- * What is known of a plan that has been proved valid.
+ * The figures of a plan that has been proved valid.
  */
 typedef struct sublet_certificate {
   /**
@@ -1200,7 +1207,8 @@ typedef struct sublet_certificate {
    */
   uint64_t peak;
   /**
-   * The most bytes that are alive at one step: no plan has a lower peak, so that an equal one is optimal.
+   * The most bytes that are alive at one step: no plan has a lower peak, so that a plan whose peak equals this is
+   * optimal.
    */
   uint64_t max_load;
 } sublet_certificate;
@@ -1246,7 +1254,7 @@ typedef struct sublet_device {
  */
 typedef struct sublet_row {
   /**
-   * When it happened, in ns from the start of the iteration; never before the row above.
+   * When the row happened, in ns from the start of the iteration; never before the row above.
    */
   uint64_t time_ns;
   /**
@@ -1254,19 +1262,19 @@ typedef struct sublet_row {
    */
   uint64_t bytes;
   /**
-   * The block, by its number: from 0 without holes.
+   * The number of the block; blocks are numbered from 0 without holes.
    */
   uint32_t block;
   /**
-   * A sublet_event.
+   * A sublet_event: what happens to the block.
    */
   uint32_t event;
   /**
-   * The operator that the row belongs to.
+   * The number of the operator that the row belongs to, as `op_kind` says.
    */
   uint32_t op;
   /**
-   * A sublet_op_kind.
+   * A sublet_op_kind: what `op` means.
    */
   uint32_t op_kind;
 } sublet_row;
@@ -1451,7 +1459,7 @@ typedef struct sublet_schedule {
    */
   size_t row_count;
   /**
-   * An offset for each malloc row, in their order.
+   * The offset of the block of each malloc row, in bytes, in the order of these rows.
    */
   const uint64_t *offsets;
   /**
@@ -1469,7 +1477,7 @@ typedef struct sublet_timing {
    */
   double reached;
   /**
-   * When the row begins: all that it waits for is done.
+   * When the row begins, since all that it waits for is done.
    */
   double begin;
   /**
@@ -1503,11 +1511,11 @@ typedef struct sublet_run {
    */
   uint64_t swapped_bytes;
   /**
-   * Most bytes that are on the device at once.
+   * The most bytes that are on the device at once.
    */
   uint64_t peak_load;
   /**
-   * Bytes of the blocks that are copied, each once: what the host has to hold for them.
+   * The bytes of the blocks that are copied, each block counted once: what the host has to hold.
    */
   uint64_t host_bytes;
   /**
@@ -1526,7 +1534,8 @@ typedef struct sublet_schedule_params {
    */
   uint32_t struct_size;
   /**
-   * 0: iterations repeat, so that persistent blocks may be on the host at both ends. 1: it runs once.
+   * 0 if iterations repeat, so that persistent blocks may be on the host at the begin and end. 1 if the iteration
+   * runs once.
    */
   uint32_t once;
   /**
@@ -1540,7 +1549,7 @@ typedef struct sublet_schedule_params {
 } sublet_schedule_params;
 
 /**
- * What is known of a schedule that has been proved valid.
+ * The figures of a schedule that has been proved valid.
  */
 typedef struct sublet_verified {
   /**
@@ -1556,11 +1565,11 @@ typedef struct sublet_verified {
    */
   uint64_t peak;
   /**
-   * The most bytes that are alive at one step: no offsets of these rows have a lower peak.
+   * The most bytes that are alive at one step: no offsets for the schedule's rows have a lower peak.
    */
   uint64_t max_load;
   /**
-   * How the rewritten trace runs. This is the last field, so that both structs can grow.
+   * How the rewritten trace runs. This is the last field, so that this struct and sublet_run can both grow.
    */
   struct sublet_run run;
 } sublet_verified;
@@ -1605,7 +1614,7 @@ typedef struct sublet_fit_output {
    */
   size_t row_capacity;
   /**
-   * An offset for each malloc row, in their order.
+   * The offset of the block of each malloc row, in bytes, in the order of these rows.
    */
   uint64_t *offsets;
   /**
@@ -1692,7 +1701,7 @@ typedef struct sublet_fitted {
    */
   uint64_t original_peak;
   /**
-   * How the rewritten trace runs. This is the last field, so that both structs can grow.
+   * How the rewritten trace runs. This is the last field, so that this struct and sublet_run can both grow.
    */
   struct sublet_run run;
 } sublet_fitted;
@@ -2031,7 +2040,7 @@ typedef struct sublet_statistics {
 } sublet_statistics;
 
 /**
- * How much of a pool is in use.
+ * How much of a pool is in use, now and so far.
  */
 typedef struct sublet_pool_usage {
   /**
@@ -2047,7 +2056,7 @@ typedef struct sublet_pool_usage {
    */
   uint64_t live;
   /**
-   * The most bytes that were live at once so far, rounded up likewise.
+   * The most bytes of blocks that were live at once so far, rounded up to the alignment.
    */
   uint64_t peak;
   /**
@@ -2061,7 +2070,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the library that runs: 1,000,000 × major + 1,000 × minor + patch. The header's is
+ * The version of the library that runs: 1,000,000 × major + 1,000 × minor + patch. That of the header is
  * SUBLET_VERSION_NUMBER.
  */
 uint32_t sublet_version_number(void);
@@ -2086,20 +2095,21 @@ const char *sublet_status_string(int32_t status);
 sublet_status sublet_format_error(const struct sublet_error *error, char *buffer, size_t capacity, size_t *needed);
 
 /**
- * The name of a solver, or NULL where the number is none. It lives as long as the program.
+ * The name of the solver of this number, or NULL if there is no such solver. It lives as long as the program.
  */
 const char *sublet_solver_name(uint32_t solver);
 
 /**
  * The sublet_solver of this name, as sublet_solver_name returns it.
  *
- * SUBLET_STATUS_UNKNOWN_NAME: there is none.
+ * SUBLET_STATUS_UNKNOWN_NAME: there is no solver of this name.
  */
 SUBLET_MUST_USE sublet_status sublet_solver_named(const char *name, uint32_t *solver, struct sublet_error *error);
 
 /**
- * The workspace that sublet_place needs for so many blocks and these parameters, which may be NULL. Linear in the
- * number of blocks, but where the search may run: that is SUBLET_SOLVER_SEARCH, and SUBLET_SOLVER_AUTO up to 6000.
+ * The workspace that sublet_place needs for so many blocks and these parameters, which may be NULL. Its size is linear
+ * in the number of blocks, or quadratic where the search may run: for SUBLET_SOLVER_SEARCH, and for SUBLET_SOLVER_AUTO
+ * with up to 6000 blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place_workspace(size_t block_count,
@@ -2172,7 +2182,7 @@ sublet_status sublet_place_banks(const struct sublet_block *blocks,
                                  struct sublet_error *error);
 
 /**
- * The workspace that sublet_verify needs for so many blocks. Linear.
+ * The workspace that sublet_verify needs for so many blocks. Its size is linear in the number of blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_workspace(size_t block_count,
@@ -2181,7 +2191,7 @@ sublet_status sublet_verify_workspace(size_t block_count,
 
 /**
  * Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint it breaks: the
- * statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. It shares no code with the planners.
+ * statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. The proof shares no code with the planners.
  *
  * `constraints` may be NULL, and so may `certificate`. O(n log n).
  */
@@ -2316,7 +2326,7 @@ sublet_status sublet_longest_paths(const struct sublet_graph *graph,
                                    struct sublet_error *error);
 
 /**
- * The workspace that sublet_simulate needs. Of its arguments only the counts are read. Linear.
+ * The workspace that sublet_simulate needs. Of the arguments only the counts are read, in which its size is linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_simulate_workspace(const struct sublet_trace *trace,
@@ -2340,7 +2350,8 @@ sublet_status sublet_simulate(const struct sublet_trace *trace,
                               struct sublet_error *error);
 
 /**
- * The workspace that sublet_verify_schedule needs. Of its arguments only the counts are read. Linear.
+ * The workspace that sublet_verify_schedule needs. Of the arguments only the counts are read, in which its size is
+ * linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
@@ -2677,7 +2688,7 @@ sublet_status sublet_export_trace(const struct sublet_allocator *allocator,
                                   struct sublet_error *error);
 
 /**
- * The memory of a recorder with room for so many rows.
+ * The memory that a recorder with room for so many rows needs.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_workspace(size_t row_capacity,
@@ -2698,7 +2709,7 @@ sublet_status sublet_recorder_create(size_t row_capacity,
  * Moves the recording into memory with room for more rows; to be called after SUBLET_STATUS_RECORD_FULL. The call that
  * failed may then be repeated with `larger`, and the memory of the old recorder is the caller's again.
  *
- * SUBLET_STATUS_RECORD_FULL: there would be no room for another row there either.
+ * SUBLET_STATUS_RECORD_FULL: the new memory has no room for another row either.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_hand_over(struct sublet_recorder *recorder,
@@ -2815,7 +2826,7 @@ sublet_status sublet_detector_push(struct sublet_detector *detector,
                                    struct sublet_error *error);
 
 /**
- * The memory of a replay of a plan of so many blocks.
+ * The memory that a replay of a plan of so many blocks needs.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_workspace(size_t block_count,
@@ -2840,8 +2851,8 @@ sublet_status sublet_replay_create(const struct sublet_block *blocks,
 /**
  * Answers the next request: `offset` receives its planned offset in the arena. O(1) amortised over the iteration.
  *
- * SUBLET_STATUS_NOT_PLANNED: it is not what the plan expects, or something that should be dead is in its place; it has
- * to be served elsewhere, and the plan waits.
+ * SUBLET_STATUS_NOT_PLANNED: the request is not what the plan expects, or a block that should be freed by now is in
+ * its place. The caller has to serve it elsewhere; the plan then expects the same request as before.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_malloc(struct sublet_replay *replay,
@@ -2858,13 +2869,13 @@ sublet_status sublet_replay_free(struct sublet_replay *replay,
                                  struct sublet_error *error);
 
 /**
- * Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the one that ended was served
- * in full as planned, else 0: then a new plan would fit better.
+ * Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the iteration that ended was
+ * served in full as planned, else 0: then a new plan would fit better.
  */
 sublet_status sublet_replay_restart(struct sublet_replay *replay, int32_t *followed, struct sublet_error *error);
 
 /**
- * The memory of a pool for at most so many live blocks.
+ * The memory that a pool needs for at most so many live blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_workspace(size_t live,
@@ -2899,7 +2910,7 @@ sublet_status sublet_pool_malloc(struct sublet_pool *pool,
 SUBLET_MUST_USE sublet_status sublet_pool_free(struct sublet_pool *pool, uint64_t address, struct sublet_error *error);
 
 /**
- * How much of a pool is in use.
+ * Tells how much of a pool is in use, now and so far.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_stats(struct sublet_pool *pool,

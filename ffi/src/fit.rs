@@ -130,7 +130,7 @@ pub struct sublet_fit_output {
     pub timings: *mut sublet_timing,
     /// How many rows there is room for in `rows`, and in `timings` unless it is NULL.
     pub row_capacity: usize,
-    /// An offset for each malloc row, in their order.
+    /// The offset of the block of each malloc row, in bytes, in the order of these rows.
     pub offsets: *mut u64,
     /// The lifetime of each residency, in rewritten rows; may be NULL.
     pub blocks: *mut sublet_block,
@@ -156,7 +156,7 @@ pub struct sublet_fitted {
     pub peak: u64,
     /// The most bytes that are on the device at once in the original trace.
     pub original_peak: u64,
-    /// How the rewritten trace runs. This is the last field, so that both structs can grow.
+    /// How the rewritten trace runs. This is the last field, so that this struct and sublet_run can both grow.
     pub run: sublet_run,
 }
 

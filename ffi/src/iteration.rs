@@ -49,7 +49,7 @@ pub struct sublet_schedule {
     pub rows: *const sublet_row,
     /// How many rows there are.
     pub row_count: usize,
-    /// An offset for each malloc row, in their order.
+    /// The offset of the block of each malloc row, in bytes, in the order of these rows.
     pub offsets: *const u64,
     /// How many offsets there are: one for each malloc row.
     pub residency_count: usize,
