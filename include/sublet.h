@@ -2206,8 +2206,8 @@ sublet_status sublet_verify(const struct sublet_block *blocks,
                             struct sublet_error *error);
 
 /**
- * Fills in the device of this name, such as "h200", in a struct whose `struct_size` is set. `sublet fit --help` lists the
- * names.
+ * Fills in the figures of the device of this name, such as "h200", in a struct whose `struct_size` is set. `sublet fit
+ * --help` lists the names.
  *
  * SUBLET_STATUS_UNKNOWN_NAME: there is no device of this name.
  */

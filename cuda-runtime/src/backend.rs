@@ -51,7 +51,7 @@ pub trait Backend {
     /// How much memory the device has.
     ///
     /// # Errors
-    /// [`Error`](crate::Error) as the device tells it, here and below.
+    /// [`Error`](crate::Error) as the device tells it.
     fn memory(&self) -> Result<MemoryInfo>;
 
     /// Allocates `bytes` bytes, and where arenas grow in place reserves addresses for `room` bytes.
@@ -139,7 +139,7 @@ pub trait Backend {
     /// Calls a function on the host, in the stream's order. The function must not call the backend.
     ///
     /// # Errors
-    /// As the device tells it; the call is not made then.
+    /// As the device tells it; after an error the function is not called.
     fn call(&self, stream: &Self::Stream, call: Call) -> Result<()>;
 }
 

@@ -12,7 +12,7 @@ use crate::storage::Storage;
 use crate::tier::Tier;
 use crate::waits::LANES;
 
-/// What the caller is to launch now.
+/// A launch that the caller is to make now: one run of an operator, or a part of it.
 pub struct Launch<'a, B: Backend> {
     /// The stream to launch on. It waits for all that the operands need before it does what is launched now.
     pub stream: &'a B::Stream,

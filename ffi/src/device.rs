@@ -74,8 +74,8 @@ impl From<Device> for sublet_device {
     }
 }
 
-/// Fills in the device of this name, such as "h200", in a struct whose `struct_size` is set. `sublet fit --help` lists the
-/// names.
+/// Fills in the figures of the device of this name, such as "h200", in a struct whose `struct_size` is set. `sublet fit
+/// --help` lists the names.
 ///
 /// SUBLET_STATUS_UNKNOWN_NAME: there is no device of this name.
 #[must_use]

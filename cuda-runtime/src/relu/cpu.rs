@@ -30,7 +30,7 @@ mod sealed {
         /// Each number of the block times the slope.
         ///
         /// # Safety
-        /// `wide` only if the processor has AVX2 and F16C.
+        /// `wide` is true only if the processor has AVX2 and F16C.
         unsafe fn scaled(block: &[Self; super::BLOCK], slope: f32, wide: bool) -> [Self; super::BLOCK];
         /// For each i: element i of `set` if bit i of `word` is 1, and element i of `unset` if it is 0.
         fn selected(word: u32, set: &[Self; super::BLOCK], unset: &[Self; super::BLOCK]) -> [Self; super::BLOCK];
@@ -176,7 +176,7 @@ two_bytes!(f16, Format::F16, 0x7c00, scaled_f16);
 two_bytes!(bf16, Format::Bf16, 0x7f80, scaled_bf16);
 
 /// # Safety
-/// `wide` only if the processor has AVX2 and F16C.
+/// `wide` is true only if the processor has AVX2 and F16C.
 #[inline]
 unsafe fn scaled_f16(block: &[f16; BLOCK], slope: f32, wide: bool) -> [f16; BLOCK] {
     #[cfg(target_arch = "x86_64")]

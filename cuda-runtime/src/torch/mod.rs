@@ -97,7 +97,7 @@ impl<D: Driver> Devices<D> {
     /// Calls `body` with every device that has had a request; returns the first error.
     ///
     /// # Errors
-    /// As above.
+    /// The first error that the body returns.
     pub fn all(&self, mut body: impl FnMut(&mut Device<D>) -> Result<()>) -> Result<()> {
         let mut outcome = Ok(());
         for device in self.opened() {
