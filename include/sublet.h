@@ -133,11 +133,11 @@ enum sublet_status
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * Success.
+   * The call succeeded.
    */
   SUBLET_STATUS_OK = 0,
   /**
-   * A fault of the library, from which it has recovered. The outputs of the call are undefined.
+   * The library has a fault, and has recovered from it. The outputs of the call are undefined.
    */
   SUBLET_STATUS_PANICKED = 1,
   /**
@@ -166,7 +166,7 @@ enum sublet_status
    */
   SUBLET_STATUS_STRUCT_SIZE = 14,
   /**
-   * Argument `index` has a field at byte `got` that this version does not know, and it is not 0.
+   * Argument `index` is a struct with a field at byte `got` that this version does not know and that is not 0.
    */
   SUBLET_STATUS_UNKNOWN_FIELD = 15,
   /**
@@ -174,11 +174,11 @@ enum sublet_status
    */
   SUBLET_STATUS_UNKNOWN_VALUE = 16,
   /**
-   * The workspace, argument `index`, has `got` bytes; it takes `needed`.
+   * The workspace, argument `index`, has `got` bytes; the call needs `needed` bytes.
    */
   SUBLET_STATUS_WORKSPACE_TOO_SMALL = 17,
   /**
-   * Argument `index` has room for `got` elements; it takes `needed`.
+   * Argument `index` has room for `got` elements; the call needs room for `needed`.
    */
   SUBLET_STATUS_BUFFER_TOO_SMALL = 18,
   /**
@@ -186,15 +186,15 @@ enum sublet_status
    */
   SUBLET_STATUS_UNKNOWN_NAME = 19,
   /**
-   * Argument `index` is no handle of this type: it is of another one, or it was destroyed.
+   * Argument `index` is no handle of this type: it is a handle of another type, or was destroyed.
    */
   SUBLET_STATUS_NOT_A_HANDLE = 20,
   /**
-   * Argument `index` lacks the field at byte `got`, which has no default here.
+   * Argument `index` is a struct whose field at byte `got` is 0, and here that field has no default.
    */
   SUBLET_STATUS_MISSING_FIELD = 21,
   /**
-   * Argument `index` has an address in the field at byte `got` that is not aligned to `needed` bytes.
+   * Argument `index` is a struct whose field at byte `got` holds an address that is not aligned to `needed` bytes.
    */
   SUBLET_STATUS_MISALIGNED_FIELD = 22,
   /**
@@ -206,7 +206,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ZERO_SIZE = 31,
   /**
-   * Block `index` begins at step `needed` and ends at `got`, not later.
+   * Block `index` begins at step `needed` and ends at step `got`, which is not later.
    */
   SUBLET_STATUS_EMPTY_LIFETIME = 32,
   /**
@@ -230,17 +230,18 @@ enum sublet_status
    */
   SUBLET_STATUS_BLOCK_FLAGS = 37,
   /**
-   * No plan within the capacity, `got`, was found, and none is proved impossible; the best has the peak `needed` and
-   * is in the offsets.
+   * No plan within the capacity, `got` bytes, was found, nor a proof that there is none. The best plan has a peak of
+   * `needed` bytes; its offsets were written.
    */
   SUBLET_STATUS_OVER_CAPACITY = 50,
   /**
-   * It is proved that no plan fits within the capacity, `got`; the best has the peak `needed` and is in the offsets.
+   * It is proved that no plan fits within the capacity, `got` bytes. The best plan has a peak of `needed` bytes; its
+   * offsets were written.
    */
   SUBLET_STATUS_NO_PLAN_FITS = 51,
   /**
-   * Block `index` of `needed` bytes fits in none of the banks that it may lie in, besides the blocks there; the
-   * largest of them has `got` bytes.
+   * Block `index` of `needed` bytes fits in none of the banks that it may lie in, beside the blocks that are there;
+   * the largest of these banks has `got` bytes.
    */
   SUBLET_STATUS_NO_BANK = 52,
   /**
@@ -269,15 +270,17 @@ enum sublet_status
    */
   SUBLET_STATUS_PLAN_TEXT = 65,
   /**
-   * Operator `index` of a graph reads or writes tensor `got`, which is not there.
+   * Operator `index` of a graph reads or writes tensor `got`, which does not exist.
    */
   SUBLET_STATUS_UNKNOWN_TENSOR = 70,
   /**
-   * Tensor `index` of a graph is produced by operator `needed` and by operator `got`, or twice by one.
+   * Tensor `index` of a graph is produced by operator `needed` and by operator `got`; if they are the same, it is
+   * produced twice by that one.
    */
   SUBLET_STATUS_TWO_WRITERS = 71,
   /**
-   * Operator `index` of a graph needs, through others, what it writes itself.
+   * Operator `index` of a graph needs a tensor that is computed, by way of other operators, from what it writes
+   * itself.
    */
   SUBLET_STATUS_CYCLE = 72,
   /**
@@ -322,8 +325,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_TOO_MANY_ROWS = 87,
   /**
-   * Row `index` of an original: a copy, a second malloc, an operator that is recomputed, or one whose accesses do
-   * not stand together.
+   * Row `index` of a recorded trace: a copy, a second malloc of a block, a recomputed operator, or an operator whose
+   * accesses do not stand together.
    */
   SUBLET_STATUS_ROW_NOT_RECORDED = 88,
   /**
@@ -347,7 +350,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_ACCESSES_MISSING = 93,
   /**
-   * At row `index`, the end: a persistent block is not where it has to be, or not with its value.
+   * At the end of a rewritten trace, row `index`: a persistent block is not where it has to be, or has not its
+   * value.
    */
   SUBLET_STATUS_ROW_END_NOT_RESTORED = 94,
   /**
@@ -359,7 +363,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_MAY_NOT_RERUN = 96,
   /**
-   * Row `index` of a rewritten trace: a mask without a bit for each element.
+   * Row `index` of a rewritten trace: a malloc of a mask that is too small to have a bit for each element.
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
@@ -407,23 +411,23 @@ enum sublet_status
    */
   SUBLET_STATUS_NETWORK_UNKNOWN_VALUE = 123,
   /**
-   * No hole of the range holds `needed` bytes; the largest has `got`.
+   * No hole of the range of addresses has `needed` bytes; the largest has `got` bytes.
    */
   SUBLET_STATUS_OUT_OF_MEMORY = 130,
   /**
-   * No live block begins at `got`.
+   * No live block begins at the address `got`.
    */
   SUBLET_STATUS_NOT_ALLOCATED = 131,
   /**
-   * More blocks are alive at once, `needed`, than there is room for, `got`.
+   * `needed` blocks are alive at once; there is room for `got`.
    */
   SUBLET_STATUS_TOO_MANY_LIVE = 132,
   /**
-   * The iteration has more mallocs and frees, `needed`, than there is room for, `got`.
+   * The iteration has `needed` mallocs and frees; there is room for `got`.
    */
   SUBLET_STATUS_TOO_MANY_EVENTS = 133,
   /**
-   * The record has room for `got` rows; it takes `needed` so far.
+   * The recorder has room for `got` rows; so far it needs room for `needed`.
    */
   SUBLET_STATUS_RECORD_FULL = 134,
   /**
@@ -436,7 +440,7 @@ enum sublet_status
    */
   SUBLET_STATUS_UNAVAILABLE = 136,
   /**
-   * A request of `got` bytes is not what the plan expects next, or its place is taken.
+   * A request of `got` bytes is not what the plan expects next, or another block lies in its planned place.
    */
   SUBLET_STATUS_NOT_PLANNED = 137,
   /**
@@ -444,11 +448,11 @@ enum sublet_status
    */
   SUBLET_STATUS_REENTRANT = 138,
   /**
-   * Block `index` has no content of `got` bytes that outlives an iteration.
+   * Block `index` has no value of `got` bytes that is kept from one iteration to the next.
    */
   SUBLET_STATUS_NOT_PERSISTENT = 150,
   /**
-   * An iteration is under way, or was ended by an error; or it has not been timed yet.
+   * An iteration is under way, or was ended by an error; or the iteration to measure has not been timed yet.
    */
   SUBLET_STATUS_INTERRUPTED = 151,
   /**
@@ -461,15 +465,16 @@ enum sublet_status
    */
   SUBLET_STATUS_STORAGE = 153,
   /**
-   * The device is lost, or an error sticks to its context, CUresult `got`: no call will work again in this process.
+   * The device is lost, or its context is broken by an error, with the CUresult `got`: no call will work again in
+   * this process.
    */
   SUBLET_STATUS_DEVICE_LOST = 154,
   /**
-   * A call of the CUDA driver failed with the CUresult `got`; others may work.
+   * A call of the CUDA driver failed with the CUresult `got`; later calls may work.
    */
   SUBLET_STATUS_DRIVER = 155,
   /**
-   * The arena cannot have `needed` bytes where it is; `got` are reserved for it.
+   * The arena cannot grow to `needed` bytes in its place; `got` bytes of addresses are reserved for it.
    */
   SUBLET_STATUS_CANNOT_GROW = 156,
 };
@@ -490,19 +495,19 @@ enum sublet_solver
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The one to use: the portfolio, and the search where that is not optimal.
+   * The solver to use: the portfolio, and the search where the portfolio's plan is not optimal.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
-   * The best of all heuristics.
+   * The best plan of all heuristics.
    */
   SUBLET_SOLVER_PORTFOLIO = 1,
   /**
-   * An exact search, as far as `nodes` go.
+   * An exact search, which looks at no more than `nodes` nodes of the search tree.
    */
   SUBLET_SOLVER_SEARCH = 2,
   /**
-   * Skylines from many starts.
+   * The skyline heuristic from many starts; the best plan is taken.
    */
   SUBLET_SOLVER_MULTISTART = 3,
   /**
@@ -518,55 +523,55 @@ enum sublet_solver
    */
   SUBLET_SOLVER_COLORING_BEST_FIT = 6,
   /**
-   * Largest first, first fit.
+   * Blocks from the largest on, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_SIZE_FIRST_FIT = 7,
   /**
-   * Largest first, best fit.
+   * Blocks from the largest on, each in the smallest hole where it fits.
    */
   SUBLET_SOLVER_SIZE_BEST_FIT = 8,
   /**
-   * Largest first, of equals the longest, first fit.
+   * Blocks from the largest on, of equal ones the longest-lived first, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_SIZE_LIFETIME_FIRST_FIT = 9,
   /**
-   * Largest first, of equals the longest, best fit.
+   * Blocks from the largest on, of equal ones the longest-lived first, each in the smallest hole where it fits.
    */
   SUBLET_SOLVER_SIZE_LIFETIME_BEST_FIT = 10,
   /**
-   * Largest product of size and lifetime first, first fit.
+   * Blocks from the largest product of size and lifetime on, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_AREA_FIRST_FIT = 11,
   /**
-   * Largest product of size and lifetime first, best fit.
+   * Blocks from the largest product of size and lifetime on, each in the smallest hole where it fits.
    */
   SUBLET_SOLVER_AREA_BEST_FIT = 12,
   /**
-   * Longest first, first fit.
+   * Blocks from the longest-lived on, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_LIFETIME_FIRST_FIT = 13,
   /**
-   * Longest first, best fit.
+   * Blocks from the longest-lived on, each in the smallest hole where it fits.
    */
   SUBLET_SOLVER_LIFETIME_BEST_FIT = 14,
   /**
-   * Earliest first, first fit.
+   * Blocks in the order of their first steps, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_START_FIRST_FIT = 15,
   /**
-   * Earliest first, best fit.
+   * Blocks in the order of their first steps, each in the smallest hole where it fits.
    */
   SUBLET_SOLVER_START_BEST_FIT = 16,
   /**
-   * One skyline, improved by ejection chains.
+   * One plan by the skyline heuristic, improved by ejection chains: blocks that are in the way of others are moved.
    */
   SUBLET_SOLVER_IMPROVE = 17,
   /**
-   * One skyline, and a beam search along time.
+   * One plan by the skyline heuristic, then a beam search along time for better ones.
    */
   SUBLET_SOLVER_BEAM = 18,
   /**
-   * One skyline, and placements outward from the busiest step.
+   * One plan by the skyline heuristic, then plans that are built outward in time from the busiest step.
    */
   SUBLET_SOLVER_OUTWARD = 19,
 };
@@ -587,27 +592,27 @@ enum sublet_event
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * It is allocated, with undefined content.
+   * The block is allocated, with undefined content.
    */
   SUBLET_EVENT_MALLOC = 0,
   /**
-   * It is freed, and its content is lost.
+   * The block is freed, and its content is lost.
    */
   SUBLET_EVENT_FREE = 1,
   /**
-   * An operator reads it.
+   * An operator reads the block.
    */
   SUBLET_EVENT_READ = 2,
   /**
-   * An operator writes it.
+   * An operator writes the block.
    */
   SUBLET_EVENT_WRITE = 3,
   /**
-   * It is copied to the host.
+   * The block is copied to the host.
    */
   SUBLET_EVENT_SWAP_OUT = 4,
   /**
-   * The latest copy on the host is copied back.
+   * The block's latest copy on the host is copied back to the device.
    */
   SUBLET_EVENT_SWAP_IN = 5,
 };
@@ -628,15 +633,15 @@ enum sublet_op_kind
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * Nothing: frees between operators, persistent blocks, inputs.
+   * The row belongs to no operator: frees between operators, mallocs of persistent blocks, inputs.
    */
   SUBLET_OP_KIND_NONE = 0,
   /**
-   * The operator of this number.
+   * The row belongs to the operator of number `op`, in its first run.
    */
   SUBLET_OP_KIND_FIRST = 1,
   /**
-   * The operator of this number, recomputed.
+   * The row belongs to the operator of number `op`, recomputed.
    */
   SUBLET_OP_KIND_RERUN = 2,
 };
@@ -657,15 +662,15 @@ enum sublet_operator_kind
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * Anything.
+   * Any other computation.
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
-   * A ReLU: after it, one bit for each element can be kept of what it reads or writes.
+   * A ReLU: after it, one bit for each element (a mask) can be kept in place of what it reads or writes.
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
-   * The gradient of a ReLU: it may read such a mask in place of the block.
+   * The gradient of a ReLU: it can read a mask, one bit for each element, in place of the block.
    */
   SUBLET_OPERATOR_KIND_RELU_BACKWARD = 2,
 };
@@ -686,27 +691,32 @@ enum sublet_policy
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The one to use: the best of a search and of every other policy but SUBLET_POLICY_LAYER.
+   * The policy to use: takes the best of a search and of every other policy but SUBLET_POLICY_LAYER.
    */
   SUBLET_POLICY_AUTO = 0,
   /**
-   * Duration of absence (Zhang et al. 2019).
+   * Gaps with the highest duration of absence are used first: their time less that of their copies (Zhang et al.
+   * 2019).
    */
   SUBLET_POLICY_DOA = 1,
   /**
-   * Area of absence.
+   * Gaps with the highest area of absence are used first: the duration of absence times the bytes (Zhang et al.
+   * 2019).
    */
   SUBLET_POLICY_AOA = 2,
   /**
-   * Weighted duration of absence.
+   * Gaps with the highest weighted duration of absence are used first: the area under the load curve over the gap
+   * (Zhang et al. 2019).
    */
   SUBLET_POLICY_WDOA = 3,
   /**
-   * Submodular weighted duration of absence.
+   * Gaps with the highest submodular weighted duration of absence are used first: the area under the load curve that
+   * is left after the gaps already chosen (Zhang et al. 2019).
    */
   SUBLET_POLICY_SWDOA = 4,
   /**
-   * A mixture of the four, found by Bayesian optimisation.
+   * A weighted sum of the scores of the four policies above, with weights found by Bayesian optimisation (Zhang et
+   * al. 2019).
    */
   SUBLET_POLICY_BAYES = 5,
   /**
@@ -737,7 +747,7 @@ enum sublet_means
   SUBLET_MEANS_SWAP = 1,
   /**
    * Values are freed, and recomputed by the operators that computed them; operators with SUBLET_OPERATOR_ONCE are
-   * not.
+   * never run again.
    */
   SUBLET_MEANS_RECOMPUTE = 2,
   /**
@@ -745,17 +755,17 @@ enum sublet_means
    */
   SUBLET_MEANS_IN_PLACE = 4,
   /**
-   * Where only a ReLU's gradient reads a value, a bit for each element is kept in its place; for operators of a ReLU
-   * kind.
+   * Where only a ReLU's gradient reads a value, a bit for each element is kept in place of the value; for operators
+   * whose kind is a ReLU or its gradient.
    */
   SUBLET_MEANS_RELU = 8,
   /**
-   * Layrub's rule (Jin et al. 2018), to compare with: blocks are copied out after their last reader of the forward
-   * pass, and back one operator ahead of the next reader.
+   * Blocks are swapped by Layrub's rule (Jin et al. 2018), for comparison: they are copied out after their last
+   * reader of the forward pass, and back one operator ahead of the next reader.
    */
   SUBLET_MEANS_LAYER = 16,
   /**
-   * Operators with SUBLET_OPERATOR_UNORDERED may run at another place.
+   * Operators with SUBLET_OPERATOR_UNORDERED may run in another order.
    */
   SUBLET_MEANS_ORDER = 32,
 };
@@ -768,7 +778,7 @@ typedef uint32_t sublet_means;
 #endif // __cplusplus
 
 /**
- * How an operator uses a memory.
+ * The ways in which an operator uses a memory.
  */
 enum sublet_use
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -776,16 +786,16 @@ enum sublet_use
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * It reads the memory.
+   * The operator reads the memory.
    */
   SUBLET_USE_READ = 0,
   /**
-   * It writes the memory, and may leave parts as they are. If the memory holds a value of this iteration, that
-   * counts as a read too.
+   * The operator writes the memory, and may leave parts as they are. If the memory holds a value of this iteration,
+   * the access counts as a read too.
    */
   SUBLET_USE_WRITE = 1,
   /**
-   * It writes every byte of the memory, and reads none before.
+   * The operator writes every byte of the memory, and reads none before.
    */
   SUBLET_USE_OVERWRITE = 2,
 };
@@ -798,7 +808,7 @@ typedef uint32_t sublet_use;
 #endif // __cplusplus
 
 /**
- * What a framework is to do.
+ * The kinds of steps that a framework is to do.
  */
 enum sublet_action
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -847,7 +857,7 @@ enum sublet_state
    */
   SUBLET_STATE_REPLAY = 1,
   /**
-   * A plan is followed that does not fit any more. A new one is made as soon as there is a record.
+   * A plan is followed that the requests do not match any more. A new one is made as soon as there is a record.
    */
   SUBLET_STATE_DIVERGED = 2,
 };
@@ -868,15 +878,16 @@ enum sublet_storage
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * From the operator that produces it to its last reader; from the beginning if no operator produces it.
+   * From the operator that produces the tensor to its last reader; from the beginning if no operator produces it.
    */
   SUBLET_STORAGE_TRANSIENT = 0,
   /**
-   * From the operator that produces it, or the beginning, to the end of the iteration: inputs and results.
+   * From the operator that produces the tensor, or else from the beginning, to the end of the iteration: inputs and
+   * results.
    */
   SUBLET_STORAGE_ITERATION = 1,
   /**
-   * Always: parameters and their state.
+   * Always, over all iterations: parameters and their state.
    */
   SUBLET_STORAGE_PERSISTENT = 2,
 };
@@ -904,8 +915,8 @@ typedef struct sublet_allocator sublet_allocator;
 typedef struct sublet_detector sublet_detector;
 
 /**
- * Best fit with coalescing over the addresses from 0 to a capacity; it never touches what is at an address. One thread
- * uses it at a time.
+ * An allocator of the addresses from 0 to a capacity, by best fit with coalescing. It never touches what is at an
+ * address. One thread uses it at a time.
  */
 typedef struct sublet_pool sublet_pool;
 
@@ -929,21 +940,21 @@ typedef struct sublet_error {
    */
   int32_t status;
   /**
-   * An argument, a block or a row.
+   * The number of an argument, a block, a row or what else the status names.
    */
   uint32_t index;
   /**
-   * How much would suffice.
+   * The amount that would suffice, in bytes or a count, by the status; or another figure that the status names.
    */
   uint64_t needed;
   /**
-   * How much there was.
+   * The amount that was given or found, in bytes or a count, by the status; or another figure that the status names.
    */
   uint64_t got;
 } sublet_error;
 
 /**
- * What a placement comes to.
+ * The figures of a placement.
  */
 typedef struct sublet_placement {
   /**
@@ -951,7 +962,7 @@ typedef struct sublet_placement {
    */
   uint32_t struct_size;
   /**
-   * The sublet_solver that made it; of a portfolio the member that won.
+   * The sublet_solver that made the plan; where several were tried, the one whose plan was taken.
    */
   uint32_t solver;
   /**
@@ -963,19 +974,19 @@ typedef struct sublet_placement {
    */
   uint64_t lower_bound;
   /**
-   * Nodes of the search tree that were looked at.
+   * How many nodes of the search tree were looked at.
    */
   uint64_t nodes;
 } sublet_placement;
 
 /**
- * Called as the work goes on; ends it by returning another value than 0, and the call then returns the best so far. It
- * must return: no exception and no longjmp.
+ * A function of the caller's that is called as a placement goes on. If it returns another value than 0, the work ends,
+ * and the best plan so far is the result. It must return: no exception and no longjmp.
  */
 typedef int32_t (*sublet_watch)(void *context, const struct sublet_placement *best);
 
 /**
- * The options of a placement. All 0 but `struct_size` is what to use.
+ * The options of a placement. As a rule, set `struct_size` and leave all else 0.
  */
 typedef struct sublet_place_params {
   /**
@@ -991,7 +1002,8 @@ typedef struct sublet_place_params {
    */
   uint64_t alignment;
   /**
-   * The capacity of the arena, in bytes; 0 is no constraint. A plan within it suffices: none better is searched for.
+   * The most bytes that the arena may take; 0 is no constraint. A plan within them suffices: no better one is
+   * searched for.
    */
   uint64_t capacity;
   /**
@@ -999,16 +1011,17 @@ typedef struct sublet_place_params {
    */
   uint64_t seed;
   /**
-   * The work of the many starts, in blocks placed; 0 suffices for most networks, in a fraction of a second.
+   * The budget of the solvers that could go on without end, such as many starts, in blocks placed; 0 suffices for
+   * most networks, in a fraction of a second.
    */
   uint64_t work;
   /**
-   * The most nodes of the search tree; 0 suffices for most hard instances of a few hundred blocks, in about a
-   * second, and takes longer with more.
+   * The most nodes of the search tree that are looked at; 0 suffices for most hard instances of a few hundred
+   * blocks, in about a second, and takes longer with more.
    */
   uint64_t nodes;
   /**
-   * Called as the work goes on; or NULL.
+   * Called as the placement goes on, and can end it; or NULL.
    */
   sublet_watch watch;
   /**
@@ -1018,7 +1031,7 @@ typedef struct sublet_place_params {
 } sublet_place_params;
 
 /**
- * The memory to allocate.
+ * The size and alignment of memory that the caller has to allocate.
  */
 typedef struct sublet_layout {
   /**
@@ -1086,19 +1099,19 @@ typedef struct sublet_constraints {
 } sublet_constraints;
 
 /**
- * One of several memories.
+ * One of several memories that blocks are placed in.
  */
 typedef struct sublet_bank {
   /**
-   * Its size, in bytes.
+   * The size of the memory, in bytes.
    */
   uint64_t capacity;
   /**
-   * The cost of a byte that is read from it or written to it.
+   * The cost of each byte that is read or written in the memory, in any unit.
    */
   uint64_t cost;
   /**
-   * Every offset in it must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+   * Every offset in the memory must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
    */
   uint64_t alignment;
 } sublet_bank;
@@ -1108,18 +1121,18 @@ typedef struct sublet_bank {
  */
 typedef struct sublet_bank_use {
   /**
-   * Bytes that are read and written while it is alive.
+   * How many bytes are read and written while the block is alive.
    */
   uint64_t touched;
   /**
-   * The banks that it may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that only a DMA
-   * engine reaches is to be 0 for the blocks that must not lie there.
+   * The banks that the block may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that only a
+   * DMA engine reaches is to be 0 for the blocks that must not lie there.
    */
   uint64_t banks;
 } sublet_bank_use;
 
 /**
- * Banks, and how blocks are used.
+ * The banks that blocks are placed in, and how the blocks are used.
  */
 typedef struct sublet_banks_params {
   /**
@@ -1145,7 +1158,7 @@ typedef struct sublet_banks_params {
  */
 typedef struct sublet_spot {
   /**
-   * The number of the bank.
+   * The number of the bank that the block lies in.
    */
   uint64_t bank;
   /**
@@ -1167,18 +1180,18 @@ typedef struct sublet_banks_cost {
    */
   uint32_t reserved;
   /**
-   * The sum of bytes touched times the cost of their bank; UINT64_MAX stands for more too.
+   * The sum over all blocks of the bytes touched times the cost of the bank; a larger sum is UINT64_MAX.
    */
   uint64_t cost;
   /**
-   * A lower bound on the cost of every placement: a placement is optimal if its cost equals this. UINT64_MAX stands
-   * for more too.
+   * A lower bound on the cost of every placement: a placement is optimal if its cost equals this. A larger bound is
+   * UINT64_MAX.
    */
   uint64_t lower_bound;
 } sublet_banks_cost;
 
 /**
- * What is known of a plan that has been proved valid.
+ * The figures of a plan that has been proved valid.
  */
 typedef struct sublet_certificate {
   /**
@@ -1194,7 +1207,8 @@ typedef struct sublet_certificate {
    */
   uint64_t peak;
   /**
-   * The most bytes that are alive at one step: no plan has a lower peak, so that an equal one is optimal.
+   * The most bytes that are alive at one step: no plan has a lower peak, so that a plan whose peak equals this is
+   * optimal.
    */
   uint64_t max_load;
 } sublet_certificate;
@@ -1212,23 +1226,25 @@ typedef struct sublet_device {
    */
   uint32_t flags;
   /**
-   * From the device to the host, in bytes per second; 0 is 12e9.
+   * The bandwidth from the device to the host, in bytes per second; 0 is 12e9.
    */
   double out_bandwidth;
   /**
-   * From the host to the device, in bytes per second; 0 is 12e9.
+   * The bandwidth from the host to the device, in bytes per second; 0 is 12e9.
    */
   double in_bandwidth;
   /**
-   * The latency of a copy out, in ns: what it takes beside its bytes over the bandwidth; 0 is 10000.
+   * The latency of a copy to the host, in ns: the time that it takes beside its bytes over the bandwidth; 0 is
+   * 10000.
    */
   double out_latency;
   /**
-   * The latency of a copy in, in ns; 0 is 10000.
+   * The latency of a copy to the device, in ns; 0 is 10000.
    */
   double in_latency;
   /**
-   * Bytes that the host can hold for the device; 0 is no limit, but with SUBLET_DEVICE_INTEGRATED none.
+   * The most bytes that the host can hold for the device. 0 is no limit; with SUBLET_DEVICE_INTEGRATED 0 is no
+   * bytes.
    */
   uint64_t host_capacity;
 } sublet_device;
@@ -1238,7 +1254,7 @@ typedef struct sublet_device {
  */
 typedef struct sublet_row {
   /**
-   * When it happened, in ns from the start of the iteration; never before the row above.
+   * When the row happened, in ns from the start of the iteration; never before the row above.
    */
   uint64_t time_ns;
   /**
@@ -1246,19 +1262,19 @@ typedef struct sublet_row {
    */
   uint64_t bytes;
   /**
-   * The block, by its number: from 0 without holes.
+   * The number of the block; blocks are numbered from 0 without holes.
    */
   uint32_t block;
   /**
-   * A sublet_event.
+   * A sublet_event: what happens to the block.
    */
   uint32_t event;
   /**
-   * The operator that the row belongs to.
+   * The number of the operator that the row belongs to, as `op_kind` says.
    */
   uint32_t op;
   /**
-   * A sublet_op_kind.
+   * A sublet_op_kind: what `op` means.
    */
   uint32_t op_kind;
 } sublet_row;
@@ -1277,14 +1293,14 @@ typedef struct sublet_operator {
    */
   uint32_t kind;
   /**
-   * The bytes of an element of what it reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit for each
-   * element, but no fewer than one for each 4 bytes.
+   * The bytes of an element of what the operator reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit
+   * for each element, but no fewer than one for each 4 bytes.
    */
   uint32_t element;
 } sublet_operator;
 
 /**
- * A recorded iteration, and what is known of it.
+ * A recorded iteration: its rows, and what is known of its operators and its device.
  */
 typedef struct sublet_trace {
   /**
@@ -1324,15 +1340,15 @@ typedef struct sublet_trace {
 } sublet_trace;
 
 /**
- * One live range of a block of a trace on the device.
+ * A residency: one of the live ranges that a block of a trace has on the device.
  */
 typedef struct sublet_residency {
   /**
-   * The block of the trace.
+   * The number of the block in the trace.
    */
   uint32_t block;
   /**
-   * 0 for its first residency, 1 for the next, and so on.
+   * Which residency of the block it is: 0 for the first, 1 for the next, and so on.
    */
   uint32_t ordinal;
 } sublet_residency;
@@ -1346,7 +1362,7 @@ typedef struct sublet_tensor {
    */
   uint64_t bytes;
   /**
-   * A sublet_storage.
+   * A sublet_storage: how long the tensor's memory is needed.
    */
   uint32_t storage;
   /**
@@ -1361,19 +1377,19 @@ typedef struct sublet_tensor {
  */
 typedef struct sublet_node {
   /**
-   * How long it takes, in ns.
+   * How long the operator takes, in ns.
    */
   uint64_t time_ns;
   /**
-   * Bytes that it needs only while it runs; 0 is none.
+   * Bytes of workspace that the operator needs only while it runs; 0 is none.
    */
   uint64_t workspace;
   /**
-   * How many tensors it reads.
+   * How many tensors the operator reads.
    */
   uint32_t input_count;
   /**
-   * How many tensors it writes.
+   * How many tensors the operator writes.
    */
   uint32_t output_count;
 } sublet_node;
@@ -1443,11 +1459,11 @@ typedef struct sublet_schedule {
    */
   size_t row_count;
   /**
-   * An offset for each malloc row, in their order.
+   * The offset of the block of each malloc row, in bytes, in the order of these rows.
    */
   const uint64_t *offsets;
   /**
-   * How many offsets there are: as many as malloc rows.
+   * How many offsets there are: one for each malloc row.
    */
   size_t residency_count;
 } sublet_schedule;
@@ -1461,7 +1477,7 @@ typedef struct sublet_timing {
    */
   double reached;
   /**
-   * When the row begins: all that it waits for is done.
+   * When the row begins, since all that it waits for is done.
    */
   double begin;
   /**
@@ -1495,11 +1511,11 @@ typedef struct sublet_run {
    */
   uint64_t swapped_bytes;
   /**
-   * Most bytes that are on the device at once.
+   * The most bytes that are on the device at once.
    */
   uint64_t peak_load;
   /**
-   * Bytes of the blocks that are copied, each once: what the host has to hold for them.
+   * The bytes of the blocks that are copied, each block counted once: what the host has to hold.
    */
   uint64_t host_bytes;
   /**
@@ -1518,7 +1534,8 @@ typedef struct sublet_schedule_params {
    */
   uint32_t struct_size;
   /**
-   * 0: iterations repeat, so that persistent blocks may be on the host at both ends. 1: it runs once.
+   * 0 if iterations repeat, so that persistent blocks may be on the host at the begin and end. 1 if the iteration
+   * runs once.
    */
   uint32_t once;
   /**
@@ -1532,7 +1549,7 @@ typedef struct sublet_schedule_params {
 } sublet_schedule_params;
 
 /**
- * What is known of a schedule that has been proved valid.
+ * The figures of a schedule that has been proved valid.
  */
 typedef struct sublet_verified {
   /**
@@ -1548,17 +1565,17 @@ typedef struct sublet_verified {
    */
   uint64_t peak;
   /**
-   * The most bytes that are alive at one step: no offsets of these rows have a lower peak.
+   * The most bytes that are alive at one step: no offsets for the schedule's rows have a lower peak.
    */
   uint64_t max_load;
   /**
-   * How the rewritten trace runs. This is the last field, so that both structs can grow.
+   * How the rewritten trace runs. This is the last field, so that this struct and sublet_run can both grow.
    */
   struct sublet_run run;
 } sublet_verified;
 
 /**
- * How long the outputs of a fit must be.
+ * How long the arrays of a sublet_fit_output must be.
  */
 typedef struct sublet_fit_lengths {
   /**
@@ -1589,15 +1606,15 @@ typedef struct sublet_fit_output {
    */
   struct sublet_row *rows;
   /**
-   * When each of the rows happens; may be NULL.
+   * When each of the rewritten rows happens; may be NULL.
    */
   struct sublet_timing *timings;
   /**
-   * How many rows, and timings, there is room for.
+   * How many rows there is room for in `rows`, and in `timings` unless it is NULL.
    */
   size_t row_capacity;
   /**
-   * An offset for each malloc row, in their order.
+   * The offset of the block of each malloc row, in bytes, in the order of these rows.
    */
   uint64_t *offsets;
   /**
@@ -1609,7 +1626,7 @@ typedef struct sublet_fit_output {
    */
   struct sublet_residency *names;
   /**
-   * How many residencies there is room for.
+   * How many residencies there is room for in `offsets`, and in `blocks` and `names` unless these are NULL.
    */
   size_t residency_capacity;
 } sublet_fit_output;
@@ -1623,7 +1640,7 @@ typedef struct sublet_fit_params {
    */
   uint32_t struct_size;
   /**
-   * A sublet_policy.
+   * A sublet_policy: what decides which blocks are swapped.
    */
   uint32_t policy;
   /**
@@ -1635,8 +1652,8 @@ typedef struct sublet_fit_params {
    */
   uint64_t seed;
   /**
-   * The work of the search for each row, in segments and gaps looked at; 0 is 5,000, which takes about a second for
-   * 5,000 rows.
+   * How much the search may do for each row, in segments and gaps looked at; 0 is 5,000, which takes about a second
+   * for 5,000 rows.
    */
   uint64_t work;
   /**
@@ -1664,7 +1681,7 @@ typedef struct sublet_fitted {
    */
   uint32_t struct_size;
   /**
-   * The sublet_policy of its swaps.
+   * The sublet_policy that chose the swaps.
    */
   uint32_t policy;
   /**
@@ -1672,7 +1689,7 @@ typedef struct sublet_fitted {
    */
   size_t row_count;
   /**
-   * How many residencies it has; each has a block, a name and an offset.
+   * How many residencies the rewritten trace has; each has a block, a name and an offset.
    */
   size_t residency_count;
   /**
@@ -1680,21 +1697,21 @@ typedef struct sublet_fitted {
    */
   uint64_t peak;
   /**
-   * The most bytes on the device in the original.
+   * The most bytes that are on the device at once in the original trace.
    */
   uint64_t original_peak;
   /**
-   * How the rewritten trace runs. This is the last field, so that both structs can grow.
+   * How the rewritten trace runs. This is the last field, so that this struct and sublet_run can both grow.
    */
   struct sublet_run run;
 } sublet_fitted;
 
 /**
- * A memory of a framework.
+ * A memory of a framework: the storage of one or more of its tensors.
  */
 typedef struct sublet_memory {
   /**
-   * Its size in bytes; 0 is memory that is gone when its operator ends, and has no place in the arena.
+   * The size of the memory in bytes; 0 is memory that is gone when its operator ends, and has no place in the arena.
    */
   uint64_t bytes;
   /**
@@ -1726,7 +1743,7 @@ typedef struct sublet_layer {
 } sublet_layer;
 
 /**
- * An operator uses a memory.
+ * One use of a memory by an operator.
  */
 typedef struct sublet_access {
   /**
@@ -1738,7 +1755,7 @@ typedef struct sublet_access {
    */
   uint32_t memory;
   /**
-   * A sublet_use.
+   * A sublet_use: how the operator uses the memory.
    */
   uint32_t how;
 } sublet_access;
@@ -1817,19 +1834,19 @@ typedef struct sublet_network_params {
 } sublet_network_params;
 
 /**
- * One thing for a framework to do, in the order of the steps.
+ * One step of a plan: something for a framework to do before an operator.
  */
 typedef struct sublet_step {
   /**
-   * The operator right before which this is to be done.
+   * The number of the operator right before which the step is to be done.
    */
   uint32_t before;
   /**
-   * A sublet_action.
+   * A sublet_action: what is to be done.
    */
   uint32_t action;
   /**
-   * The number of a memory or of an operator.
+   * The number of the memory, or with SUBLET_ACTION_RUN of the operator, that the step is about.
    */
   uint32_t subject;
   /**
@@ -1843,7 +1860,7 @@ typedef struct sublet_step {
 } sublet_step;
 
 /**
- * What a plan of a network comes to.
+ * The figures of a network's plan.
  */
 typedef struct sublet_network_planned {
   /**
@@ -1859,7 +1876,7 @@ typedef struct sublet_network_planned {
    */
   size_t step_count;
   /**
-   * The bytes of the arena.
+   * How many bytes the arena has to have.
    */
   uint64_t peak;
   /**
@@ -1875,7 +1892,7 @@ typedef struct sublet_network_planned {
    */
   uint64_t planned_bytes;
   /**
-   * The bytes of all other memories.
+   * The bytes of all memories that keep their own place, which the plan does not bind to the arena.
    */
   uint64_t kept_bytes;
   /**
@@ -1886,25 +1903,26 @@ typedef struct sublet_network_planned {
 } sublet_network_planned;
 
 /**
- * Allocates `bytes` bytes at a multiple of `alignment`, a power of two; returns NULL if it cannot. It must return: no
- * exception and no longjmp. If it calls the allocator that it serves, that call returns SUBLET_STATUS_REENTRANT; the
- * same holds for sublet_raw_free.
+ * A function of the caller's that allocates `bytes` bytes at a multiple of `alignment`, a power of two; it returns
+ * NULL if it cannot. It must return: no exception and no longjmp. If it calls the allocator that it serves, that call
+ * returns SUBLET_STATUS_REENTRANT; the same holds for sublet_raw_free.
  */
 typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment);
 
 /**
- * Frees what a sublet_raw_alloc returned.
+ * A function of the caller's that frees what a sublet_raw_alloc returned.
  */
 typedef void (*sublet_raw_free)(void *context, void *pointer, size_t bytes);
 
 /**
- * Called where there is no memory for a request of `bytes` bytes. It may free blocks, and returns another value than 0
- * to have the request tried once more. Unlike sublet_raw_alloc and sublet_raw_free, it may call the allocator.
+ * A function of the caller's that is called where there is no memory for a request of `bytes` bytes. It may free
+ * blocks, and returns another value than 0 to have the request tried once more. Unlike sublet_raw_alloc and
+ * sublet_raw_free, it may call the allocator.
  */
 typedef int32_t (*sublet_out_of_memory)(void *context, size_t bytes);
 
 /**
- * The parameters of an allocator. All 0 but `struct_size` and `capacity` is a good start.
+ * The parameters of an allocator. To begin with, set `struct_size` and `capacity`, and leave all else 0.
  */
 typedef struct sublet_allocator_params {
   /**
@@ -1916,8 +1934,8 @@ typedef struct sublet_allocator_params {
    */
   uint32_t solver;
   /**
-   * Bytes of the range of addresses; with `alloc`, of the first range. The system's memory takes space only where it
-   * is touched, so that this may be large.
+   * The bytes of the range of addresses that blocks get their addresses from; with `alloc`, of the first such range.
+   * The system's memory takes space only where it is touched, so that this may be large.
    */
   uint64_t capacity;
   /**
@@ -1925,7 +1943,7 @@ typedef struct sublet_allocator_params {
    */
   uint64_t alignment;
   /**
-   * The most mallocs and frees of an iteration; 0 is 65536.
+   * The most mallocs and frees of an iteration that can be planned; 0 is 65536.
    */
   uint64_t events;
   /**
@@ -1933,19 +1951,19 @@ typedef struct sublet_allocator_params {
    */
   uint64_t live;
   /**
-   * The range, if the caller has it already; otherwise NULL. It is never read or written.
+   * The range of addresses, if the caller has it already; otherwise NULL. The range is never read or written.
    */
   void *range;
   /**
-   * Allocates the range, and further ranges where a request or a plan does not fit: up to 64 at once. For a request
-   * it is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if it then returns NULL, for
-   * as much as the request needs. For a plan it is asked for the bytes of the arena. NULL takes the system's memory
-   * for the first range, and there is never another.
+   * Called to allocate the range, and further ranges where a request or a plan does not fit: up to 64 at once. For a
+   * request it is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if it then returns
+   * NULL, for as much as the request needs. For a plan it is asked for the bytes of the arena. NULL takes the
+   * system's memory for the first range, and there is never another.
    */
   sublet_raw_alloc alloc;
   /**
-   * Frees ranges without live blocks: before another range is asked for, after eight iterations in which they were
-   * not used, and in sublet_allocator_destroy. To be set if and only if `alloc` is.
+   * Called to free ranges without live blocks: before another range is asked for, after eight iterations in which
+   * they were not used, and in sublet_allocator_destroy. To be set if and only if `alloc` is.
    */
   sublet_raw_free free;
   /**
@@ -1983,15 +2001,15 @@ typedef struct sublet_statistics {
    */
   uint32_t state;
   /**
-   * Requests that were served from a plan.
+   * How many requests were served from a plan.
    */
   uint64_t hits;
   /**
-   * Requests that came while a plan was followed, and were not in it.
+   * How many requests came while a plan was followed, and were not in the plan.
    */
   uint64_t misses;
   /**
-   * Plans that were made or adopted; all but the first are re-optimisations.
+   * How many plans were made or adopted; each after the first replaces the one before.
    */
   uint64_t plans;
   /**
@@ -2007,7 +2025,8 @@ typedef struct sublet_statistics {
    */
   uint64_t footprint;
   /**
-   * Bytes of all ranges that it has now. These are addresses: system memory that was never touched is not resident.
+   * The bytes of all ranges that the allocator has now. They are addresses: system memory that was never touched
+   * takes no memory.
    */
   uint64_t held;
   /**
@@ -2021,7 +2040,7 @@ typedef struct sublet_statistics {
 } sublet_statistics;
 
 /**
- * How much of a pool is in use.
+ * How much of a pool is in use, now and so far.
  */
 typedef struct sublet_pool_usage {
   /**
@@ -2037,7 +2056,7 @@ typedef struct sublet_pool_usage {
    */
   uint64_t live;
   /**
-   * The most bytes that were live at once so far, rounded up likewise.
+   * The most bytes of blocks that were live at once so far, rounded up to the alignment.
    */
   uint64_t peak;
   /**
@@ -2051,7 +2070,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the library that runs: 1,000,000 × major + 1,000 × minor + patch. The header's is
+ * The version of the library that runs: 1,000,000 × major + 1,000 × minor + patch. That of the header is
  * SUBLET_VERSION_NUMBER.
  */
 uint32_t sublet_version_number(void);
@@ -2076,20 +2095,21 @@ const char *sublet_status_string(int32_t status);
 sublet_status sublet_format_error(const struct sublet_error *error, char *buffer, size_t capacity, size_t *needed);
 
 /**
- * The name of a solver, or NULL where the number is none. It lives as long as the program.
+ * The name of the solver of this number, or NULL if there is no such solver. It lives as long as the program.
  */
 const char *sublet_solver_name(uint32_t solver);
 
 /**
  * The sublet_solver of this name, as sublet_solver_name returns it.
  *
- * SUBLET_STATUS_UNKNOWN_NAME: there is none.
+ * SUBLET_STATUS_UNKNOWN_NAME: there is no solver of this name.
  */
 SUBLET_MUST_USE sublet_status sublet_solver_named(const char *name, uint32_t *solver, struct sublet_error *error);
 
 /**
- * The workspace that sublet_place needs for so many blocks and these parameters, which may be NULL. Linear in the
- * number of blocks, but where the search may run: that is SUBLET_SOLVER_SEARCH, and SUBLET_SOLVER_AUTO up to 6000.
+ * The workspace that sublet_place needs for so many blocks and these parameters, which may be NULL. Its size is linear
+ * in the number of blocks, or quadratic where the search may run: for SUBLET_SOLVER_SEARCH, and for SUBLET_SOLVER_AUTO
+ * with up to 6000 blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place_workspace(size_t block_count,
@@ -2115,7 +2135,7 @@ sublet_status sublet_place(const struct sublet_block *blocks,
                            struct sublet_error *error);
 
 /**
- * The workspace that sublet_lower_bound needs for so many blocks. Linear.
+ * The workspace that sublet_lower_bound needs for so many blocks. Its size is linear in the number of blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lower_bound_workspace(size_t block_count,
@@ -2123,8 +2143,9 @@ sublet_status sublet_lower_bound_workspace(size_t block_count,
                                            struct sublet_error *error);
 
 /**
- * A lower bound on the peak of every placement of these blocks, in bytes. It is at least the max load, the most bytes
- * that are alive at one step, and exactly that where there are neither alignments nor pins. `constraints` may be NULL.
+ * A lower bound on the peak of every placement of these blocks, in bytes. The bound is at least the max load, the most
+ * bytes that are alive at one step, and equals it where there are neither alignments nor pins. `constraints` may be
+ * NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lower_bound(const struct sublet_block *blocks,
@@ -2136,7 +2157,7 @@ sublet_status sublet_lower_bound(const struct sublet_block *blocks,
                                  struct sublet_error *error);
 
 /**
- * The workspace that sublet_place_banks needs for so many blocks. Linear.
+ * The workspace that sublet_place_banks needs for so many blocks. Its size is linear in the number of blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place_banks_workspace(size_t block_count,
@@ -2147,8 +2168,8 @@ sublet_status sublet_place_banks_workspace(size_t block_count,
  * Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the
  * sum of bytes touched times the cost of their bank is low.
  *
- * `spots` has room for one for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: nothing was found in which all
- * blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
+ * `spots` has room for one spot for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: no placement was found in
+ * which all blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place_banks(const struct sublet_block *blocks,
@@ -2161,7 +2182,7 @@ sublet_status sublet_place_banks(const struct sublet_block *blocks,
                                  struct sublet_error *error);
 
 /**
- * The workspace that sublet_verify needs for so many blocks. Linear.
+ * The workspace that sublet_verify needs for so many blocks. Its size is linear in the number of blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_workspace(size_t block_count,
@@ -2170,7 +2191,7 @@ sublet_status sublet_verify_workspace(size_t block_count,
 
 /**
  * Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint it breaks: the
- * statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. It shares no code with the planners.
+ * statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. The proof shares no code with the planners.
  *
  * `constraints` may be NULL, and so may `certificate`. O(n log n).
  */
@@ -2185,8 +2206,8 @@ sublet_status sublet_verify(const struct sublet_block *blocks,
                             struct sublet_error *error);
 
 /**
- * Fills in the device of this name, such as "h200", in a struct whose `struct_size` is set. `sublet fit --help` lists the
- * names.
+ * Fills in the figures of the device of this name, such as "h200", in a struct whose `struct_size` is set. `sublet fit
+ * --help` lists the names.
  *
  * SUBLET_STATUS_UNKNOWN_NAME: there is no device of this name.
  */
@@ -2196,7 +2217,7 @@ sublet_status sublet_device_named(const char *name,
                                   struct sublet_error *error);
 
 /**
- * The number of residencies of a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
+ * How many residencies a trace has, one for each of its mallocs: sublet_lifetimes writes as many blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_residencies(const struct sublet_row *rows,
@@ -2205,8 +2226,8 @@ sublet_status sublet_residencies(const struct sublet_row *rows,
                                  struct sublet_error *error);
 
 /**
- * The workspace that sublet_lifetimes needs, with room for so many residencies. Of `trace` only the counts are read.
- * Linear.
+ * The workspace that sublet_lifetimes needs, with room for so many residencies. Of `trace` only the counts are read,
+ * in which its size is linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
@@ -2219,8 +2240,8 @@ sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
  * is to `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one
  * past the last row. O(rows).
  *
- * `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many there are,
- * and may be NULL.
+ * `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many residencies
+ * there are, and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lifetimes(const struct sublet_trace *trace,
@@ -2233,7 +2254,7 @@ sublet_status sublet_lifetimes(const struct sublet_trace *trace,
                                struct sublet_error *error);
 
 /**
- * The workspace that sublet_graph_rows needs. Of `graph` only the counts are read. Linear.
+ * The workspace that sublet_graph_rows needs. Of `graph` only the counts are read, in which its size is linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
@@ -2242,15 +2263,16 @@ sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
 
 /**
  * Writes the trace of a static graph, by reference counts: a tensor is allocated when the operator that produces it
- * begins, and freed when the last operator that uses it is done. Operators run in topological order; a list that is in
- * one keeps it, and in the rows they have their indices as numbers. An operator that reads and writes the same tensor
- * updates it. A tensor that is kept for the iteration is read at its end: whatever sublet_fit does with its memory
- * meanwhile, it is back then. Where there is one, an operator whose results no later one reads has to keep its place
- * (without SUBLET_OPERATOR_UNORDERED), or it may come after those reads. O(operands + operators * log operators).
+ * begins, and freed when the last operator that uses it is done. Operators run in topological order; operators that
+ * are listed in such an order keep it, and in the rows their indices are their numbers. An operator that reads and
+ * writes the same tensor updates it. A tensor that is kept for the iteration is read at its end: whatever sublet_fit
+ * does with the tensor's memory meanwhile, its value is back then. Where there is such a tensor, an operator whose
+ * results no later operator reads has to keep its place (without SUBLET_OPERATOR_UNORDERED), or it may come after
+ * those reads. O(operands + operators * log operators).
  *
  * A tensor's block has its index; workspaces have the numbers after them, in the order of the operators that have one.
  * `rows` has room for `row_capacity`; 4 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`
- * and `block_count` receive how many there are, and may be NULL.
+ * and `block_count` receive how many rows and how many blocks the trace has, and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_graph_rows(const struct sublet_graph *graph,
@@ -2263,8 +2285,8 @@ sublet_status sublet_graph_rows(const struct sublet_graph *graph,
                                 struct sublet_error *error);
 
 /**
- * The workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Of `graph` only the counts are read.
- * Linear.
+ * The workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Of `graph` only the counts are read, in
+ * which its size is linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
@@ -2274,10 +2296,11 @@ sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
 /**
  * Writes lifetimes under which blocks may share memory in every order and overlap of operators that the dependencies
  * of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators.
- * Blocks have the numbers that they have there, which `names`, which may be NULL, receives. O(edges * operators / 64).
+ * `names`, which may be NULL, receives the number of each block, which is that of sublet_graph_rows. O(edges *
+ * operators / 64).
  *
  * `blocks` and `names` have room for `capacity`; tensor_count + node_count are always enough. `count` receives how
- * many there are, and may be NULL.
+ * many blocks there are, and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_parallel_lifetimes(const struct sublet_graph *graph,
@@ -2303,7 +2326,7 @@ sublet_status sublet_longest_paths(const struct sublet_graph *graph,
                                    struct sublet_error *error);
 
 /**
- * The workspace that sublet_simulate needs. Of its arguments only the counts are read. Linear.
+ * The workspace that sublet_simulate needs. Of the arguments only the counts are read, in which its size is linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_simulate_workspace(const struct sublet_trace *trace,
@@ -2327,7 +2350,8 @@ sublet_status sublet_simulate(const struct sublet_trace *trace,
                               struct sublet_error *error);
 
 /**
- * The workspace that sublet_verify_schedule needs. Of its arguments only the counts are read. Linear.
+ * The workspace that sublet_verify_schedule needs. Of the arguments only the counts are read, in which its size is
+ * linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
@@ -2356,7 +2380,7 @@ sublet_status sublet_verify_schedule(const struct sublet_trace *trace,
                                      struct sublet_error *error);
 
 /**
- * Lengths of the outputs of sublet_fit for this trace.
+ * Tells how long the outputs of sublet_fit must be for this trace.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
@@ -2364,7 +2388,8 @@ sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
                                     struct sublet_error *error);
 
 /**
- * The workspace that sublet_fit needs. Of its arguments only the counts and capacities are read. Linear.
+ * The workspace that sublet_fit needs. Of the arguments only the counts and capacities are read, in which its size is
+ * linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
@@ -2377,8 +2402,8 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
  * swapped, values are recomputed, written over dying inputs, or replaced by masks. The result is placed, timed and
  * verified, for iterations that repeat.
  *
- * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how much
- * was written.
+ * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
+ * entries were written.
  *
  * SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found; one within `needed` bytes was.
  */
@@ -2393,7 +2418,8 @@ sublet_status sublet_fit(const struct sublet_trace *trace,
                          struct sublet_error *error);
 
 /**
- * The workspace that sublet_load_without_overhead needs. Of `trace` only the counts are read. Linear.
+ * The workspace that sublet_load_without_overhead needs. Of `trace` only the counts are read, in which its size is
+ * linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *trace,
@@ -2401,7 +2427,8 @@ sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *
                                                      struct sublet_error *error);
 
 /**
- * A lower bound: with swaps alone, a load of fewer bytes always costs time.
+ * Writes to `load` a lower bound, in bytes: with swaps alone, every schedule of less load takes longer than the
+ * original.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
@@ -2412,8 +2439,8 @@ sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
 
 /**
  * The most steps of a plan of this network, and the workspace that sublet_network_plan needs with these parameters.
- * The workspace is linear. Without a limit it is far smaller, but for the search of placements, which runs up to 6,000
- * residencies and needs a workspace that grows with the square of their number.
+ * The size of the workspace is linear in the counts, and far smaller without a limit; but the search of placements,
+ * which runs up to 6,000 residencies, needs a workspace that grows with the square of their number.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_workspace(const struct sublet_network *network,
@@ -2427,11 +2454,12 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
  * iteration. Without a limit each planned memory is bound once, and need not be bound again in later iterations.
  *
  * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
- * All others keep their place. An operator that writes a kept memory is never recomputed, whatever is told of it; one
- * that reads it is recomputed only while the memory holds what it read. The plan is proved like any other.
+ * All other memories keep their place. An operator that writes a kept memory is never recomputed, whatever its flags
+ * are; one that reads a kept memory is recomputed only while the memory holds what the operator read. The plan is
+ * proved like any other.
  *
- * The steps are in the order in which they are done. Before operator k of each iteration a framework does those that
- * have `before` k, and no later one. A step that recomputes an operator calls it as it was called before. Between
+ * The steps are in the order in which they are done. Before operator k of each iteration a framework does the steps
+ * whose `before` is k, and no later step. A step that recomputes an operator calls it as it was called before. Between
  * iterations planned memories hold anything.
  *
  * `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
@@ -2450,7 +2478,7 @@ sublet_status sublet_network_plan(const struct sublet_network *network,
                                   struct sublet_error *error);
 
 /**
- * The bookkeeping memory of an allocator with these parameters; about 300 bytes for each of its `events`.
+ * The bookkeeping memory that an allocator with these parameters needs: about 300 bytes for each of its `events`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *params,
@@ -2478,7 +2506,7 @@ void sublet_allocator_destroy(struct sublet_allocator *allocator);
 /**
  * Allocates `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
  *
- * SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough, and there is no other range to be had.
+ * SUBLET_STATUS_OUT_OF_MEMORY: no hole in the ranges is large enough, and no other range can be allocated.
  */
 SUBLET_MUST_USE
 sublet_status sublet_malloc(struct sublet_allocator *allocator,
@@ -2489,7 +2517,7 @@ sublet_status sublet_malloc(struct sublet_allocator *allocator,
 /**
  * Frees what sublet_malloc returned; NULL does nothing. O(1) while the plan is followed.
  *
- * SUBLET_STATUS_NOT_ALLOCATED: no live block begins there, and nothing has changed.
+ * SUBLET_STATUS_NOT_ALLOCATED: no live block begins at `pointer`, and nothing has changed.
  */
 sublet_status sublet_free(struct sublet_allocator *allocator, void *pointer, struct sublet_error *error);
 
@@ -2504,8 +2532,8 @@ sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct 
  * planned within this call.
  *
  * A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the
- * iteration had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the
- * arena, and there is no other range to be had.
+ * iteration had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole in the ranges is large
+ * enough for the arena, and no other range can be allocated.
  */
 sublet_status sublet_iteration_end(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2562,7 +2590,7 @@ sublet_status sublet_adopt(struct sublet_allocator *allocator,
  * Writes the plan that is followed as CSV, `id,lower,upper,size,offset`, ended by a zero: what sublet_plan_read reads,
  * in another process too. Without a plan it is the header alone.
  *
- * `needed`, `capacity` and cutting are those of sublet_export_trace.
+ * `needed` and `capacity` mean what they mean for sublet_export_trace, and a text that is too long is cut as there.
  */
 SUBLET_MUST_USE
 sublet_status sublet_export_plan(struct sublet_allocator *allocator,
@@ -2573,11 +2601,11 @@ sublet_status sublet_export_plan(struct sublet_allocator *allocator,
 
 /**
  * Reads a plan from the `bytes` bytes of a text as sublet_export_plan and `sublet plan` write it: its blocks in the
- * order of the lines, and an offset for each. `count` receives how many there are; with a capacity of 0 only that is
- * written.
+ * order of the lines, and an offset for each. `count` receives how many blocks there are; with a capacity of 0 only
+ * `count` is written.
  *
- * SUBLET_STATUS_PLAN_TEXT: a line is not as it has to be. Whether the plan is valid is not checked here, but by
- * sublet_verify and sublet_adopt.
+ * SUBLET_STATUS_PLAN_TEXT: a line is not of the form that sublet_export_plan writes. Whether the plan is valid is not
+ * checked here, but by sublet_verify and sublet_adopt.
  */
 SUBLET_MUST_USE
 sublet_status sublet_plan_read(const char *text,
@@ -2602,10 +2630,10 @@ sublet_status sublet_malloc_aligned(struct sublet_allocator *allocator,
 
 /**
  * Changes the size of a block. If its memory suffices for `bytes` it stays where it is; otherwise its content is
- * copied to a new block, and it is freed. The range must be memory of the host. NULL allocates a new block, and 0
- * bytes free it.
+ * copied to a new block, and it is freed. The range must be memory of the host. With `pointer` NULL a new block is
+ * allocated; with 0 bytes the block is freed.
  *
- * SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_NOT_ALLOCATED: the block is what it was.
+ * After SUBLET_STATUS_OUT_OF_MEMORY and SUBLET_STATUS_NOT_ALLOCATED the block is what it was.
  */
 SUBLET_MUST_USE
 sublet_status sublet_realloc(struct sublet_allocator *allocator,
@@ -2624,8 +2652,8 @@ sublet_status sublet_usable_size(const struct sublet_allocator *allocator,
                                  struct sublet_error *error);
 
 /**
- * Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a free that
- * has to tell the allocator's memory from that of others.
+ * Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a function
+ * that frees pointers of several allocators and has to find whose a pointer is.
  */
 SUBLET_MUST_USE
 sublet_status sublet_owns(const struct sublet_allocator *allocator,
@@ -2634,14 +2662,14 @@ sublet_status sublet_owns(const struct sublet_allocator *allocator,
                           struct sublet_error *error);
 
 /**
- * Begins a trace of the allocator's requests, and forgets the one before. Blocks that are alive already are no part of
- * it. It takes the system's memory, about 100 bytes a request, until the next one begins or the allocator is
- * destroyed. SUBLET_STATUS_UNAVAILABLE: there is no such memory.
+ * Begins a trace of the allocator's requests, and forgets the trace before. Blocks that are alive already are no part
+ * of it. The trace takes the system's memory, about 100 bytes a request, until the next trace begins or the allocator
+ * is destroyed. SUBLET_STATUS_UNAVAILABLE: this library was built without the standard library.
  */
 sublet_status sublet_trace_begin(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Ends the trace.
+ * Ends the trace that sublet_trace_begin has begun: later requests are no part of it.
  */
 sublet_status sublet_trace_end(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2660,7 +2688,7 @@ sublet_status sublet_export_trace(const struct sublet_allocator *allocator,
                                   struct sublet_error *error);
 
 /**
- * The memory of a recorder with room for so many rows.
+ * The memory that a recorder with room for so many rows needs.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_workspace(size_t row_capacity,
@@ -2681,7 +2709,7 @@ sublet_status sublet_recorder_create(size_t row_capacity,
  * Moves the recording into memory with room for more rows; to be called after SUBLET_STATUS_RECORD_FULL. The call that
  * failed may then be repeated with `larger`, and the memory of the old recorder is the caller's again.
  *
- * SUBLET_STATUS_RECORD_FULL: there would be no room for another row there either.
+ * SUBLET_STATUS_RECORD_FULL: the new memory has no room for another row either.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_hand_over(struct sublet_recorder *recorder,
@@ -2765,7 +2793,7 @@ sublet_status sublet_recorder_rows(struct sublet_recorder *recorder,
                                    struct sublet_error *error);
 
 /**
- * The memory of a detector of periods of up to so many events.
+ * The memory that a detector needs for periods of up to so many events.
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_workspace(size_t longest,
@@ -2784,9 +2812,9 @@ sublet_status sublet_detector_create(size_t longest,
                                      struct sublet_error *error);
 
 /**
- * Takes the next event, a sublet_event, of a block of `bytes` bytes. `last` is the `position` of the block's event
- * before this one, 0 for its first. `period` receives the period of the stream in events, from the event that proves
- * it until an event breaks it, and otherwise 0; it may be NULL. O(1).
+ * Takes the next event of the stream: a sublet_event of a block of `bytes` bytes. `position` receives its position.
+ * `last` is the `position` of the block's event before this one, 0 for its first. `period` receives the period of the
+ * stream in events, from the event that proves it until an event breaks it, and otherwise 0; it may be NULL. O(1).
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_push(struct sublet_detector *detector,
@@ -2798,7 +2826,7 @@ sublet_status sublet_detector_push(struct sublet_detector *detector,
                                    struct sublet_error *error);
 
 /**
- * The memory of a replay of a plan of so many blocks.
+ * The memory that a replay of a plan of so many blocks needs.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_workspace(size_t block_count,
@@ -2823,8 +2851,8 @@ sublet_status sublet_replay_create(const struct sublet_block *blocks,
 /**
  * Answers the next request: `offset` receives its planned offset in the arena. O(1) amortised over the iteration.
  *
- * SUBLET_STATUS_NOT_PLANNED: it is not what the plan expects, or something that should be dead is in its place; it has
- * to be served elsewhere, and the plan waits.
+ * SUBLET_STATUS_NOT_PLANNED: the request is not what the plan expects, or a block that should be freed by now is in
+ * its place. The caller has to serve it elsewhere; the plan then expects the same request as before.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_malloc(struct sublet_replay *replay,
@@ -2841,13 +2869,13 @@ sublet_status sublet_replay_free(struct sublet_replay *replay,
                                  struct sublet_error *error);
 
 /**
- * Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the one that ended was served
- * in full as planned, else 0: then a new plan would fit better.
+ * Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the iteration that ended was
+ * served in full as planned, else 0: then a new plan would fit better.
  */
 sublet_status sublet_replay_restart(struct sublet_replay *replay, int32_t *followed, struct sublet_error *error);
 
 /**
- * The memory of a pool for at most so many live blocks.
+ * The memory that a pool needs for at most so many live blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_workspace(size_t live,
@@ -2882,7 +2910,7 @@ sublet_status sublet_pool_malloc(struct sublet_pool *pool,
 SUBLET_MUST_USE sublet_status sublet_pool_free(struct sublet_pool *pool, uint64_t address, struct sublet_error *error);
 
 /**
- * How much of a pool is in use.
+ * Tells how much of a pool is in use, now and so far.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_stats(struct sublet_pool *pool,

@@ -42,7 +42,7 @@ typedef int32_t sublet_format;
 #endif // __cplusplus
 
 /**
- * The kernels on a GPU. All threads may launch them at once.
+ * The ReLU kernels, loaded on a GPU. All threads may launch them at once.
  */
 typedef struct sublet_relu_kernels sublet_relu_kernels;
 
@@ -81,19 +81,20 @@ typedef struct sublet_relu_operands {
    */
   uint32_t reserved;
   /**
-   * `x`; for the gradient `dy`.
+   * The address of `x`; in the backward pass of `dy`.
    */
   uint64_t from;
   /**
-   * `y`; for the gradient `dx`: `from`, or memory that shares nothing with it.
+   * The address of `y`; in the backward pass of `dx`. It is `from`, or that of memory that shares nothing with
+   * `from`.
    */
   uint64_t to;
   /**
-   * How many elements each of them has.
+   * How many elements `from` and `to` each have.
    */
   uint64_t elements;
   /**
-   * The mask.
+   * The address of the mask.
    */
   uint64_t mask;
   /**
@@ -112,10 +113,10 @@ extern "C" {
 size_t sublet_relu_mask_words(size_t elements);
 
 /**
- * On the processor: `y` and the mask of `x`. The bit of element i is bit i mod 32 of word i / 32, words little-endian;
- * it says that the gradient passes. `x` and `y`, arrays of `elements` as params says, are the same or share nothing;
- * the mask has at least sublet_relu_mask_words(elements) words, of which those are written. Values are those of
- * PyTorch: a NaN stays what it is, and -0.0 too.
+ * On the processor: computes `y`, the ReLU of `x`, and the mask of `x`. The bit of element i is bit i mod 32 of word i
+ * / 32, words little-endian; it says that the gradient passes. `x` and `y`, arrays of `elements` as params says, are
+ * the same array or share no memory; the mask has at least sublet_relu_mask_words(elements) words, of which those are
+ * written. Values are those of PyTorch: a NaN stays what it is, and -0.0 too.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_forward(const void *x,
@@ -127,8 +128,8 @@ sublet_status sublet_relu_forward(const void *x,
                                   sublet_error *error);
 
 /**
- * On the processor: `dx`, the gradient of x, from `dy`, that of y, and the mask that sublet_relu_forward has written.
- * `dy` and `dx` are the same or share nothing.
+ * On the processor: computes `dx`, the gradient of x, from `dy`, that of y, and the mask that sublet_relu_forward has
+ * written. `dy` and `dx` are the same array or share no memory.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_backward(const void *dy,
@@ -160,8 +161,8 @@ void sublet_relu_kernels_destroy(struct sublet_relu_kernels *kernels);
  * are aligned to their size.
  *
  * SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: with the address in `got`.
- * SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as where it was planned for elements of
- * another size.
+ * SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as when the mask was planned for
+ * elements of another size.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
@@ -171,7 +172,8 @@ sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
                                          sublet_error *error);
 
 /**
- * On a GPU: gives `stream` the work of sublet_relu_backward. As sublet_relu_launch_forward.
+ * On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_backward. Fails as
+ * sublet_relu_launch_forward does.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_launch_backward(struct sublet_relu_kernels *kernels,

@@ -54,30 +54,31 @@ typedef struct sublet_runtime_params {
   uint64_t alignment;
   /**
    * The stream to compute on, a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
-   * runtime; NULL is one of its own. The default stream, which is PyTorch's and has the handle NULL there, is given
-   * as CU_STREAM_LEGACY, `(void *)0x1`.
+   * runtime; NULL is a stream of the runtime's own. The default stream, which is PyTorch's and has the handle NULL
+   * there, is given as CU_STREAM_LEGACY, `(void *)0x1`.
    */
   void *stream;
   /**
-   * The folder of a file that replaces pinned memory for copies, past the page cache; NULL is none.
+   * The folder for a file that holds the copies of blocks in place of pinned memory, past the page cache; NULL is no
+   * file.
    */
   const char *folder;
   /**
-   * Of the host as a device: the bytes of its memory, to which an arena can grow; 0 is what the plan needs.
+   * With `on_host`: the bytes of the device's memory, up to which an arena can grow; 0 is what the plan needs.
    */
   uint64_t memory;
 } sublet_runtime_params;
 
 /**
- * A block that a launch uses.
+ * A block, or the mask of one, that a launch uses.
  */
 typedef struct sublet_operand {
   /**
-   * The address of the block on the device.
+   * The address of the block or mask on the device.
    */
   uint64_t address;
   /**
-   * The length of the block, in bytes.
+   * The length of the block or mask, in bytes.
    */
   uint64_t bytes;
   /**
@@ -85,15 +86,15 @@ typedef struct sublet_operand {
    */
   uint32_t block;
   /**
-   * 1: this is the mask of that block.
+   * 1 if the operand is the mask of block `block`, 0 if it is the block itself.
    */
   uint32_t mask;
   /**
-   * 1: the operator reads it.
+   * 1 if the operator reads the operand, else 0.
    */
   uint32_t read;
   /**
-   * 1: the operator writes it.
+   * 1 if the operator writes the operand, else 0.
    */
   uint32_t write;
 } sublet_operand;
@@ -116,11 +117,11 @@ typedef struct sublet_launch {
    */
   uint32_t op_kind;
   /**
-   * 1: only the kernel that writes the mask of the block that is read.
+   * 1 if only the kernel that writes the mask is to be launched, from the block that the launch reads; else 0.
    */
   uint32_t mask_only;
   /**
-   * 1: the iteration is complete, and there is nothing to launch.
+   * 1 if the iteration is complete and there is nothing to launch, else 0.
    */
   uint32_t ended;
   /**
@@ -128,7 +129,7 @@ typedef struct sublet_launch {
    */
   uint32_t reserved;
   /**
-   * What the operator uses; valid until the next call.
+   * What the launch uses; valid until the next call of sublet_runtime_next.
    */
   const struct sublet_operand *operands;
   /**
@@ -142,7 +143,7 @@ typedef struct sublet_launch {
 } sublet_launch;
 
 /**
- * A function that is called with `data`.
+ * A function of the caller's that is called with the `data` given to sublet_runtime_call.
  */
 typedef void (*sublet_host_function)(void *data);
 
@@ -159,7 +160,7 @@ typedef struct sublet_measured {
    */
   uint32_t reserved;
   /**
-   * The time from the begin of the iteration until all streams were done.
+   * The time from the begin of the iteration until all streams were done, as measured.
    */
   double time_ns;
   /**
@@ -167,11 +168,11 @@ typedef struct sublet_measured {
    */
   double simulated_ns;
   /**
-   * How long compute waited.
+   * How long compute waited in all, as measured.
    */
   double stalled_ns;
   /**
-   * How long compute waits in the simulation.
+   * How long compute waits in all in the simulation.
    */
   double simulated_stalled_ns;
   /**
@@ -198,10 +199,11 @@ extern "C" {
  * simulation of the trace's device is what sublet_runtime_measured compares with. `params` may be NULL.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU;
- * SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: plan
- * without copies, or name a folder; SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page
- * cache, or has no room; SUBLET_STATUS_DRIVER and, where no call will work again in this process,
- * SUBLET_STATUS_DEVICE_LOST, with a CUresult in `got`, here and in all that follows.
+ * SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: host and
+ * device share one memory, so that the schedule must have no copies, or `params` must name a folder;
+ * SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page cache, or has no room;
+ * SUBLET_STATUS_DRIVER and, where no call will work again in this process, SUBLET_STATUS_DEVICE_LOST, with a CUresult
+ * in `got`, here and in all that follows.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_create(const sublet_trace *trace,
@@ -220,9 +222,9 @@ sublet_status sublet_runtime_create(const sublet_trace *trace,
  * none: the block holds anything until it is written. If `was` is NULL, all blocks have the numbers that they had, and
  * those that were not there hold anything.
  *
- * As sublet_runtime_create, and SUBLET_STATUS_INTERRUPTED: an iteration is under way; SUBLET_STATUS_NOT_PERSISTENT:
- * block `index` of the old plan, which `was` tells, did not persist, or with another size. After these and
- * SUBLET_STATUS_OUT_OF_MEMORY the old plan goes on.
+ * Fails as sublet_runtime_create does, and with SUBLET_STATUS_INTERRUPTED: an iteration is under way;
+ * SUBLET_STATUS_NOT_PERSISTENT: block `index` of the old plan, which `was` tells, did not persist, or with another
+ * size. After these and SUBLET_STATUS_OUT_OF_MEMORY the old plan goes on.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,
@@ -241,7 +243,8 @@ void sublet_runtime_destroy(struct sublet_runtime *runtime);
  * the launch needs has been waited for on its stream. Nothing waits on this thread. After the last one the launch
  * says `ended`, and the next call begins another iteration.
  *
- * After an error the iteration is broken: see sublet_runtime_restart. SUBLET_STATUS_INTERRUPTED: it is broken already.
+ * After an error the iteration is broken: see sublet_runtime_restart. SUBLET_STATUS_INTERRUPTED: an earlier error has
+ * broken the iteration already.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_next(struct sublet_runtime *runtime,
@@ -309,7 +312,7 @@ sublet_status sublet_runtime_arena(struct sublet_runtime *runtime,
 SUBLET_MUST_USE sublet_status sublet_runtime_measure(struct sublet_runtime *runtime, sublet_error *error);
 
 /**
- * The times of the iteration that began after sublet_runtime_measure. Waits until it is done.
+ * Tells the times of the iteration that began after sublet_runtime_measure. Waits until that iteration is done.
  * SUBLET_STATUS_INTERRUPTED: that iteration has not begun, or not all of its launches were made.
  */
 SUBLET_MUST_USE

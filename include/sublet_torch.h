@@ -20,17 +20,17 @@
  */
 typedef struct sublet_torch_pool {
   /**
-   * The first number.
+   * The first number of the pair.
    */
   uint64_t first;
   /**
-   * The second one.
+   * The second number of the pair.
    */
   uint64_t second;
 } sublet_torch_pool;
 
 /**
- * What the memory of a device has done, in bytes where nothing else is said.
+ * The statistics of a device's memory, in bytes where nothing else is said.
  */
 typedef struct sublet_torch_statistics {
   /**
@@ -42,15 +42,15 @@ typedef struct sublet_torch_statistics {
    */
   uint32_t reserved;
   /**
-   * Requests that got their address from a plan.
+   * How many requests got their address from a plan.
    */
   uint64_t planned;
   /**
-   * All other requests, but for those of CUDA graphs.
+   * How many other requests there were, but for those of CUDA graphs.
    */
   uint64_t unplanned;
   /**
-   * Plans that were made.
+   * How many plans were made.
    */
   uint64_t plans;
   /**
@@ -72,11 +72,12 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Memory of a device for work in this stream: what CUDAPluggableAllocator takes as `alloc_fn_name`.
+ * Allocates memory of a device for work in this stream: what CUDAPluggableAllocator takes as `alloc_fn_name`.
  *
- * Iterations are found in the requests of the device's first stream; from then on a request of it is answered from
- * a plan. Those of other streams, and what the plan does not expect, are allocations of the driver, in the stream's
- * order. NULL where `size` is 0, and, with a line on the standard error, where the device has no such memory.
+ * Iterations are found in the requests of the device's first stream; from then on a request of that stream is answered
+ * from a plan. Requests of other streams, and those that the plan does not expect, are answered with allocations of
+ * the driver, in the stream's order. NULL where `size` is 0, and, with a line on the standard error, where the device
+ * has no such memory.
  */
 void *sublet_torch_malloc(ptrdiff_t size, int device, void *stream);
 
@@ -87,31 +88,32 @@ void *sublet_torch_malloc(ptrdiff_t size, int device, void *stream);
 void sublet_torch_free(void *pointer, ptrdiff_t size, int device, void *stream);
 
 /**
- * Work in this stream uses the memory at `pointer`, which is of another stream: what CUDAPluggableAllocator takes by
- * `set_record_stream_fn`. After it is freed it is given out again when that work is done.
+ * Notes that work in this stream uses the memory at `pointer`, which was allocated for another stream: what
+ * CUDAPluggableAllocator takes by `set_record_stream_fn`. After the memory is freed, it is given out again only when
+ * that work is done.
  */
 void sublet_torch_record_stream(void *pointer, void *stream);
 
 /**
- * A graph is about to be captured whose memory is this pool's: what CUDAPluggableAllocator takes by
+ * Notes that a graph is about to be captured whose memory belongs to this pool: what CUDAPluggableAllocator takes by
  * `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also after
  * it is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
  */
 void sublet_torch_begin_allocate_to_pool(int device, struct sublet_torch_pool pool, const void *filter);
 
 /**
- * The capture has ended: what CUDAPluggableAllocator takes by `set_end_allocate_to_pool_fn`.
+ * Notes that the capture for this pool has ended: what CUDAPluggableAllocator takes by `set_end_allocate_to_pool_fn`.
  */
 void sublet_torch_end_allocate_to_pool(int device, struct sublet_torch_pool pool);
 
 /**
- * A graph is destroyed: what CUDAPluggableAllocator takes by `set_release_pool`. The memory of a pool goes back to the
- * device after as many of these calls as it was begun.
+ * Notes that a graph of this pool was destroyed: what CUDAPluggableAllocator takes by `set_release_pool`. The memory
+ * of a pool goes back to the device after as many of these calls as of sublet_torch_begin_allocate_to_pool.
  */
 void sublet_torch_release_pool(int device, struct sublet_torch_pool pool);
 
 /**
- * Frees what nobody uses on all devices, for torch.cuda.empty_cache: what CUDAPluggableAllocator takes by
+ * Frees the memory that nobody uses on all devices, for torch.cuda.empty_cache: what CUDAPluggableAllocator takes by
  * `set_reset_fn`. A device whose streams are captured is left as it is.
  */
 void sublet_torch_reset(void);
@@ -131,7 +133,7 @@ void sublet_torch_memory_fraction(double fraction, int device);
 sublet_status sublet_torch_iteration(int device, sublet_error *error);
 
 /**
- * What a device's memory has done so far.
+ * Tells the statistics of a device's memory so far.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device.
  * SUBLET_STATUS_DRIVER: a call of the driver failed; SUBLET_STATUS_DEVICE_LOST: no call will work again in this

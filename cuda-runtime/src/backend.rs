@@ -13,18 +13,18 @@ use crate::error::Result;
 /// Properties of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attributes {
-    /// Host and device share one memory: a copy to the host frees nothing.
+    /// Whether host and device share one memory: then a copy to the host frees nothing.
     pub integrated: bool,
-    /// Arenas grow without moving.
+    /// Whether an arena can grow at its address, without moving.
     pub grows_in_place: bool,
 }
 
 /// The memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryInfo {
-    /// Bytes that are not in use.
+    /// Bytes of the device's memory that are not in use.
     pub free: u64,
-    /// All bytes.
+    /// All bytes of the device's memory.
     pub total: u64,
 }
 
@@ -34,7 +34,7 @@ pub type Call = Box<dyn FnOnce() + Send>;
 /// A device, or a stand-in for one.
 ///
 /// Handles give back what they hold when they are dropped. Memory must not be dropped while a stream works on it:
-/// [`Runtime`](crate::Runtime) waits before.
+/// [`Runtime`](crate::Runtime) waits for its streams before it drops memory.
 pub trait Backend {
     /// A range of device memory.
     type Arena;
@@ -51,20 +51,20 @@ pub trait Backend {
     /// How much memory the device has.
     ///
     /// # Errors
-    /// [`Error`](crate::Error) as the device tells it, here and below.
+    /// [`Error`](crate::Error) as the device tells it.
     fn memory(&self) -> Result<MemoryInfo>;
 
     /// Allocates `bytes` bytes, and where arenas grow in place reserves addresses for `room` bytes.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::Error::OutOfMemory) if there is not so much.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has not so much memory.
     fn reserve(&self, bytes: u64, room: u64) -> Result<Self::Arena>;
 
     /// Grows an arena to at least `bytes`, at its address. Its content stays.
     ///
     /// # Errors
     /// [`CannotGrow`](crate::Error::CannotGrow) if more bytes than its room are asked for;
-    /// [`OutOfMemory`](crate::Error::OutOfMemory). The arena is as it was then.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory). After an error the arena is as it was.
     fn grow(&self, arena: &mut Self::Arena, bytes: u64) -> Result<()>;
 
     /// The address at which an arena begins.
@@ -73,28 +73,28 @@ pub trait Backend {
     /// How many bytes an arena has.
     fn size(&self, arena: &Self::Arena) -> u64;
 
-    /// Pinned memory on the host, from the start of a page. The processor caches it.
+    /// Allocates pinned memory on the host, from the start of a page. The processor caches it.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::Error::OutOfMemory) if there is not so much.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the host has not so much memory to pin.
     fn pin(&self, bytes: u64) -> Result<Self::Pinned>;
 
     /// Where pinned memory lies.
     fn pinned(&self, memory: &Self::Pinned) -> PinnedBytes;
 
-    /// A stream that waits for no other.
+    /// Makes a stream. Its work is not ordered with that of other streams, unless [`wait`](Self::wait) orders it.
     ///
     /// # Errors
     /// As the device tells it.
     fn stream(&self) -> Result<Self::Stream>;
 
-    /// Makes an event, with times if `timed`.
+    /// Makes an event. With `timed` the device notes when the event happens, for [`elapsed_ns`](Self::elapsed_ns).
     ///
     /// # Errors
     /// As the device tells it.
     fn event(&self, timed: bool) -> Result<Self::Event>;
 
-    /// Records the event at the end of the work that the stream has been given.
+    /// Records the event: it happens when the stream has done all work that it has been given so far.
     ///
     /// # Errors
     /// As the device tells it.
@@ -115,7 +115,7 @@ pub trait Backend {
     /// The time between two timed events that have happened, in ns.
     ///
     /// # Errors
-    /// [`NotTimed`](crate::Error::NotTimed) for other events.
+    /// [`NotTimed`](crate::Error::NotTimed) for events that are not timed.
     fn elapsed_ns(&self, from: &Self::Event, to: &Self::Event) -> Result<f64>;
 
     /// Copies from the device to pinned memory, in the stream's order.
@@ -136,10 +136,10 @@ pub trait Backend {
     /// As the device tells it.
     fn copy_within(&self, stream: &Self::Stream, from: u64, to: u64, bytes: u64) -> Result<()>;
 
-    /// Calls a function on the host, in the stream's order. It must not call the backend.
+    /// Calls a function on the host, in the stream's order. The function must not call the backend.
     ///
     /// # Errors
-    /// As the device tells it; the call is not made then.
+    /// As the device tells it; after an error the function is not called.
     fn call(&self, stream: &Self::Stream, call: Call) -> Result<()>;
 }
 
@@ -156,7 +156,7 @@ unsafe impl Send for PinnedBytes {}
 unsafe impl Sync for PinnedBytes {}
 
 impl PinnedBytes {
-    /// The bytes from `start` on.
+    /// Describes the `len` bytes from `start` on.
     #[must_use]
     pub const fn new(start: *mut u8, len: usize) -> Self {
         Self { start, len }
@@ -168,7 +168,7 @@ impl PinnedBytes {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -10,10 +10,10 @@ use cudarc::driver::sys;
 
 use crate::{Error, Result};
 
-/// A function of the driver's library.
+/// Looks up a function of the driver's library by its name.
 ///
 /// # Safety
-/// `F` is a pointer to functions of the type that the one of this name has.
+/// `F` is the type of a pointer to the driver's function of this name.
 pub(crate) unsafe fn function<F: Copy>(name: &'static str) -> Result<F> {
     static PRESENT: OnceLock<()> = OnceLock::new();
     // A library that is missing is searched for anew the next time: it may have been installed since.
@@ -49,7 +49,7 @@ pub(crate) const fn check_init(code: Code, ordinal: u32) -> Result<()> {
     if code == 100 { Err(Error::NoDevice { ordinal, count: 0 }) } else { check("cuInit", code) }
 }
 
-/// A struct of functions of the driver: each field is a function, by its name in the library.
+/// Makes a struct of functions of the driver: each field is a function, with its name in the library.
 macro_rules! functions {
     ($(#[$about:meta])* $table:ident { $($field:ident: $name:literal ($($argument:ty),*);)* }) => {
         $(#[$about])*

@@ -15,30 +15,30 @@ pub enum Error {
     },
     /// There is no GPU of this number.
     NoDevice {
-        /// The number that was asked for.
+        /// The number of the GPU that was asked for, counted from 0.
         ordinal: u32,
-        /// How many there are.
+        /// How many GPUs there are.
         count: u32,
     },
     /// There is not enough memory.
     OutOfMemory {
-        /// Which memory.
+        /// Which memory is used up.
         memory: Memory,
         /// The bytes that were asked for.
         bytes: u64,
     },
-    /// A call of the driver failed; others may work.
+    /// A call of the driver failed; later calls may work.
     Driver {
-        /// The call.
+        /// The name of the function that was called.
         call: &'static str,
-        /// The number that it returned.
+        /// The error number that it returned, a `CUresult`.
         code: u32,
     },
     /// The device is lost, or an error sticks to its context: no call will work again in this process.
     Lost {
-        /// The call that noticed.
+        /// The call that returned the error.
         call: &'static str,
-        /// The number that it returned.
+        /// The error number that it returned, a `CUresult`.
         code: u32,
     },
     /// The arena cannot have so many bytes without moving.
@@ -52,12 +52,12 @@ pub enum Error {
     OutOfRange {
         /// The address at which they begin.
         address: u64,
-        /// How many they are.
+        /// How many bytes they are.
         bytes: u64,
     },
     /// Two operands of one kernel share bytes, and at least one is written.
     OperandsOverlap {
-        /// The first address that both have.
+        /// The first address that both operands have.
         address: u64,
     },
     /// Events without timing have no time between them.
@@ -68,9 +68,9 @@ pub enum Error {
     Misaligned {
         /// The block's number in the trace.
         block: u32,
-        /// Its offset in the arena.
+        /// The block's offset in the arena, in bytes.
         offset: u64,
-        /// The alignment that offsets need.
+        /// The alignment that offsets need, in bytes.
         alignment: u64,
     },
     /// The plan copies to the host, but host and device share one memory: that frees nothing.
@@ -92,7 +92,7 @@ pub enum Error {
     NotTimedYet,
     /// The file system failed.
     Storage {
-        /// The operation.
+        /// The operation that failed.
         operation: StorageOperation,
         /// The number of the operating system's error.
         code: i32,
@@ -104,7 +104,7 @@ pub enum Error {
 pub enum Memory {
     /// The device's memory.
     Device,
-    /// Addresses of the device.
+    /// Addresses of the device, which are reserved for an arena.
     Addresses,
     /// Pinned memory of the host.
     Pinned,
@@ -119,9 +119,9 @@ pub enum StorageOperation {
     Open,
     /// To make the file as long as the plan needs.
     Extend,
-    /// To read.
+    /// To read a file.
     Read,
-    /// To write.
+    /// To write a file.
     Write,
     /// To start a thread that reads and writes.
     Thread,
@@ -129,11 +129,11 @@ pub enum StorageOperation {
     MemoryInfo,
 }
 
-/// A result of this crate.
+/// The result of a function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// What the operating system has said of an operation.
+    /// The error of a storage operation that the operating system has refused.
     pub(crate) fn storage(operation: StorageOperation, error: &std::io::Error) -> Self {
         Self::Storage { operation, code: error.raw_os_error().unwrap_or(0) }
     }
@@ -216,7 +216,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// The driver's name of an error, for those that are met most.
+/// A few words for an error number of the driver, in brackets; empty for numbers that are rarely met.
 fn named(code: u32) -> &'static str {
     match code {
         1 => " (invalid value)",

@@ -15,29 +15,29 @@ pub enum Direction {
 /// A copy that was timed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CopyTime {
-    /// Its row in the rewritten trace.
+    /// The copy's row in the rewritten trace.
     pub row: u32,
-    /// Which way it goes.
+    /// Which way the copy goes.
     pub direction: Direction,
-    /// How long it is, in bytes.
+    /// How many bytes are copied.
     pub bytes: u64,
-    /// How long it took, in ns.
+    /// How long the copy took on the device, in ns.
     pub ns: f64,
-    /// How long it takes in the simulation, in ns.
+    /// How long the copy takes in the simulation, in ns.
     pub simulated_ns: f64,
 }
 
-/// How long compute waited before an operator.
+/// A wait of compute before an operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stall {
-    /// The row of its first access in the rewritten trace.
+    /// The row of the operator's first access in the rewritten trace.
     pub row: u32,
-    /// The operator.
+    /// The operator before which compute waited.
     pub op: Op,
     /// How long compute waited, in ns.
     pub ns: f64,
-    /// How long compute waits in the simulation, in ns: for this operator, and for the blocks freed since the one
-    /// before.
+    /// How long compute waits in the simulation, in ns: for this operator, and for the blocks that were freed since the
+    /// operator before.
     pub simulated_ns: f64,
 }
 
@@ -68,8 +68,8 @@ impl Measured {
     }
 
     /// The links, fitted to the times of the copies: two bandwidths and one latency, by least squares of relative
-    /// errors. Where all copies have one size, latency cannot be told from bandwidth, and is 0. None unless there were
-    /// copies both ways. The host's capacity and all else is taken from `like`.
+    /// errors. Where all copies have one size, latency cannot be told from bandwidth, and is 0. `None` unless there
+    /// were copies both ways. The host's capacity and all else is taken from `like`.
     #[must_use]
     pub fn device(&self, like: &Device) -> Option<Device> {
         let [latency, out, back] = least_squares(&self.copies)?;
@@ -101,7 +101,7 @@ pub fn device_file(device: &Device) -> String {
     )
 }
 
-/// The latency in ns, and the ns for each byte out and in, from copies both ways.
+/// Three figures fitted to copies both ways: the latency in ns, the ns for each byte out, and the ns for each byte in.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
     // Each copy is an equation: latency + bytes · ns per byte = ns, divided by its ns.
@@ -134,7 +134,7 @@ fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
     solved.filter(|x| x[0] >= 0.0 && x[1] > 0.0 && x[2] > 0.0).or_else(without_latency)
 }
 
-/// Gauss's elimination; none where the equations do not determine the unknowns.
+/// Solves three linear equations by Gauss's elimination; `None` where they do not determine the unknowns.
 fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     for i in 0..3 {
         let pivot = (i..3).max_by(|&p, &q| a[p][i].abs().total_cmp(&a[q][i].abs()))?;
@@ -154,7 +154,7 @@ fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     Some(std::array::from_fn(|i| a[i][3] / a[i][i]))
 }
 
-/// What the simulation predicts for a program's steps.
+/// What the simulation predicts for a program and for each of its steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Simulated {
     pub(crate) run: Run,
@@ -163,7 +163,7 @@ pub(crate) struct Simulated {
 }
 
 impl Simulated {
-    /// `steps` has the row of each step, and whether it is a launch.
+    /// Takes the predictions from a simulated schedule. `steps` has the row of each step, and whether it is a launch.
     pub(crate) fn new(run: &Run, rows: &[Row], timings: &[Timing], steps: impl Iterator<Item = (u32, bool)>) -> Self {
         // The first row that no launch has counted yet.
         let mut counted = 0;

@@ -20,7 +20,7 @@ pub(crate) enum Spot {
     Host(usize),
 }
 
-/// A copy of a block.
+/// One copy of a block: from where, to where, and its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) from: Spot,
@@ -28,7 +28,7 @@ pub(crate) struct Move {
     pub(crate) bytes: u64,
 }
 
-/// A block that has to move.
+/// A block that has to move: where it lies, the offset in the arena that it has to have, and its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     pub(crate) from: Spot,
@@ -37,7 +37,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// The bytes of the arena that it lies in, if it is on the device.
+    /// The bytes of the arena in which the block lies; `None` if it is on the host.
     fn occupied(&self) -> Option<Range<u64>> {
         match self.from {
             Spot::Device(from) => Some(from..from + self.bytes),
@@ -52,7 +52,7 @@ impl Pending {
 
 /// The copies that bring each pending block to its target, in their order. `targets` are the final bytes of all blocks,
 /// also of those that do not move. `arena` is the arena's bytes, and `alignment` that of its offsets. `aside` reserves
-/// so many bytes on the host, and returns the number of the copy there.
+/// as many bytes on the host as it is told, and returns the number of the copy there.
 pub(crate) fn untangle(
     mut pending: Vec<Pending>,
     targets: &[Range<u64>],
@@ -85,7 +85,7 @@ pub(crate) fn untangle(
     moves
 }
 
-/// The lowest multiple of `alignment` in the arena from which `bytes` bytes are not taken.
+/// The lowest multiple of `alignment` in the arena from which on `bytes` bytes are free; `None` if there is none.
 fn hole(mut taken: Vec<Range<u64>>, bytes: u64, arena: u64, alignment: u64) -> Option<u64> {
     taken.sort_unstable_by_key(|range| range.start);
     let mut free = 0u64;

@@ -16,18 +16,18 @@ use crate::step::{Step, Work};
 /// When copies begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Pace {
-    /// As soon as nothing uses the bytes any more.
+    /// A copy begins as soon as nothing uses its bytes any more.
     #[default]
     Eager,
-    /// When compute reaches their row in the trace; and compute waits for the copies of blocks that are freed. To
-    /// compare a device with the simulation.
+    /// A copy begins when compute reaches its row in the trace, and where a block is freed compute waits for the
+    /// block's copies. This is for comparing a device with the simulation.
     Simulated,
 }
 
-/// By step: the steps before it that it follows in the simulation, beside those that use the same bytes. `numbers` is
-/// the number of block numbers.
+/// By step: the earlier steps that it follows in the simulation, besides those that use the same bytes. `numbers` is
+/// how many block numbers there are.
 pub(crate) fn simulated(rows: &[Row], steps: &[Step], numbers: usize) -> Vec<Vec<u32>> {
-    /// The latest copies of a block on the device, out and in.
+    /// The steps of the latest copy out and the latest copy in of a block that is on the device.
     type Copies = [Option<u32>; 2];
     let mut copies: Vec<Copies> = vec![[None; 2]; numbers];
     let (mut launch, mut waited) = (None, Vec::new());

@@ -20,7 +20,7 @@ use crate::error::Result;
 /// A copy of a block on the host, as a block of the pool.
 #[derive(Clone, Debug)]
 pub(crate) struct HostStay {
-    /// The rows during which it is needed.
+    /// The rows during which the copy is needed.
     pub(crate) rows: Range<u32>,
     pub(crate) bytes: u64,
 }
@@ -29,11 +29,11 @@ pub(crate) struct HostStay {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPlan {
     pub(crate) residencies: Vec<HostStay>,
-    /// By row: the copy that it writes or reads.
+    /// By row: the number of the copy that the row writes or reads; `None` for other rows.
     pub(crate) of_row: Vec<Option<usize>>,
-    /// By block: its copy that is there when the iteration begins.
+    /// By block: the number of its copy that is on the host when the iteration begins.
     pub(crate) at_start: Vec<Option<usize>>,
-    /// By block: its copy that is there when the iteration ends.
+    /// By block: the number of its copy that is on the host when the iteration ends.
     pub(crate) at_end: Vec<Option<usize>>,
     /// By copy: its offset in the pool, in bytes.
     pub(crate) places: Vec<u64>,
@@ -42,7 +42,7 @@ pub(crate) struct HostPlan {
 }
 
 impl HostPlan {
-    /// Finds the copies that the rows write and read. `numbers` is the number of block numbers; `kept` says which
+    /// Finds the copies that the rows write and read. `numbers` is how many block numbers there are; `kept` says which
     /// blocks must be on the host when the iteration ends.
     pub(crate) fn find(
         (rows, timings): (&[Row], &[Timing]),
@@ -90,13 +90,13 @@ impl HostPlan {
         plan
     }
 
-    /// Adds a copy that is needed between iterations and in these rows.
+    /// Adds a copy that is needed in these rows; returns its number. The row after the last one is between iterations.
     pub(crate) fn add(&mut self, rows: Range<u32>, bytes: u64) -> usize {
         self.residencies.push(HostStay { rows, bytes });
         self.residencies.len() - 1
     }
 
-    /// Gives each copy its place; offsets and lengths are multiples of `alignment`.
+    /// Gives each copy its place in the pool; offsets and lengths are multiples of `alignment`.
     ///
     /// # Errors
     /// What the planner refuses.
@@ -110,7 +110,7 @@ impl HostPlan {
     }
 }
 
-/// A verified placement: the offsets, and the bytes that it takes.
+/// Places blocks, and verifies the placement: returns the offsets, and the bytes that the placement takes.
 fn placed(blocks: &[Block], alignment: u64) -> Result<(Vec<u64>, u64)> {
     let len = place::workspace_of(Solver::Auto, blocks.len()).max(verify::workspace(blocks.len()));
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);

@@ -37,7 +37,8 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Where on the device its value has to be between iterations.
+    /// The offset at which the block's value has to be on the device between iterations; `None` if it need not be
+    /// there.
     pub(crate) fn on_device(&self) -> Option<u64> {
         match self.after {
             Residence::Device(offset) => Some(self.on_device.unwrap_or(offset)),
@@ -45,7 +46,7 @@ impl Home {
         }
     }
 
-    /// Where on the host its value has to be between iterations.
+    /// The offset at which the block's value has to be on the host between iterations; `None` if it need not be there.
     pub(crate) fn on_host(&self) -> Option<u64> {
         match self.after {
             Residence::Host(place) => Some(self.on_host.unwrap_or(place)),
@@ -64,7 +65,8 @@ pub(crate) enum Residence {
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) steps: Vec<Step>,
-    /// By iteration, the last entry for all that follow; then by step: the steps that this step waits for.
+    /// By iteration, then by step: the numbers of the steps that this step waits for. The last entry is that of all
+    /// further iterations too.
     pub(crate) waits: Vec<Vec<Vec<u32>>>,
     /// By step: whether another step waits for it.
     pub(crate) awaited: Vec<bool>,
@@ -80,7 +82,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// The steps of a schedule for this recording. Offsets have to be multiples of `alignment`.
+    /// Makes the steps of a schedule for this recording. Offsets have to be multiples of `alignment`.
     ///
     /// # Errors
     /// [`Error::Misaligned`]; [`Error::Plan`] if the copies on the host cannot be placed.
@@ -190,7 +192,7 @@ impl Program {
     }
 
     /// The bytes of blocks that are moved between iterations, because they end at another place than they begin: first
-    /// within the device, then by way of the host, where each copy counts.
+    /// the bytes moved within the device, then those moved by way of the host, where each copy counts.
     #[must_use]
     pub fn moved_bytes(&self) -> [u64; 2] {
         let mut moved = [0, 0];
@@ -229,7 +231,8 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     persistent
 }
 
-/// The bytes that a step uses, in one numbering: those of the arena come first, then those on the host.
+/// The bytes that a step uses. They are numbered from the begin of the arena; those on the host come after those of the
+/// arena.
 fn footprint(step: &Step, arena: u64) -> Footprint {
     let on_host = |at: u64, bytes: u64| {
         // Sums beyond 64 bits are refused when the memory is reserved.
@@ -247,19 +250,20 @@ fn footprint(step: &Step, arena: u64) -> Footprint {
     Footprint { lane: step.lane, ranges, after: Vec::new() }
 }
 
-/// Where the value of a persistent block is needed first in the iteration, and where it is last.
+/// Where the value of a persistent block is needed first in the iteration, and whether it is on the host at the end.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
-    /// Its offset on the device before anything is accessed, if it is there.
+    /// The block's offset on the device before the first access or copy of the iteration; `None` if it is not there
+    /// then.
     start: Option<u64>,
-    /// Its offset where it is read, or copied out, before anything has written it.
+    /// The block's offset at its own first access or copy, if that is a read or a copy out; otherwise `None`.
     on_device: Option<u64>,
     touched: bool,
-    /// Whether nothing has written it since it was copied to or from the host.
+    /// Whether nothing has written the block since it was last copied to or from the host.
     on_host_last: bool,
 }
 
-/// Reads rows into steps.
+/// Turns the rows of a schedule into steps.
 struct Reader<'r> {
     recorded: &'r Recorded<'r>,
     schedule: &'r VerifiedSchedule<'r>,
@@ -273,7 +277,7 @@ struct Reader<'r> {
     open: Option<(Op, usize)>,
 }
 
-/// By operator: how many accesses it has when it runs, and how many when it is recomputed.
+/// By operator: how many accesses it has when it first runs, and how many when it is recomputed.
 struct Accesses(HashMap<u32, [usize; 2]>);
 
 impl Accesses {
@@ -341,7 +345,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Offset and bytes of a block that is on the device.
+    /// The offset and the bytes of a block; `None` if it is not on the device.
     fn place(&self, number: u32) -> Option<(u64, u64)> {
         let residency = self.resident[number as usize]?;
         let plan = self.schedule.plan();
@@ -363,7 +367,7 @@ impl<'r> Reader<'r> {
         self.steps.push(Step { lane, work, row });
     }
 
-    /// Notes how the value of a block is touched first: it is used at this offset, or it is replaced.
+    /// Notes the first touch of a block's value: if `used`, the value is read at this offset; otherwise it is replaced.
     fn touch(&mut self, number: u32, used: bool, offset: u64) {
         let first = &mut self.ends[number as usize];
         if !first.touched {
@@ -408,9 +412,9 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// A mask is written. The operator itself does it, unless the mask's memory overlaps with an operand's. Then a
-    /// launch of its own does it: nothing has run since the operator, so that no one needs the operand's bytes any
-    /// more.
+    /// Adds the writing of a mask. The operator's own launch writes the mask, unless the mask's memory overlaps with an
+    /// operand's. Then another launch does: nothing has run since the operator, so that nothing needs the operand's
+    /// bytes any more.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {

@@ -18,13 +18,13 @@ use crate::program::{Home, Program, Residence};
 use crate::run::{Runtime, State};
 use crate::step::COMPUTE;
 
-/// A persistent block whose value goes by way of the processor: its new home, and its value.
+/// A persistent block whose value goes by way of the processor: where the new program has it, and its value.
 type Kept = (Home, Vec<u8>);
 
 impl<B: Backend> Runtime<B> {
-    /// Changes to another program, between iterations. `was` says which persistent block of the old program a
-    /// persistent block of the new one is. Others hold anything until they are [written](Runtime::write). The next
-    /// iteration is the new program's first.
+    /// Changes to another program, between iterations. `was` tells for a persistent block of the new program which
+    /// persistent block of the old one has its value. If it tells none, the block holds anything until it is
+    /// [written](Runtime::write). The next iteration is the new program's first.
     ///
     /// # Errors
     /// The old program goes on after [`Error::Interrupted`] within an iteration; [`Error::NotPersistent`] if `was`
@@ -87,7 +87,7 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    /// Moves persistent values to where the new program reads them.
+    /// Moves the persistent values that are on the device to where the new program reads them.
     fn move_within(&self, program: &Program, resident: &[(u64, Home)]) -> Result<()> {
         let pending = resident.iter().filter_map(|(from, home)| {
             let to = home.on_device().filter(|to| to != from)?;
@@ -115,7 +115,7 @@ impl<B: Backend> Runtime<B> {
         self.drain()
     }
 
-    /// The value at a place, copied to the processor.
+    /// The value of a persistent block, copied from where it lies to the processor.
     fn content(&self, residence: Residence, bytes: u64) -> Result<Vec<u8>> {
         let bytes = usize::try_from(bytes).map_err(|_| Error::OutOfRange { address: 0, bytes })?;
         let mut content = vec![0; bytes];

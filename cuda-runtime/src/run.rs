@@ -12,14 +12,14 @@ use crate::storage::Storage;
 use crate::tier::Tier;
 use crate::waits::LANES;
 
-/// What the caller is to launch now.
+/// A launch that the caller is to make now: one run of an operator, or a part of it.
 pub struct Launch<'a, B: Backend> {
-    /// The stream to launch on: it has waited for all that the operands need.
+    /// The stream to launch on. It waits for all that the operands need before it does what is launched now.
     pub stream: &'a B::Stream,
     /// The operator by its number in the recorded trace, and whether it is recomputed; none for an access outside
     /// operators, such as the input of the network.
     pub op: Op,
-    /// Which part of the operator.
+    /// Which part of the operator to launch.
     pub part: Part,
     operands: &'a [Operand],
     base: u64,
@@ -33,7 +33,7 @@ impl<B: Backend> Launch<'_, B> {
         matches!(self.op, Op::Rerun(_))
     }
 
-    /// What it uses, in the order of its accesses in the trace.
+    /// The blocks that the launch uses, in the order of its accesses in the trace.
     #[must_use]
     pub const fn operands(&self) -> &[Operand] {
         self.operands
@@ -76,24 +76,25 @@ pub struct Runtime<B: Backend> {
     pub(crate) backend: B,
     /// How many iterations are complete since the start.
     pub(crate) iteration: u64,
-    /// The next step of the running iteration.
+    /// The number of the next step of the running iteration.
     pub(crate) position: usize,
     pub(crate) state: State,
 }
 
 /// Timed events of one iteration.
 pub(crate) struct Timers<E> {
-    /// The begin of the iteration, on the compute stream.
+    /// The event at the begin of the iteration, on the compute stream.
     begin: E,
-    /// The end of the iteration, on each stream.
+    /// By stream: the event at the end of the iteration.
     ends: [E; LANES],
-    /// By step: before and after a copy, or before and after what a launch waits for; none for a step that is not
-    /// timed.
+    /// By step: an event before and one after a copy, or before and after what a launch waits for; `None` for a step
+    /// that is not timed.
     steps: Vec<Option<[E; 2]>>,
     iteration: u64,
 }
 
-/// A point in time to record: of an iteration, of a stream, or of a step.
+/// A point of an iteration at which the device notes the time: its begin, the end of a stream's work, or before or
+/// after a step.
 #[derive(Clone, Copy)]
 enum Mark {
     Begin,
@@ -112,7 +113,7 @@ pub(crate) enum State {
     Broken,
 }
 
-/// The bytes of the staging memory.
+/// How many bytes of pinned memory persistent values are read and written through.
 const STAGING: u64 = 1 << 20;
 
 impl<B: Backend> Runtime<B> {
@@ -179,13 +180,13 @@ impl<B: Backend> Runtime<B> {
         if self.tier.is_pinned() { refuse_host(&self.backend, program) } else { Ok(()) }
     }
 
-    /// The program.
+    /// The program that the runtime repeats.
     #[must_use]
     pub const fn program(&self) -> &Program {
         &self.program
     }
 
-    /// The stream of the launches.
+    /// The stream that operators are launched on.
     #[must_use]
     pub const fn compute(&self) -> &B::Stream {
         &self.streams[COMPUTE]
@@ -269,7 +270,8 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    /// Gives the streams all work before the next launch, and returns the step of that launch.
+    /// Gives the streams all work before the next launch, and returns the step of that launch; `None` at the end of the
+    /// iteration.
     fn go_on(&mut self) -> Result<Option<usize>> {
         while let Some(step) = self.program.steps.get(self.position) {
             let current = self.position;

@@ -31,11 +31,11 @@ use crate::step::PAGE;
 use crate::storage::{Disk, Storage};
 use crate::waits::LANES;
 
-/// The bytes of a buffer: blocks go in parts of this size.
+/// The bytes of a buffer: blocks go to the disk and back in parts of this size.
 const PART: u64 = 2 << 20;
-/// Buffers of each stream.
+/// How many buffers each stream has.
 const PER_LANE: usize = 2;
-/// Threads that read and write: one for each buffer of the streams that copy out and in.
+/// How many threads read and write: one for each buffer of the streams that copy out and in.
 const THREADS: usize = 4;
 
 /// One read or write between a buffer and the disk.
@@ -50,7 +50,8 @@ struct Job {
 }
 
 impl Job {
-    /// Whether the two jobs must not run at the same time.
+    /// Whether two jobs must not run at the same time: they use the same buffer, or the same bytes of the disk and one
+    /// writes.
     fn conflicts(&self, other: &Self) -> bool {
         let shares = self.at < other.at + other.bytes && other.at < self.at + self.bytes;
         let writes = [self, other].iter().any(|job| job.operation == StorageOperation::Write);
@@ -63,7 +64,7 @@ struct Queue {
     /// Jobs that are not done, in the order in which they were given. A buffer has at most two: its write, and a read
     /// after that.
     jobs: Vec<Job>,
-    /// The first error.
+    /// The first error of a job.
     fault: Option<Error>,
     is_closed: bool,
 }
@@ -80,7 +81,7 @@ impl Queue {
         Some(self.jobs[first])
     }
 
-    /// Removes a job that is done. Of one buffer only one job runs at a time.
+    /// Removes a job that is done: the one that runs on its buffer, of which there is only one at a time.
     fn end(&mut self, done: &Job) {
         self.jobs.retain(|job| !(job.is_running && job.buffer == done.buffer));
     }
@@ -105,7 +106,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until none of these jobs is left.
+    /// Waits until no job is left for which `of` is true.
     fn wait(&self, of: impl Fn(&Job) -> bool) {
         let mut queue = self.queue();
         while queue.jobs.iter().any(&of) {
@@ -161,7 +162,7 @@ pub(crate) struct Spill<B: Backend> {
     threads: Vec<JoinHandle<()>>,
     buffers: Vec<B::Pinned>,
     part: u64,
-    /// By stream: how many parts of blocks it has been given.
+    /// By stream: how many parts of blocks the stream has been given so far.
     given: [AtomicUsize; LANES],
 }
 
@@ -208,7 +209,7 @@ impl<B: Backend> Spill<B> {
         self.shared.wait(|_| true);
     }
 
-    /// Writes to the disk, now.
+    /// Writes to position `at` of the disk, on this thread, by way of a buffer.
     ///
     /// # Safety
     /// No stream is using the buffers, and the disk is [settled](Self::settle).
@@ -223,7 +224,7 @@ impl<B: Backend> Spill<B> {
         Ok(())
     }
 
-    /// Reads from the disk, now.
+    /// Reads from position `at` of the disk, on this thread, by way of a buffer.
     ///
     /// # Safety
     /// As [`store`](Self::store).
@@ -239,7 +240,7 @@ impl<B: Backend> Spill<B> {
     }
 
     /// # Safety
-    /// As [`store`](Self::store), nobody else has one, and the slice does not outlive this.
+    /// As for [`store`](Self::store); nobody else has the buffer, and the slice does not outlive `self`.
     unsafe fn buffer<'a>(&self) -> Result<&'a mut [u8]> {
         // SAFETY: as promised, and the buffers are this tier's alone.
         let buffer = unsafe { self.shared.buffers[0].slice(0, self.part) };

@@ -5,7 +5,8 @@ use sublet_core::trace::Op;
 /// The alignment of offsets by default: what a device's allocator gives.
 pub const ALIGNMENT: u64 = 256;
 
-/// Copies on the host begin and end at multiples of this: a page, so that files can take them past the page cache.
+/// Copies on the host begin and end at multiples of this many bytes: a page, so that they can be written to files past
+/// the page cache.
 pub(crate) const PAGE: u64 = 4096;
 
 pub(crate) const COMPUTE: usize = 0;
@@ -17,7 +18,7 @@ pub(crate) const IN: usize = 2;
 pub enum Part {
     /// All of the operator, with the masks that it writes.
     Whole,
-    /// Only the mask, made from its block: when the operator ran, the mask's memory was in use.
+    /// Only the mask, which is made from its block: while the operator ran, the mask's memory was still in use.
     Mask,
 }
 
@@ -26,15 +27,15 @@ pub enum Part {
 pub struct Operand {
     /// The block's number in the recorded trace.
     pub block: u32,
-    /// Whether this is the mask of the block: one bit for each element.
+    /// Whether the operand is the mask of the block, one bit for each element, and not the block itself.
     pub mask: bool,
-    /// The offset in the arena at which it begins, in bytes.
+    /// The offset in the arena at which the operand begins, in bytes.
     pub offset: u64,
-    /// How long it is, in bytes.
+    /// How long the operand is, in bytes.
     pub bytes: u64,
-    /// Whether its value is read.
+    /// Whether the operator reads the operand's value.
     pub read: bool,
-    /// Whether it is written.
+    /// Whether the operator writes the operand.
     pub write: bool,
 }
 

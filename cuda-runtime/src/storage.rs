@@ -34,19 +34,19 @@ pub trait Disk: Debug + Send + Sync {
     /// holds stays.
     ///
     /// # Errors
-    /// As the operating system tells, here and below.
+    /// As the operating system tells.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
-    /// Fills `bytes` from the position `at`. Both are whole pages.
+    /// Fills `bytes` from the position `at`. The position and the length are multiples of a page.
     ///
     /// # Errors
-    /// Also where fewer bytes are there.
+    /// As the operating system tells; and where the disk has fewer bytes there.
     fn read(&self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
 
-    /// Writes `bytes` to the position `at`. Both are whole pages.
+    /// Writes `bytes` to the position `at`. The position and the length are multiples of a page.
     ///
     /// # Errors
-    /// As above.
+    /// As the operating system tells.
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 }
 
@@ -64,14 +64,14 @@ impl Disk for File {
     }
 }
 
-/// A disk to swap to.
+/// A disk that blocks are swapped to.
 #[derive(Clone, Debug)]
 pub struct Storage {
     disk: Arc<dyn Disk>,
 }
 
 impl Storage {
-    /// A file without a name in this folder.
+    /// Storage in a file without a name in this folder.
     ///
     /// # Errors
     /// [`Error::Storage`]. With [`StorageOperation::OpenDirect`] the file system has no `O_DIRECT`; some file systems
@@ -97,7 +97,7 @@ impl Storage {
         }
     }
 
-    /// Any disk.
+    /// Storage on this disk.
     #[must_use]
     pub fn on(disk: impl Disk + 'static) -> Self {
         Self { disk: Arc::new(disk) }

@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 #[cfg(target_os = "linux")]
 use crate::{spill::Spill, storage::Storage};
 
-/// Where copies on the host are. Their offsets are planned ([`pinned`](crate::pinned)), and mean the same in each tier.
+/// The memory or disk that copies on the host are in. Their offsets are planned ([`pinned`](crate::pinned)), and mean
+/// the same in each tier.
 pub(crate) enum Tier<B: Backend> {
     /// Pinned memory; none where there are no copies.
     Pinned(Option<B::Pinned>),
@@ -14,18 +15,18 @@ pub(crate) enum Tier<B: Backend> {
 }
 
 impl<B: Backend> Tier<B> {
-    /// So many bytes of pinned memory.
+    /// Allocates a tier of `bytes` bytes of pinned memory.
     pub(crate) fn pinned(backend: &B, bytes: u64) -> Result<Self> {
         Ok(Self::Pinned((bytes > 0).then(|| backend.pin(bytes)).transpose()?))
     }
 
-    /// So many bytes of a disk.
+    /// Reserves a tier of `bytes` bytes of a disk.
     #[cfg(target_os = "linux")]
     pub(crate) fn storage(backend: &B, storage: &Storage, bytes: u64) -> Result<Self> {
         Ok(Self::Storage(Spill::new(backend, storage, bytes)?))
     }
 
-    /// The same tier with room for `bytes`: other pinned memory, or the same disk, made long enough.
+    /// A tier of the same kind with room for `bytes` bytes: other pinned memory, or the same disk, made long enough.
     pub(crate) fn renewed(&self, backend: &B, bytes: u64) -> Result<Self> {
         match self {
             Self::Pinned(_) => Self::pinned(backend, bytes),
@@ -126,7 +127,7 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Forgets the disk's error.
+    /// Forgets the first error of the disk.
     pub(crate) fn forgive(&self) {
         match self {
             Self::Pinned(_) => {}

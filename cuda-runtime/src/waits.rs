@@ -22,34 +22,34 @@ use std::ops::Range;
 /// The streams: compute, copies out, copies in.
 pub(crate) const LANES: usize = 3;
 
-/// How many iterations are looked at, at most.
+/// The most iterations for which waits are computed.
 const MOST: usize = 16;
 
-/// The memory that a step uses.
+/// The stream of a step, the bytes that it uses, and other steps that it follows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Footprint {
     pub(crate) lane: usize,
-    /// Bytes, and whether they are written.
+    /// The ranges of bytes that the step uses, and for each whether the step writes it.
     pub(crate) ranges: Vec<(Range<u64>, bool)>,
-    /// Earlier steps of the same iteration that it follows, whatever bytes they use.
+    /// Earlier steps of the same iteration that the step follows, whatever bytes they use.
     pub(crate) after: Vec<u32>,
 }
 
-/// How much of each stream is done: the number of its steps, over all iterations.
+/// By stream: how many of its steps are done, over all iterations.
 type Clock = [u64; LANES];
 
-/// The last users of some bytes.
+/// The last step that has written some bytes, and the steps that have read them since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Users {
     end: u64,
-    /// The lane of the step that wrote them, and that step's number in its stream.
+    /// The step that last wrote the bytes: the number of its stream, and its own number in that stream.
     writer: Option<(usize, u64)>,
-    /// By lane: the number of the last step that has read them since; 0 is none.
+    /// By stream: the number of its last step that has read the bytes since they were written; 0 is none.
     readers: Clock,
 }
 
-/// By iteration, then by step: the steps that it waits for. A step with a higher number is one of the iteration before.
-/// The last list is for all further iterations.
+/// By iteration, then by step: the steps that the step waits for. One with a higher number than the step that waits is
+/// of the iteration before. The last list is that of all further iterations too.
 pub(crate) fn plan(steps: &[Footprint]) -> Vec<Vec<Vec<u32>>> {
     let mut lanes: [Vec<u32>; LANES] = Default::default();
     let mut place = Vec::with_capacity(steps.len());
@@ -116,7 +116,7 @@ fn join(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// Adds to `needed` what a user of these bytes must follow, and notes it as a user.
+/// Adds to `needed` the steps that a step using these bytes must follow, and notes that step as the bytes' user.
 fn use_bytes(
     memory: &mut BTreeMap<u64, Users>,
     range: &Range<u64>,
@@ -164,7 +164,7 @@ fn use_bytes(
     }
 }
 
-/// Splits the entry that contains this address.
+/// Splits the entry of `memory` that contains address `at` there, if one does.
 fn split(memory: &mut BTreeMap<u64, Users>, at: u64) {
     if let Some((_, users)) = memory.range_mut(..at).next_back()
         && users.end > at

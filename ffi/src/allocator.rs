@@ -27,20 +27,21 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::system;
 use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 
-/// Allocates `bytes` bytes at a multiple of `alignment`, a power of two; returns NULL if it cannot. It must return: no
-/// exception and no longjmp. If it calls the allocator that it serves, that call returns SUBLET_STATUS_REENTRANT; the
-/// same holds for sublet_raw_free.
+/// A function of the caller's that allocates `bytes` bytes at a multiple of `alignment`, a power of two; it returns
+/// NULL if it cannot. It must return: no exception and no longjmp. If it calls the allocator that it serves, that call
+/// returns SUBLET_STATUS_REENTRANT; the same holds for sublet_raw_free.
 pub type sublet_raw_alloc =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void>;
 
-/// Frees what a sublet_raw_alloc returned.
+/// A function of the caller's that frees what a sublet_raw_alloc returned.
 pub type sublet_raw_free = Option<unsafe extern "C" fn(context: *mut c_void, pointer: *mut c_void, bytes: usize)>;
 
-/// Called where there is no memory for a request of `bytes` bytes. It may free blocks, and returns another value than 0
-/// to have the request tried once more. Unlike sublet_raw_alloc and sublet_raw_free, it may call the allocator.
+/// A function of the caller's that is called where there is no memory for a request of `bytes` bytes. It may free
+/// blocks, and returns another value than 0 to have the request tried once more. Unlike sublet_raw_alloc and
+/// sublet_raw_free, it may call the allocator.
 pub type sublet_out_of_memory = Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize) -> i32>;
 
-/// The parameters of an allocator. All 0 but `struct_size` and `capacity` is a good start.
+/// The parameters of an allocator. To begin with, set `struct_size` and `capacity`, and leave all else 0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sublet_allocator_params {
@@ -48,24 +49,24 @@ pub struct sublet_allocator_params {
     pub struct_size: u32,
     /// The sublet_solver that plans; 0 is SUBLET_SOLVER_PORTFOLIO, which takes memory linear in `events`.
     pub solver: u32,
-    /// Bytes of the range of addresses; with `alloc`, of the first range. The system's memory takes space only where it
-    /// is touched, so that this may be large.
+    /// The bytes of the range of addresses that blocks get their addresses from; with `alloc`, of the first such range.
+    /// The system's memory takes space only where it is touched, so that this may be large.
     pub capacity: u64,
     /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it. 0 is 256.
     pub alignment: u64,
-    /// The most mallocs and frees of an iteration; 0 is 65536.
+    /// The most mallocs and frees of an iteration that can be planned; 0 is 65536.
     pub events: u64,
     /// The most blocks that are alive at once beside those of a plan; 0 is 16384.
     pub live: u64,
-    /// The range, if the caller has it already; otherwise NULL. It is never read or written.
+    /// The range of addresses, if the caller has it already; otherwise NULL. The range is never read or written.
     pub range: *mut c_void,
-    /// Allocates the range, and further ranges where a request or a plan does not fit: up to 64 at once. For a request
-    /// it is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if it then returns NULL, for
-    /// as much as the request needs. For a plan it is asked for the bytes of the arena. NULL takes the system's memory
-    /// for the first range, and there is never another.
+    /// Called to allocate the range, and further ranges where a request or a plan does not fit: up to 64 at once. For a
+    /// request it is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if it then returns
+    /// NULL, for as much as the request needs. For a plan it is asked for the bytes of the arena. NULL takes the
+    /// system's memory for the first range, and there is never another.
     pub alloc: sublet_raw_alloc,
-    /// Frees ranges without live blocks: before another range is asked for, after eight iterations in which they were
-    /// not used, and in sublet_allocator_destroy. To be set if and only if `alloc` is.
+    /// Called to free ranges without live blocks: before another range is asked for, after eight iterations in which
+    /// they were not used, and in sublet_allocator_destroy. To be set if and only if `alloc` is.
     pub free: sublet_raw_free,
     /// Passed to `alloc`, `free` and `out_of_memory`.
     pub context: *mut c_void,
@@ -87,7 +88,7 @@ pub enum sublet_state {
     Profile = 0,
     /// A plan is followed.
     Replay = 1,
-    /// A plan is followed that does not fit any more. A new one is made as soon as there is a record.
+    /// A plan is followed that the requests do not match any more. A new one is made as soon as there is a record.
     Diverged = 2,
 }
 
@@ -99,11 +100,11 @@ pub struct sublet_statistics {
     pub struct_size: u32,
     /// A sublet_state.
     pub state: u32,
-    /// Requests that were served from a plan.
+    /// How many requests were served from a plan.
     pub hits: u64,
-    /// Requests that came while a plan was followed, and were not in it.
+    /// How many requests came while a plan was followed, and were not in the plan.
     pub misses: u64,
-    /// Plans that were made or adopted; all but the first are re-optimisations.
+    /// How many plans were made or adopted; each after the first replaces the one before.
     pub plans: u64,
     /// Bytes of the largest arena so far.
     pub arena_peak: u64,
@@ -111,7 +112,8 @@ pub struct sublet_statistics {
     pub fallback_peak: u64,
     /// The highest offset in the range that was in use so far, in bytes; with several ranges, the sum over them.
     pub footprint: u64,
-    /// Bytes of all ranges that it has now. These are addresses: system memory that was never touched is not resident.
+    /// The bytes of all ranges that the allocator has now. They are addresses: system memory that was never touched
+    /// takes no memory.
     pub held: u64,
     /// Bytes of the blocks that are live now, rounded up to the alignment.
     pub live_bytes: u64,
@@ -133,13 +135,13 @@ unsafe impl Params for sublet_statistics {}
 /// to iteration, no plan fits that stream; it is served all the same.
 pub struct sublet_allocator {
     inner: Lock<Inner>,
-    /// The callback where there is no memory for a request.
+    /// The caller's function for when there is no memory for a request.
     out_of_memory: sublet_out_of_memory,
-    /// What that callback is given.
+    /// The pointer that `out_of_memory` is given.
     context: Context,
     /// The addresses at which the bookkeeping memory begins and ends.
     memory: (usize, usize),
-    /// The bookkeeping memory, if it is the system's.
+    /// The bookkeeping memory, if it is the system's and not lent by the caller.
     workspace: SystemMemory,
 }
 
@@ -193,14 +195,14 @@ impl sublet_allocator_params {
     }
 }
 
-/// The bookkeeping memory: the handle, then what `core` keeps.
+/// How much bookkeeping memory an allocator takes: the handle, then what `core` keeps.
 fn needed(config: &Config) -> (Needed, WorkspaceLen) {
     let len = replay::memory(config);
     let kept = WorkspaceLen { words: len.words, indices: len.indices };
     (Needed::workspace(kept).and::<Marked<sublet_allocator>>(1).and::<Caller>(1).and::<Block>(len.blocks), kept)
 }
 
-/// The bookkeeping memory of an allocator with these parameters; about 300 bytes for each of its `events`.
+/// The bookkeeping memory that an allocator with these parameters needs: about 300 bytes for each of its `events`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_workspace(
@@ -286,7 +288,7 @@ pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocat
     });
 }
 
-/// The allocator behind a pointer that is argument 0, for a call with this error.
+/// The allocator that argument 0 of a call points to. The call's `error` must not lie in its bookkeeping memory.
 ///
 /// # Safety
 /// If it is neither NULL nor misaligned, it can be read; and if it has the mark, it is an allocator that lives.
@@ -301,7 +303,7 @@ unsafe fn handle<'a>(
     Ok(handle)
 }
 
-/// Does something with the allocator behind a pointer.
+/// Calls `body` with the locked state of the allocator that a pointer leads to.
 ///
 /// # Safety
 /// As for `handle`.
@@ -316,7 +318,8 @@ unsafe fn within(
     })
 }
 
-/// The allocator behind a pointer, and the arguments after it.
+/// The allocator that a pointer leads to; the arguments that are checked after it may not lie in its bookkeeping
+/// memory.
 ///
 /// # Safety
 /// As for `handle`.
@@ -342,7 +345,7 @@ impl sublet_allocator {
         Ok(())
     }
 
-    /// Allocates memory, and asks for room if there is none.
+    /// Allocates memory by `take`; as long as there is none, calls the caller's function that may make room.
     #[inline]
     fn take(
         &self,
@@ -416,7 +419,7 @@ unsafe fn result<'a, T>(
     Ok(unsafe { &mut *to })
 }
 
-/// Answers a request whose result, argument `position`, is written on success.
+/// Calls `request` with the allocator, and writes what it returns to `to`, which is argument `position`.
 ///
 /// # Safety
 /// As for `handle` and `result`.
@@ -440,7 +443,7 @@ unsafe fn answer<T>(
 
 /// Allocates `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
 ///
-/// SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough, and there is no other range to be had.
+/// SUBLET_STATUS_OUT_OF_MEMORY: no hole in the ranges is large enough, and no other range can be allocated.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_malloc(
@@ -456,7 +459,7 @@ pub unsafe extern "C" fn sublet_malloc(
 
 /// Frees what sublet_malloc returned; NULL does nothing. O(1) while the plan is followed.
 ///
-/// SUBLET_STATUS_NOT_ALLOCATED: no live block begins there, and nothing has changed.
+/// SUBLET_STATUS_NOT_ALLOCATED: no live block begins at `pointer`, and nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_free(
     allocator: *mut sublet_allocator,
@@ -489,8 +492,8 @@ pub unsafe extern "C" fn sublet_iteration_begin(
 /// planned within this call.
 ///
 /// A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the
-/// iteration had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the
-/// arena, and there is no other range to be had.
+/// iteration had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole in the ranges is large
+/// enough for the arena, and no other range can be allocated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_iteration_end(
     allocator: *mut sublet_allocator,

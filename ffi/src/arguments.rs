@@ -21,20 +21,20 @@ use crate::workspace::Room;
 /// The first field is a `u32`, the size.
 pub(crate) unsafe trait Params: Plain {}
 
-/// The arguments of one call, as far as they have been looked at.
+/// The arguments of one call, as far as they have been checked.
 pub(crate) struct Arguments<'a> {
     /// The position of the argument that is checked next.
     position: u32,
-    /// The memory of the arguments that were checked: the first `len` of these.
+    /// The memory of the arguments that were checked; only the first `len` entries are in use.
     ranges: [Range; MOST],
     len: usize,
     lent: PhantomData<&'a mut ()>,
 }
 
-/// The most pointers that a function takes, its error and what its handle has in memory among them.
+/// The most ranges of memory that the arguments of one function have, with its error and the memory of its handle.
 const MOST: usize = 20;
 
-/// Stands for the error, in place of the position of an argument.
+/// The position that stands for the argument `error`.
 pub(crate) const ERROR: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Default)]
@@ -79,7 +79,8 @@ impl<'a> Arguments<'a> {
         Self { position: 0, ranges: [none; MOST], len: 0, lent: PhantomData }
     }
 
-    /// Arguments beside an error that is written at the end of the call, unless it is NULL.
+    /// The arguments of a call whose `error`, unless it is NULL, is written at the end: no argument may share memory
+    /// with it.
     pub(crate) fn beside(error: *const sublet_error) -> Self {
         let mut arguments = Self::new();
         if !error.is_null() {
@@ -105,7 +106,7 @@ impl<'a> Arguments<'a> {
         self.position - 1
     }
 
-    /// Checks an argument at another position, and then goes on where it was.
+    /// Checks an argument at another position by `look`, and then goes on where the checks were.
     pub(crate) fn at<T>(&mut self, position: u32, look: impl FnOnce(&mut Self) -> T) -> T {
         let here = core::mem::replace(&mut self.position, position);
         let found = look(self);
@@ -129,7 +130,7 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// A number of things that the workspace grows with.
+    /// Checks a number of blocks, rows or the like that the size of the workspace grows with: one argument.
     pub(crate) fn count(&mut self, n: usize) -> Result<usize, Failure> {
         self.skip();
         counted(n, self.position - 1)
@@ -193,7 +194,8 @@ impl<'a> Arguments<'a> {
         Ok(if there { unsafe { slice::from_raw_parts(pointer, len) } } else { &[] })
     }
 
-    /// Which of some names a text ended by a zero is. It is read up to where it differs from all of them, no further.
+    /// Finds which of these names a text ended by a zero is: one argument. It is read up to where it differs from all
+    /// of them, no further.
     ///
     /// # Safety
     /// If it is not NULL, it can be read up to its zero.
@@ -212,7 +214,7 @@ impl<'a> Arguments<'a> {
         names.find(|(name, _)| is(name)).map(|(_, value)| value).ok_or(Failure::new(S::UnknownName, position, 0, 0))
     }
 
-    /// A value that is read.
+    /// A value that is read: one argument.
     ///
     /// # Safety
     /// If it is not NULL, it can be read.
@@ -222,7 +224,7 @@ impl<'a> Arguments<'a> {
         Ok(unsafe { pointer.read() })
     }
 
-    /// A value that is written on success.
+    /// A value that is written on success: one argument.
     ///
     /// # Safety
     /// If it is not NULL, it can be written as long as `'a`, by nobody else.
@@ -306,7 +308,7 @@ impl<'a> Arguments<'a> {
         Ok(Report { bytes, of: PhantomData })
     }
 
-    /// The size that the first field of the next argument, which is not NULL, says.
+    /// The size that the next argument tells in its first field; the argument is not NULL.
     ///
     /// # Safety
     /// It can be read.
@@ -342,7 +344,8 @@ impl<'a> Arguments<'a> {
         Ok(Room::new(words))
     }
 
-    /// Notes the memory of a handle, the argument at this position: no other argument may be written there.
+    /// Notes the memory of a handle, which is the argument at this position: no other argument may share it and be
+    /// written.
     pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
         self.holds_range(position, (range.start.addr(), range.end.addr()))
@@ -371,7 +374,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Checks a pointer to `len` values; returns whether there are any.
+    /// Checks the next argument, a pointer to `len` values; returns whether `len` is more than 0.
     fn look<T>(&mut self, pointer: *const T, len: usize, written: bool) -> Result<bool, Failure> {
         let position = self.next();
         if len == 0 {
@@ -393,7 +396,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Bounds a length that workspaces grow with, so that their sizes do not overflow.
+/// Refuses a length that is so large that the size of a workspace could overflow.
 pub(crate) fn counted(n: usize, position: u32) -> Result<usize, Failure> {
     let most = crate::workspace::MOST_COUNTED;
     if n > most { Err(Failure::new(S::LengthOverflow, position, wide(most), wide(n))) } else { Ok(n) }

@@ -13,15 +13,15 @@ use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, sublet_layout};
 
-/// One of several memories.
+/// One of several memories that blocks are placed in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_bank {
-    /// Its size, in bytes.
+    /// The size of the memory, in bytes.
     pub capacity: u64,
-    /// The cost of a byte that is read from it or written to it.
+    /// The cost of each byte that is read or written in the memory, in any unit.
     pub cost: u64,
-    /// Every offset in it must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+    /// Every offset in the memory must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
 }
 
@@ -29,10 +29,10 @@ pub struct sublet_bank {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_bank_use {
-    /// Bytes that are read and written while it is alive.
+    /// How many bytes are read and written while the block is alive.
     pub touched: u64,
-    /// The banks that it may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that only a DMA
-    /// engine reaches is to be 0 for the blocks that must not lie there.
+    /// The banks that the block may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that only a
+    /// DMA engine reaches is to be 0 for the blocks that must not lie there.
     pub banks: u64,
 }
 
@@ -40,13 +40,13 @@ pub struct sublet_bank_use {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_spot {
-    /// The number of the bank.
+    /// The number of the bank that the block lies in.
     pub bank: u64,
     /// The offset in the bank, in bytes.
     pub offset: u64,
 }
 
-/// Banks, and how blocks are used.
+/// The banks that blocks are placed in, and how the blocks are used.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sublet_banks_params {
@@ -68,10 +68,10 @@ pub struct sublet_banks_cost {
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// The sum of bytes touched times the cost of their bank; UINT64_MAX stands for more too.
+    /// The sum over all blocks of the bytes touched times the cost of the bank; a larger sum is UINT64_MAX.
     pub cost: u64,
-    /// A lower bound on the cost of every placement: a placement is optimal if its cost equals this. UINT64_MAX stands
-    /// for more too.
+    /// A lower bound on the cost of every placement: a placement is optimal if its cost equals this. A larger bound is
+    /// UINT64_MAX.
     pub lower_bound: u64,
 }
 
@@ -106,7 +106,7 @@ fn needed(n: usize) -> Needed {
     Needed::workspace(banks::workspace(n)).and::<Block>(n).and::<Use>(n).and::<Bank>(banks::MOST_BANKS).and::<Spot>(n)
 }
 
-/// The workspace that sublet_place_banks needs for so many blocks. Linear.
+/// The workspace that sublet_place_banks needs for so many blocks. Its size is linear in the number of blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_place_banks_workspace(
@@ -125,8 +125,8 @@ pub unsafe extern "C" fn sublet_place_banks_workspace(
 /// Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the
 /// sum of bytes touched times the cost of their bank is low.
 ///
-/// `spots` has room for one for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: nothing was found in which all
-/// blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
+/// `spots` has room for one spot for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: no placement was found in
+/// which all blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_place_banks(

@@ -48,7 +48,7 @@ plain!(sublet_block, sublet_constraints);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_constraints {}
 
-/// Constraints in the form that `core` takes; 0 is no constraint.
+/// The constraints of a plan in the form that `core` takes; 0 is no constraint.
 pub(crate) fn constraints(alignment: u64, capacity: u64) -> Constraints {
     Constraints { alignment: alignment.max(1), capacity: Some(capacity).filter(|&c| c > 0) }
 }

@@ -14,8 +14,7 @@ pub(crate) fn boundary<'a>(
     short(error, || body(&mut Arguments::beside(error)))
 }
 
-/// As [`boundary`], without arguments to check: for functions that are called often and check their arguments
-/// themselves.
+/// As [`boundary`], but `body` checks its arguments itself: for functions that are called often.
 #[inline]
 pub(crate) fn short(error: *mut sublet_error, body: impl FnOnce() -> Result<(), Failure>) -> sublet_status {
     if !error.is_aligned() {
@@ -30,7 +29,7 @@ pub(crate) fn short(error: *mut sublet_error, body: impl FnOnce() -> Result<(), 
     outcome.status
 }
 
-/// Writes the layout that a call needs, given the arguments before it.
+/// Writes the layout of the workspace that a call needs; `needed` computes it from the arguments before the layout.
 ///
 /// # Safety
 /// If the layout is not NULL, it can be written.

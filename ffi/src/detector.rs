@@ -22,7 +22,7 @@ fn needed(longest: usize) -> Needed {
     Needed::workspace(period::workspace(longest)).and::<Marked<sublet_detector>>(1)
 }
 
-/// The memory of a detector of periods of up to so many events.
+/// The memory that a detector needs for periods of up to so many events.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_workspace(
@@ -60,9 +60,9 @@ pub unsafe extern "C" fn sublet_detector_create(
     })
 }
 
-/// Takes the next event, a sublet_event, of a block of `bytes` bytes. `last` is the `position` of the block's event
-/// before this one, 0 for its first. `period` receives the period of the stream in events, from the event that proves
-/// it until an event breaks it, and otherwise 0; it may be NULL. O(1).
+/// Takes the next event of the stream: a sublet_event of a block of `bytes` bytes. `position` receives its position.
+/// `last` is the `position` of the block's event before this one, 0 for its first. `period` receives the period of the
+/// stream in events, from the event that proves it until an event breaks it, and otherwise 0; it may be NULL. O(1).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_push(

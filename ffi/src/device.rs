@@ -20,15 +20,17 @@ pub struct sublet_device {
     pub struct_size: u32,
     /// 0 or SUBLET_DEVICE_INTEGRATED.
     pub flags: u32,
-    /// From the device to the host, in bytes per second; 0 is 12e9.
+    /// The bandwidth from the device to the host, in bytes per second; 0 is 12e9.
     pub out_bandwidth: f64,
-    /// From the host to the device, in bytes per second; 0 is 12e9.
+    /// The bandwidth from the host to the device, in bytes per second; 0 is 12e9.
     pub in_bandwidth: f64,
-    /// The latency of a copy out, in ns: what it takes beside its bytes over the bandwidth; 0 is 10000.
+    /// The latency of a copy to the host, in ns: the time that it takes beside its bytes over the bandwidth; 0 is
+    /// 10000.
     pub out_latency: f64,
-    /// The latency of a copy in, in ns; 0 is 10000.
+    /// The latency of a copy to the device, in ns; 0 is 10000.
     pub in_latency: f64,
-    /// Bytes that the host can hold for the device; 0 is no limit, but with SUBLET_DEVICE_INTEGRATED none.
+    /// The most bytes that the host can hold for the device. 0 is no limit; with SUBLET_DEVICE_INTEGRATED 0 is no
+    /// bytes.
     pub host_capacity: u64,
 }
 
@@ -37,7 +39,7 @@ plain!(sublet_device);
 unsafe impl Params for sublet_device {}
 
 impl sublet_device {
-    /// The device in the form that `core` takes; it is the argument at this position.
+    /// The device in the form that `core` takes; `position` is that of the argument, for a failure.
     pub(crate) fn device(self, position: u32) -> Result<Device, Failure> {
         if self.flags & !SUBLET_DEVICE_INTEGRATED != 0 {
             return Err(Failure::new(S::UnknownValue, position, 0, self.flags.into()));
@@ -72,8 +74,8 @@ impl From<Device> for sublet_device {
     }
 }
 
-/// Fills in the device of this name, such as "h200", in a struct whose `struct_size` is set. `sublet fit --help` lists the
-/// names.
+/// Fills in the figures of the device of this name, such as "h200", in a struct whose `struct_size` is set. `sublet fit
+/// --help` lists the names.
 ///
 /// SUBLET_STATUS_UNKNOWN_NAME: there is no device of this name.
 #[must_use]

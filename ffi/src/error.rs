@@ -32,10 +32,10 @@ pub unsafe extern "C" fn sublet_format_error(
     })
 }
 
-/// A buffer for text, which may be too short for it.
+/// A buffer that text is written to, and that may be too short for the text.
 pub(crate) struct Text<'a> {
     pub(crate) buffer: &'a mut [c_char],
-    /// Bytes of the whole text so far.
+    /// How many bytes the whole text has so far, also those for which there was no room.
     pub(crate) len: usize,
 }
 

@@ -16,11 +16,11 @@ use crate::status::{self, sublet_status as S};
 pub struct sublet_error {
     /// The sublet_status that the call returned.
     pub status: i32,
-    /// An argument, a block or a row.
+    /// The number of an argument, a block, a row or what else the status names.
     pub index: u32,
-    /// How much would suffice.
+    /// The amount that would suffice, in bytes or a count, by the status; or another figure that the status names.
     pub needed: u64,
-    /// How much there was.
+    /// The amount that was given or found, in bytes or a count, by the status; or another figure that the status names.
     pub got: u64,
 }
 
@@ -51,10 +51,10 @@ impl From<Failure> for sublet_error {
     }
 }
 
-/// Stands for all blocks where an error has the index of a block.
+/// The index of an error that concerns all blocks, where others have the index of one block.
 const ALL_BLOCKS: u32 = u32::MAX;
 
-/// The statuses of faults in rows.
+/// The status for each fault of a row.
 const ROW_FAULTS: [(S, RowFault); 20] = [
     (S::RowTimeBackwards, RowFault::TimeBackwards),
     (S::RowZeroSize, RowFault::ZeroSize),
@@ -78,7 +78,7 @@ const ROW_FAULTS: [(S, RowFault); 20] = [
     (S::RowPersistentLate, RowFault::PersistentLate),
 ];
 
-/// The statuses of faults in a network's accesses.
+/// The status for each fault of an access of a network.
 const ACCESS_FAULTS: [(S, AccessFault); 3] = [
     (S::AccessUnknownMemory, AccessFault::UnknownMemory),
     (S::AccessUnknownOperator, AccessFault::UnknownOperator),
@@ -149,13 +149,13 @@ impl From<Violation> for Failure {
     }
 }
 
-/// A length as it crosses to C, in 64 bits.
+/// A length in the 64 bits in which it is told to C.
 pub(crate) fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
 impl sublet_error {
-    /// The error of `core` that this stands for, if it says all of it.
+    /// The error of `core` that these fields stand for; `None` if they do not hold all of its figures.
     fn origin(&self) -> Option<Error> {
         let Self { status, index: block, needed, got } = *self;
         let is = |s: S| status == s as i32;
@@ -299,7 +299,7 @@ impl Display for sublet_error {
 mod tests {
     use super::*;
 
-    /// One error of each kind that crosses.
+    /// One error of `core` of each kind that has a status in C.
     fn errors() -> Vec<Error> {
         let mut errors = vec![
             Error::TooManyBlocks { needed: 9, most: 8 },

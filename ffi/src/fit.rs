@@ -27,17 +27,22 @@ use crate::workspace::{Needed, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_policy {
-    /// The one to use: the best of a search and of every other policy but SUBLET_POLICY_LAYER.
+    /// The policy to use: takes the best of a search and of every other policy but SUBLET_POLICY_LAYER.
     Auto = 0,
-    /// Duration of absence (Zhang et al. 2019).
+    /// Gaps with the highest duration of absence are used first: their time less that of their copies (Zhang et al.
+    /// 2019).
     Doa = 1,
-    /// Area of absence.
+    /// Gaps with the highest area of absence are used first: the duration of absence times the bytes (Zhang et al.
+    /// 2019).
     Aoa = 2,
-    /// Weighted duration of absence.
+    /// Gaps with the highest weighted duration of absence are used first: the area under the load curve over the gap
+    /// (Zhang et al. 2019).
     Wdoa = 3,
-    /// Submodular weighted duration of absence.
+    /// Gaps with the highest submodular weighted duration of absence are used first: the area under the load curve that
+    /// is left after the gaps already chosen (Zhang et al. 2019).
     Swdoa = 4,
-    /// A mixture of the four, found by Bayesian optimisation.
+    /// A weighted sum of the scores of the four policies above, with weights found by Bayesian optimisation (Zhang et
+    /// al. 2019).
     Bayes = 5,
     /// Blocks are copied out after their last reader of the forward pass, and back one operator ahead of the next
     /// reader (Jin et al. 2018).
@@ -60,14 +65,14 @@ const POLICIES: [(sublet_policy, Policy); 7] = [
 pub struct sublet_fit_params {
     /// sizeof(sublet_fit_params).
     pub struct_size: u32,
-    /// A sublet_policy.
+    /// A sublet_policy: what decides which blocks are swapped.
     pub policy: u32,
     /// Blocks below this size are not swapped, in bytes; 0 is the size whose copy out takes twice the link's latency.
     pub least_bytes: u64,
     /// The seed of all random choices: the same seed gives the same result everywhere.
     pub seed: u64,
-    /// The work of the search for each row, in segments and gaps looked at; 0 is 5,000, which takes about a second for
-    /// 5,000 rows.
+    /// How much the search may do for each row, in segments and gaps looked at; 0 is 5,000, which takes about a second
+    /// for 5,000 rows.
     pub work: u64,
     /// The means: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE if
     /// nothing is known of some operator of the rows, for it may be random.
@@ -86,21 +91,21 @@ pub enum sublet_means {
     /// Blocks are copied to the host and back while no operator uses them.
     Swap = 1,
     /// Values are freed, and recomputed by the operators that computed them; operators with SUBLET_OPERATOR_ONCE are
-    /// not.
+    /// never run again.
     Recompute = 2,
     /// Outputs are written over inputs that nobody reads later, by operators with SUBLET_OPERATOR_IN_PLACE.
     InPlace = 4,
-    /// Where only a ReLU's gradient reads a value, a bit for each element is kept in its place; for operators of a ReLU
-    /// kind.
+    /// Where only a ReLU's gradient reads a value, a bit for each element is kept in place of the value; for operators
+    /// whose kind is a ReLU or its gradient.
     Relu = 8,
-    /// Layrub's rule (Jin et al. 2018), to compare with: blocks are copied out after their last reader of the forward
-    /// pass, and back one operator ahead of the next reader.
+    /// Blocks are swapped by Layrub's rule (Jin et al. 2018), for comparison: they are copied out after their last
+    /// reader of the forward pass, and back one operator ahead of the next reader.
     Layer = 16,
-    /// Operators with SUBLET_OPERATOR_UNORDERED may run at another place.
+    /// Operators with SUBLET_OPERATOR_UNORDERED may run in another order.
     Order = 32,
 }
 
-/// How long the outputs of a fit must be.
+/// How long the arrays of a sublet_fit_output must be.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_fit_lengths {
@@ -121,17 +126,17 @@ pub struct sublet_fit_output {
     pub reserved: u32,
     /// The rewritten rows.
     pub rows: *mut sublet_row,
-    /// When each of the rows happens; may be NULL.
+    /// When each of the rewritten rows happens; may be NULL.
     pub timings: *mut sublet_timing,
-    /// How many rows, and timings, there is room for.
+    /// How many rows there is room for in `rows`, and in `timings` unless it is NULL.
     pub row_capacity: usize,
-    /// An offset for each malloc row, in their order.
+    /// The offset of the block of each malloc row, in bytes, in the order of these rows.
     pub offsets: *mut u64,
     /// The lifetime of each residency, in rewritten rows; may be NULL.
     pub blocks: *mut sublet_block,
     /// For each residency: its block, and which residency of that block it is; may be NULL.
     pub names: *mut sublet_residency,
-    /// How many residencies there is room for.
+    /// How many residencies there is room for in `offsets`, and in `blocks` and `names` unless these are NULL.
     pub residency_capacity: usize,
 }
 
@@ -141,17 +146,17 @@ pub struct sublet_fit_output {
 pub struct sublet_fitted {
     /// sizeof(sublet_fitted).
     pub struct_size: u32,
-    /// The sublet_policy of its swaps.
+    /// The sublet_policy that chose the swaps.
     pub policy: u32,
     /// How many rows the rewritten trace has; each has a timing.
     pub row_count: usize,
-    /// How many residencies it has; each has a block, a name and an offset.
+    /// How many residencies the rewritten trace has; each has a block, a name and an offset.
     pub residency_count: usize,
     /// How many bytes the arena takes; at most the limit.
     pub peak: u64,
-    /// The most bytes on the device in the original.
+    /// The most bytes that are on the device at once in the original trace.
     pub original_peak: u64,
-    /// How the rewritten trace runs. This is the last field, so that both structs can grow.
+    /// How the rewritten trace runs. This is the last field, so that this struct and sublet_run can both grow.
     pub run: sublet_run,
 }
 
@@ -164,8 +169,8 @@ unsafe impl Params for sublet_fit_output {}
 unsafe impl Params for sublet_fitted {}
 
 impl sublet_fit_params {
-    /// The options in the form that `core` takes, or the field of the argument at this position that is wrong. `told`
-    /// says whether something is known of all operators.
+    /// The options in the form that `core` takes; fails if the argument at this position has a wrong field. `told` says
+    /// whether the caller describes all operators.
     fn options(&self, limit: u64, device: Device, told: bool, position: u32) -> Result<Options, Failure> {
         let known = POLICIES.iter().find(|&&(number, _)| number as u32 == self.policy);
         let unknown = Failure::new(S::UnknownValue, position, 0, self.policy.into());
@@ -191,7 +196,7 @@ impl sublet_fit_params {
     }
 }
 
-/// Lengths of the outputs of sublet_fit for this trace.
+/// Tells how long the outputs of sublet_fit must be for this trace.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_lengths_of(
@@ -226,7 +231,8 @@ fn needed(trace: Counts, (rows, residencies): (usize, usize)) -> Needed {
         .and::<u64>(lengths.residencies)
 }
 
-/// The workspace that sublet_fit needs. Of its arguments only the counts and capacities are read. Linear.
+/// The workspace that sublet_fit needs. Of the arguments only the counts and capacities are read, in which its size is
+/// linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_workspace(
@@ -245,14 +251,14 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 }
 
 impl sublet_fit_output {
-    /// Rows and residencies; the output is the argument at this position.
+    /// How many rows and how many residencies the output has room for; the output is the argument at this position.
     fn capacities(&self, position: u32) -> Result<(usize, usize), Failure> {
         none(self.reserved, position)?;
         Ok((counted(self.row_capacity, position)?, counted(self.residency_capacity, position)?))
     }
 }
 
-/// An output that has been checked.
+/// The arrays of a sublet_fit_output that has been checked.
 struct Written<'a> {
     rows: &'a mut [sublet_row],
     timings: &'a mut [sublet_timing],
@@ -262,7 +268,7 @@ struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// Checks what the argument at this position points to.
+    /// Checks the arrays that the output, the argument at position `at`, points to.
     ///
     /// # Safety
     /// It can be written as long as `'a`, by nobody else.
@@ -298,8 +304,8 @@ impl<'a> Written<'a> {
 /// swapped, values are recomputed, written over dying inputs, or replaced by masks. The result is placed, timed and
 /// verified, for iterations that repeat.
 ///
-/// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how much
-/// was written.
+/// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
+/// entries were written.
 ///
 /// SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found; one within `needed` bytes was.
 #[must_use]
@@ -366,7 +372,8 @@ fn bound_needed(trace: Counts) -> Needed {
     Needed::workspace(lower_bound::workspace(trace.rows, trace.blocks)).and::<Row>(trace.rows)
 }
 
-/// The workspace that sublet_load_without_overhead needs. Of `trace` only the counts are read. Linear.
+/// The workspace that sublet_load_without_overhead needs. Of `trace` only the counts are read, in which its size is
+/// linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
@@ -380,7 +387,8 @@ pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// A lower bound: with swaps alone, a load of fewer bytes always costs time.
+/// Writes to `load` a lower bound, in bytes: with swaps alone, every schedule of less load takes longer than the
+/// original.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead(

@@ -11,11 +11,11 @@ mod kind {
 
     /// A lock that can be taken for a fork.
     pub(crate) trait Held: Sync {
-        /// Takes it, if nobody else has it; the guard is dropped in both processes.
+        /// Takes the lock, if nobody else has it. The guard is dropped in both processes after the fork.
         fn hold(&self) -> Option<Box<dyn Guard + '_>>;
     }
 
-    /// A lock that is taken.
+    /// A lock that is taken; dropping the guard releases it.
     pub(crate) trait Guard {}
     impl<T> Guard for Option<MutexGuard<'_, T>> {}
 
@@ -23,7 +23,7 @@ mod kind {
 
     static LIST: Mutex<List> = Mutex::new(Vec::new());
 
-    /// The locks of all allocators in the list, and of the list.
+    /// The taken locks of all allocators in the list, and that of the list itself.
     type All = (Vec<Box<dyn Guard>>, MutexGuard<'static, List>);
 
     struct Forking(UnsafeCell<Option<All>>);
@@ -37,10 +37,10 @@ mod kind {
         LIST.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often a lock is tried before all are released: whoever has it may be waiting for the list.
+    /// How often a lock is tried before all locks are released: the thread that has it may be waiting for the list.
     const TRIES: u32 = 1000;
 
-    /// Takes all locks; none if one cannot be had.
+    /// Takes the locks of all allocators in the list; `None`, with no lock taken, if one of them cannot be had.
     fn all(list: &List) -> Option<Vec<Box<dyn Guard>>> {
         let held = |&one: &&'static dyn Held| {
             (0..TRIES).find_map(|_| {

@@ -18,11 +18,12 @@ use crate::workspace::{Needed, Room, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_storage {
-    /// From the operator that produces it to its last reader; from the beginning if no operator produces it.
+    /// From the operator that produces the tensor to its last reader; from the beginning if no operator produces it.
     Transient = 0,
-    /// From the operator that produces it, or the beginning, to the end of the iteration: inputs and results.
+    /// From the operator that produces the tensor, or else from the beginning, to the end of the iteration: inputs and
+    /// results.
     Iteration = 1,
-    /// Always: parameters and their state.
+    /// Always, over all iterations: parameters and their state.
     Persistent = 2,
 }
 
@@ -32,7 +33,7 @@ pub enum sublet_storage {
 pub struct sublet_tensor {
     /// Size in bytes; at least 1.
     pub bytes: u64,
-    /// A sublet_storage.
+    /// A sublet_storage: how long the tensor's memory is needed.
     pub storage: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
@@ -43,13 +44,13 @@ pub struct sublet_tensor {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_node {
-    /// How long it takes, in ns.
+    /// How long the operator takes, in ns.
     pub time_ns: u64,
-    /// Bytes that it needs only while it runs; 0 is none.
+    /// Bytes of workspace that the operator needs only while it runs; 0 is none.
     pub workspace: u64,
-    /// How many tensors it reads.
+    /// How many tensors the operator reads.
     pub input_count: u32,
-    /// How many tensors it writes.
+    /// How many tensors the operator writes.
     pub output_count: u32,
 }
 
@@ -89,7 +90,7 @@ const STORAGES: [(sublet_storage, Storage); 3] = [
     (sublet_storage::Persistent, Storage::Persistent),
 ];
 
-/// Tensors in the form that `core` takes.
+/// The tensors of a graph in the form that `core` takes.
 fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [Tensor], Failure> {
     room.slice(given.len(), |i| {
         let tensor = given.get(i).ok_or(Failure::of(S::Unnamed))?;
@@ -103,7 +104,7 @@ fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [
     })
 }
 
-/// Operators in the form that `core` takes, with their parts of the operands.
+/// The operators of a graph in the form that `core` takes, each with its own part of `operands`.
 fn nodes<'a>(room: &mut Room<'a>, given: &[sublet_node], operands: &'a [u32]) -> Result<&'a mut [Node<'a>], Failure> {
     let mut rest = operands;
     let mut cut = |n: u32, i: usize| {
@@ -126,7 +127,7 @@ fn nodes<'a>(room: &mut Room<'a>, given: &[sublet_node], operands: &'a [u32]) ->
     Err(Failure::new(S::Operands, index, 0, rest.len() as u64))
 }
 
-/// The counts of a graph.
+/// How many tensors, operators and operands a graph has.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) tensors: usize,
@@ -135,14 +136,14 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// The most rows of such a graph's trace.
+    /// The most rows that the trace of a graph with these counts can have.
     const fn most_rows(self) -> usize {
         3 * self.tensors + 3 * self.nodes + self.operands
     }
 }
 
 impl sublet_graph {
-    /// The graph is the argument at this position.
+    /// The counts of the graph, which is the argument at this position.
     fn counts(&self, position: u32) -> Result<Counts, Failure> {
         none(self.reserved, position)?;
         let count = |n: usize| counted(n, position);
@@ -151,7 +152,7 @@ impl sublet_graph {
     }
 }
 
-/// The counts of a graph, the next argument, whose pointers are not followed.
+/// The counts of a graph, which is the next argument; the pointers in it are not followed.
 ///
 /// # Safety
 /// If it is not NULL, as many bytes can be read as its first field says.
@@ -161,7 +162,7 @@ pub(crate) unsafe fn counts(arguments: &mut Arguments<'_>, graph: *const sublet_
     unsafe { arguments.given(graph)? }.counts(position)
 }
 
-/// A graph that has been checked.
+/// The arrays of a graph that has been checked.
 pub(crate) struct Given<'a> {
     tensors: &'a [sublet_tensor],
     nodes: &'a [sublet_node],
@@ -171,7 +172,7 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Checks the next argument.
+    /// Checks the next argument, a graph, and the arrays that it points to.
     ///
     /// # Safety
     /// If it is not NULL, as many bytes can be read as its first field says, and what it points to.
@@ -215,7 +216,7 @@ fn needed(graph: Counts) -> Needed {
         .and::<Row>(graph.most_rows())
 }
 
-/// The workspace that sublet_graph_rows needs. Of `graph` only the counts are read. Linear.
+/// The workspace that sublet_graph_rows needs. Of `graph` only the counts are read, in which its size is linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_graph_rows_workspace(
@@ -230,15 +231,16 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
 }
 
 /// Writes the trace of a static graph, by reference counts: a tensor is allocated when the operator that produces it
-/// begins, and freed when the last operator that uses it is done. Operators run in topological order; a list that is in
-/// one keeps it, and in the rows they have their indices as numbers. An operator that reads and writes the same tensor
-/// updates it. A tensor that is kept for the iteration is read at its end: whatever sublet_fit does with its memory
-/// meanwhile, it is back then. Where there is one, an operator whose results no later one reads has to keep its place
-/// (without SUBLET_OPERATOR_UNORDERED), or it may come after those reads. O(operands + operators * log operators).
+/// begins, and freed when the last operator that uses it is done. Operators run in topological order; operators that
+/// are listed in such an order keep it, and in the rows their indices are their numbers. An operator that reads and
+/// writes the same tensor updates it. A tensor that is kept for the iteration is read at its end: whatever sublet_fit
+/// does with the tensor's memory meanwhile, its value is back then. Where there is such a tensor, an operator whose
+/// results no later operator reads has to keep its place (without SUBLET_OPERATOR_UNORDERED), or it may come after
+/// those reads. O(operands + operators * log operators).
 ///
 /// A tensor's block has its index; workspaces have the numbers after them, in the order of the operators that have one.
 /// `rows` has room for `row_capacity`; 4 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`
-/// and `block_count` receive how many there are, and may be NULL.
+/// and `block_count` receive how many rows and how many blocks the trace has, and may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_graph_rows(

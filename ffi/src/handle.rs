@@ -13,7 +13,7 @@ use crate::status::sublet_status as S;
 
 /// A value that C refers to by a pointer.
 pub(crate) trait Handle {
-    /// The mark that stands before the value, another number for each type.
+    /// The mark that stands before the value in memory: a different number for each type.
     const MARK: u64;
 }
 
@@ -26,14 +26,14 @@ macro_rules! handles {
 }
 pub(crate) use handles;
 
-/// What a handle points to.
+/// What a handle points to: the mark, then the value.
 #[repr(C)]
 pub(crate) struct Marked<T> {
     mark: u64,
     pub(crate) value: T,
 }
 
-/// Puts a handle into its room, cut for it from the workspace.
+/// Writes `value` with its mark to `place`, which was cut from the workspace, and the handle to `to`.
 pub(crate) fn put<T: Handle>(
     place: Option<&mut MaybeUninit<Marked<T>>>,
     value: T,
@@ -53,13 +53,13 @@ pub(crate) fn put_at<'a, T: Handle>(
     Ok(&marked.value)
 }
 
-/// A handle in memory of its own.
+/// Makes a handle in memory of its own, which `unboxed` frees.
 #[cfg(feature = "cuda")]
 pub(crate) fn boxed<T: Handle>(value: T) -> *mut T {
     Box::into_raw(Box::new(Marked { mark: T::MARK, value })).cast()
 }
 
-/// The value of a boxed handle, whose memory is freed; none if this is no such handle.
+/// Takes the value out of a boxed handle, and frees the handle's memory; `None` if this is no such handle.
 ///
 /// # Safety
 /// If it can be read and has the mark, `boxed` has made it, and nobody else uses it.
@@ -73,7 +73,7 @@ pub(crate) unsafe fn unboxed<T: Handle>(handle: *mut T) -> Option<T> {
     }
 }
 
-/// What is behind a handle that is argument `position`.
+/// Checks a handle, argument `position`; returns the pointer to its mark and value.
 ///
 /// # Safety
 /// If it is neither NULL nor misaligned, it can be read.
@@ -91,7 +91,7 @@ pub(crate) unsafe fn marked<T: Handle>(handle: *mut T, position: u32) -> Result<
     if found == T::MARK { Ok(marked) } else { Err(Failure::new(S::NotAHandle, position, 0, 0)) }
 }
 
-/// Ends a handle: no call accepts it any more.
+/// Erases a handle's mark: no call accepts the handle any more.
 ///
 /// # Safety
 /// As `marked` has given it, and nobody else uses it.
@@ -101,7 +101,7 @@ pub(crate) unsafe fn unmark<T>(marked: *mut Marked<T>) {
 }
 
 impl<'a> Arguments<'a> {
-    /// The value behind a handle: one argument, which no other may share memory with.
+    /// The value that a handle points to: one argument. No other argument may share memory with the value.
     ///
     /// # Safety
     /// If it is neither NULL nor misaligned, it can be read; and if it has the mark, it is such a handle, its memory is

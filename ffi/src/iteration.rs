@@ -13,7 +13,7 @@ use crate::status::sublet_status as S;
 use crate::trace::{self, sublet_row};
 use crate::workspace::Room;
 
-/// A recorded iteration, and what is known of it.
+/// A recorded iteration: its rows, and what is known of its operators and its device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_trace {
@@ -49,9 +49,9 @@ pub struct sublet_schedule {
     pub rows: *const sublet_row,
     /// How many rows there are.
     pub row_count: usize,
-    /// An offset for each malloc row, in their order.
+    /// The offset of the block of each malloc row, in bytes, in the order of these rows.
     pub offsets: *const u64,
-    /// How many offsets there are: as many as malloc rows.
+    /// How many offsets there are: one for each malloc row.
     pub residency_count: usize,
 }
 
@@ -61,7 +61,7 @@ unsafe impl Params for sublet_trace {}
 // SAFETY: as above.
 unsafe impl Params for sublet_schedule {}
 
-/// The counts of a trace.
+/// How many rows, operators and blocks a trace has.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) rows: usize,
@@ -70,7 +70,7 @@ pub(crate) struct Counts {
 }
 
 impl sublet_trace {
-    /// The trace is the argument at this position.
+    /// The counts of the trace, which is the argument at this position.
     fn counts(&self, position: u32) -> Result<Counts, Failure> {
         none(self.reserved, position)?;
         let count = |n: usize| counted(n, position);
@@ -80,7 +80,7 @@ impl sublet_trace {
 }
 
 impl sublet_schedule {
-    /// Rows and residencies; the schedule is the argument at this position.
+    /// How many rows and how many residencies the schedule has, which is the argument at this position.
     fn counts(&self, position: u32) -> Result<(usize, usize), Failure> {
         none(self.reserved, position)?;
         Ok((counted(self.row_count, position)?, counted(self.residency_count, position)?))
@@ -92,7 +92,7 @@ pub(crate) fn none(reserved: u32, position: u32) -> Result<(), Failure> {
     if reserved == 0 { Ok(()) } else { Err(Failure::new(S::UnknownValue, position, 0, reserved.into())) }
 }
 
-/// The counts of a trace, the next argument, whose pointers are not followed.
+/// The counts of a trace, which is the next argument; the pointers in it are not followed.
 ///
 /// # Safety
 /// If it is not NULL, as many bytes can be read as its first field says.
@@ -102,7 +102,7 @@ pub(crate) unsafe fn counts(arguments: &mut Arguments<'_>, trace: *const sublet_
     unsafe { arguments.given(trace)? }.counts(position)
 }
 
-/// The counts of a schedule.
+/// How many rows and how many residencies a schedule has, which is the next argument.
 ///
 /// # Safety
 /// As for `counts`.
@@ -115,7 +115,7 @@ pub(crate) unsafe fn schedule_counts(
     unsafe { arguments.given(schedule)? }.counts(position)
 }
 
-/// A trace that has been checked.
+/// The arrays of a trace that has been checked.
 pub(crate) struct Trace<'a> {
     pub(crate) rows: &'a [sublet_row],
     pub(crate) operators: &'a [sublet_operator],
@@ -124,7 +124,7 @@ pub(crate) struct Trace<'a> {
 }
 
 impl<'a> Trace<'a> {
-    /// Checks the next argument.
+    /// Checks the next argument, a trace, and the arrays that it points to.
     ///
     /// # Safety
     /// If it is not NULL, as many bytes can be read as its first field says, and what it points to.
@@ -154,16 +154,16 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// A schedule that has been checked.
+/// The arrays of a schedule that has been checked.
 pub(crate) struct Schedule<'a> {
-    /// The position of the argument.
+    /// The position of the argument that is the schedule.
     pub(crate) position: u32,
     pub(crate) rows: &'a [sublet_row],
     pub(crate) offsets: &'a [u64],
 }
 
 impl<'a> Schedule<'a> {
-    /// Checks the next argument.
+    /// Checks the next argument, a schedule, and the arrays that it points to.
     ///
     /// # Safety
     /// As for `Trace::new`.

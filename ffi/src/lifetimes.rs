@@ -15,13 +15,13 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, copy, sublet_row};
 use crate::workspace::{Needed, sublet_layout};
 
-/// One live range of a block of a trace on the device.
+/// A residency: one of the live ranges that a block of a trace has on the device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_residency {
-    /// The block of the trace.
+    /// The number of the block in the trace.
     pub block: u32,
-    /// 0 for its first residency, 1 for the next, and so on.
+    /// Which residency of the block it is: 0 for the first, 1 for the next, and so on.
     pub ordinal: u32,
 }
 
@@ -33,7 +33,7 @@ impl From<Residency> for sublet_residency {
     }
 }
 
-/// The number of residencies of a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
+/// How many residencies a trace has, one for each of its mallocs: sublet_lifetimes writes as many blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_residencies(
@@ -62,8 +62,8 @@ fn needed(trace: Counts, residencies: usize) -> Needed {
         .and::<Residency>(residencies)
 }
 
-/// The workspace that sublet_lifetimes needs, with room for so many residencies. Of `trace` only the counts are read.
-/// Linear.
+/// The workspace that sublet_lifetimes needs, with room for so many residencies. Of `trace` only the counts are read,
+/// in which its size is linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lifetimes_workspace(
@@ -85,8 +85,8 @@ pub unsafe extern "C" fn sublet_lifetimes_workspace(
 /// is to `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one
 /// past the last row. O(rows).
 ///
-/// `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many there are,
-/// and may be NULL.
+/// `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many residencies
+/// there are, and may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lifetimes(

@@ -11,10 +11,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use kind::Lock;
 
-/// The thread that is in a function of the user while it holds the lock; 0 is none.
+/// The number of the thread that is in a function of the user while it holds the lock; 0 is no thread.
 pub(crate) struct Caller(AtomicUsize);
 
-/// Another thread has the lock.
+/// The error of a lock that another thread has.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) struct Busy;
 
@@ -23,7 +23,7 @@ impl Caller {
         Self(AtomicUsize::new(0))
     }
 
-    /// Calls a function of the user.
+    /// Calls a function of the user, by `body`, and notes meanwhile that this thread is in it.
     pub(crate) fn during<R>(&self, body: impl FnOnce() -> R) -> R {
         self.0.store(kind::this_thread(), Ordering::Relaxed);
         let result = body();
@@ -31,7 +31,8 @@ impl Caller {
         result
     }
 
-    /// Whether this thread is in such a function. Another thread may read an old value, but never its own number.
+    /// Whether this thread is in a function of the user. Another thread may read an old value, but never its own
+    /// number.
     fn is_here(&self) -> bool {
         self.0.load(Ordering::Relaxed) == kind::this_thread()
     }
@@ -61,8 +62,8 @@ mod kind {
             Self { mutex: Mutex::new(value), caller }
         }
 
-        /// Runs `body` while no other thread does. Fails if this thread is running one already, or if a panic may have
-        /// left the value broken.
+        /// Runs `body` with the value while no other thread has it. Fails if this thread has it already, or if a panic
+        /// may have left the value broken.
         #[inline]
         pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
             let mut guard = match self.mutex.try_lock() {
@@ -81,7 +82,8 @@ mod kind {
             self.mutex.lock().map_err(|_| Failure::of(S::Panicked))
         }
 
-        /// Takes the lock if nobody else has it. None if this thread has it, or a panic has closed it.
+        /// Takes the lock; fails if another thread has it. `None` if this thread has it already, or if a panic has
+        /// closed it.
         #[cfg(unix)]
         pub(crate) fn hold(&self) -> Result<Option<MutexGuard<'_, T>>, super::Busy> {
             match self.mutex.try_lock() {
@@ -127,7 +129,7 @@ mod kind {
             Self { taken: AtomicBool::new(false), caller, value: UnsafeCell::new(value) }
         }
 
-        /// Runs `body` while no other does. Fails while a function of the user runs.
+        /// Runs `body` with the value while nobody else has it. Fails while a function of the user runs.
         #[inline]
         pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
             while self.taken.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {

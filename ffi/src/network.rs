@@ -28,11 +28,11 @@ pub const SUBLET_MEMORY_KEEP: u32 = 1;
 /// The flag of a memory that holds nothing from one operator to the next: each operator that uses it writes it first.
 pub const SUBLET_MEMORY_SCRATCH: u32 = 2;
 
-/// A memory of a framework.
+/// A memory of a framework: the storage of one or more of its tensors.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_memory {
-    /// Its size in bytes; 0 is memory that is gone when its operator ends, and has no place in the arena.
+    /// The size of the memory in bytes; 0 is memory that is gone when its operator ends, and has no place in the arena.
     pub bytes: u64,
     /// SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added.
     pub flags: u32,
@@ -52,20 +52,20 @@ pub struct sublet_layer {
     pub reserved: u32,
 }
 
-/// How an operator uses a memory.
+/// The ways in which an operator uses a memory.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_use {
-    /// It reads the memory.
+    /// The operator reads the memory.
     Read = 0,
-    /// It writes the memory, and may leave parts as they are. If the memory holds a value of this iteration, that
-    /// counts as a read too.
+    /// The operator writes the memory, and may leave parts as they are. If the memory holds a value of this iteration,
+    /// the access counts as a read too.
     Write = 1,
-    /// It writes every byte of the memory, and reads none before.
+    /// The operator writes every byte of the memory, and reads none before.
     Overwrite = 2,
 }
 
-/// An operator uses a memory.
+/// One use of a memory by an operator.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_access {
@@ -73,7 +73,7 @@ pub struct sublet_access {
     pub op: u32,
     /// The memory's number.
     pub memory: u32,
-    /// A sublet_use.
+    /// A sublet_use: how the operator uses the memory.
     pub how: u32,
 }
 
@@ -120,7 +120,7 @@ pub struct sublet_network_params {
     pub seed: u64,
 }
 
-/// What a framework is to do.
+/// The kinds of steps that a framework is to do.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_action {
@@ -134,15 +134,15 @@ pub enum sublet_action {
     CopyIn = 3,
 }
 
-/// One thing for a framework to do, in the order of the steps.
+/// One step of a plan: something for a framework to do before an operator.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_step {
-    /// The operator right before which this is to be done.
+    /// The number of the operator right before which the step is to be done.
     pub before: u32,
-    /// A sublet_action.
+    /// A sublet_action: what is to be done.
     pub action: u32,
-    /// The number of a memory or of an operator.
+    /// The number of the memory, or with SUBLET_ACTION_RUN of the operator, that the step is about.
     pub subject: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
@@ -150,7 +150,7 @@ pub struct sublet_step {
     pub offset: u64,
 }
 
-/// What a plan of a network comes to.
+/// The figures of a network's plan.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network_planned {
@@ -160,7 +160,7 @@ pub struct sublet_network_planned {
     pub reserved: u32,
     /// How many steps were written.
     pub step_count: usize,
-    /// The bytes of the arena.
+    /// How many bytes the arena has to have.
     pub peak: u64,
     /// The most bytes of the arena that are used at once.
     pub max_load: u64,
@@ -168,7 +168,7 @@ pub struct sublet_network_planned {
     pub original_load: u64,
     /// The bytes of all memories that are bound to the arena, added up as if each had its own place.
     pub planned_bytes: u64,
-    /// The bytes of all other memories.
+    /// The bytes of all memories that keep their own place, which the plan does not bind to the arena.
     pub kept_bytes: u64,
     /// How an iteration runs by the plan, given the times of the operators; `host_bytes` are the bytes of the copies on
     /// the host.
@@ -194,10 +194,10 @@ unsafe impl Params for sublet_network_planned {}
 const USES: [(sublet_use, Use); 3] =
     [(sublet_use::Read, Use::Read), (sublet_use::Write, Use::Write), (sublet_use::Overwrite, Use::Overwrite)];
 
-/// What a network may be planned by.
+/// The means that a network may be planned with.
 const MEANS: Using = Using::NONE.with(Means::Swap).with(Means::Recompute);
 
-/// The arguments of a call.
+/// What the arguments 0 and 1 of a call hold: a network, and the options of its plan.
 struct Given<'a> {
     memories: &'a [sublet_memory],
     operators: &'a [sublet_layer],
@@ -245,12 +245,12 @@ impl<'a> Given<'a> {
         self.options.limit < u64::MAX
     }
 
-    /// The longest outputs.
+    /// How long the outputs can be at most, and the workspace for them.
     fn most(&self) -> network::Needed {
         network::Needed::most(self.accesses.len(), self.is_limited())
     }
 
-    /// The memory of the call. The parts after the recording are cut from what the plan needs, which is no less.
+    /// The memory that a call needs: for recording the network, then for planning it.
     fn memory(&self) -> Needed {
         let (first, most) = (RecordNeeded::of(self.memories.len(), self.accesses.len()), self.most());
         Needed::workspace(most.workspace)
@@ -340,8 +340,8 @@ impl From<Planned> for sublet_network_planned {
 }
 
 /// The most steps of a plan of this network, and the workspace that sublet_network_plan needs with these parameters.
-/// The workspace is linear. Without a limit it is far smaller, but for the search of placements, which runs up to 6,000
-/// residencies and needs a workspace that grows with the square of their number.
+/// The size of the workspace is linear in the counts, and far smaller without a limit; but the search of placements,
+/// which runs up to 6,000 residencies, needs a workspace that grows with the square of their number.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_workspace(
@@ -367,11 +367,12 @@ pub unsafe extern "C" fn sublet_network_workspace(
 /// iteration. Without a limit each planned memory is bound once, and need not be bound again in later iterations.
 ///
 /// A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
-/// All others keep their place. An operator that writes a kept memory is never recomputed, whatever is told of it; one
-/// that reads it is recomputed only while the memory holds what it read. The plan is proved like any other.
+/// All other memories keep their place. An operator that writes a kept memory is never recomputed, whatever its flags
+/// are; one that reads a kept memory is recomputed only while the memory holds what the operator read. The plan is
+/// proved like any other.
 ///
-/// The steps are in the order in which they are done. Before operator k of each iteration a framework does those that
-/// have `before` k, and no later one. A step that recomputes an operator calls it as it was called before. Between
+/// The steps are in the order in which they are done. Before operator k of each iteration a framework does the steps
+/// whose `before` is k, and no later step. A step that recomputes an operator calls it as it was called before. Between
 /// iterations planned memories hold anything.
 ///
 /// `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be

@@ -21,11 +21,11 @@ pub const SUBLET_OPERATOR_UNORDERED: u32 = 4;
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_operator_kind {
-    /// Anything.
+    /// Any other computation.
     Other = 0,
-    /// A ReLU: after it, one bit for each element can be kept of what it reads or writes.
+    /// A ReLU: after it, one bit for each element (a mask) can be kept in place of what it reads or writes.
     Relu = 1,
-    /// The gradient of a ReLU: it may read such a mask in place of the block.
+    /// The gradient of a ReLU: it can read a mask, one bit for each element, in place of the block.
     ReluBackward = 2,
 }
 
@@ -38,8 +38,8 @@ pub struct sublet_operator {
     pub flags: u32,
     /// A sublet_operator_kind.
     pub kind: u32,
-    /// The bytes of an element of what it reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit for each
-    /// element, but no fewer than one for each 4 bytes.
+    /// The bytes of an element of what the operator reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit
+    /// for each element, but no fewer than one for each 4 bytes.
     pub element: u32,
 }
 
@@ -51,7 +51,7 @@ const KINDS: [(sublet_operator_kind, Kind); 3] = [
     (sublet_operator_kind::ReluBackward, Kind::ReluBackward),
 ];
 
-/// Operators in the form that `core` takes.
+/// The descriptions of operators in the form that `core` takes.
 pub(crate) fn operators<'a>(room: &mut Room<'a>, given: &[sublet_operator]) -> Result<&'a mut [Operator], Failure> {
     room.slice(given.len(), |i| {
         let &sublet_operator { flags, kind: number, element } = given.get(i).ok_or(Failure::of(S::Unnamed))?;

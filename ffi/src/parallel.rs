@@ -17,7 +17,7 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::copy;
 use crate::workspace::{Needed, sublet_layout};
 
-/// A workspace that is enough for either function.
+/// A workspace that is enough for sublet_parallel_lifetimes and for sublet_longest_paths.
 fn needed(Counts { tensors, nodes, operands }: Counts) -> Needed {
     let len = parallel::workspace(tensors, nodes, operands).max(parallel::paths_workspace(tensors, nodes, operands));
     Needed::workspace(len)
@@ -27,8 +27,8 @@ fn needed(Counts { tensors, nodes, operands }: Counts) -> Needed {
         .and::<Residency>(tensors + nodes)
 }
 
-/// The workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Of `graph` only the counts are read.
-/// Linear.
+/// The workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Of `graph` only the counts are read, in
+/// which its size is linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_parallel_workspace(
@@ -44,10 +44,11 @@ pub unsafe extern "C" fn sublet_parallel_workspace(
 
 /// Writes lifetimes under which blocks may share memory in every order and overlap of operators that the dependencies
 /// of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators.
-/// Blocks have the numbers that they have there, which `names`, which may be NULL, receives. O(edges * operators / 64).
+/// `names`, which may be NULL, receives the number of each block, which is that of sublet_graph_rows. O(edges *
+/// operators / 64).
 ///
 /// `blocks` and `names` have room for `capacity`; tensor_count + node_count are always enough. `count` receives how
-/// many there are, and may be NULL.
+/// many blocks there are, and may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_parallel_lifetimes(

@@ -19,13 +19,13 @@ use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_solver {
-    /// The one to use: the portfolio, and the search where that is not optimal.
+    /// The solver to use: the portfolio, and the search where the portfolio's plan is not optimal.
     Auto = 0,
-    /// The best of all heuristics.
+    /// The best plan of all heuristics.
     Portfolio = 1,
-    /// An exact search, as far as `nodes` go.
+    /// An exact search, which looks at no more than `nodes` nodes of the search tree.
     Search = 2,
-    /// Skylines from many starts.
+    /// The skyline heuristic from many starts; the best plan is taken.
     Multistart = 3,
     /// Best fit on offset lines (Sekiyama et al. 2018).
     BestFit = 4,
@@ -33,37 +33,37 @@ pub enum sublet_solver {
     ColoringFirstFit = 5,
     /// Weighted interval colouring, best fit.
     ColoringBestFit = 6,
-    /// Largest first, first fit.
+    /// Blocks from the largest on, each at the lowest offset where it fits.
     SizeFirstFit = 7,
-    /// Largest first, best fit.
+    /// Blocks from the largest on, each in the smallest hole where it fits.
     SizeBestFit = 8,
-    /// Largest first, of equals the longest, first fit.
+    /// Blocks from the largest on, of equal ones the longest-lived first, each at the lowest offset where it fits.
     SizeLifetimeFirstFit = 9,
-    /// Largest first, of equals the longest, best fit.
+    /// Blocks from the largest on, of equal ones the longest-lived first, each in the smallest hole where it fits.
     SizeLifetimeBestFit = 10,
-    /// Largest product of size and lifetime first, first fit.
+    /// Blocks from the largest product of size and lifetime on, each at the lowest offset where it fits.
     AreaFirstFit = 11,
-    /// Largest product of size and lifetime first, best fit.
+    /// Blocks from the largest product of size and lifetime on, each in the smallest hole where it fits.
     AreaBestFit = 12,
-    /// Longest first, first fit.
+    /// Blocks from the longest-lived on, each at the lowest offset where it fits.
     LifetimeFirstFit = 13,
-    /// Longest first, best fit.
+    /// Blocks from the longest-lived on, each in the smallest hole where it fits.
     LifetimeBestFit = 14,
-    /// Earliest first, first fit.
+    /// Blocks in the order of their first steps, each at the lowest offset where it fits.
     StartFirstFit = 15,
-    /// Earliest first, best fit.
+    /// Blocks in the order of their first steps, each in the smallest hole where it fits.
     StartBestFit = 16,
-    /// One skyline, improved by ejection chains.
+    /// One plan by the skyline heuristic, improved by ejection chains: blocks that are in the way of others are moved.
     Improve = 17,
-    /// One skyline, and a beam search along time.
+    /// One plan by the skyline heuristic, then a beam search along time for better ones.
     Beam = 18,
-    /// One skyline, and placements outward from the busiest step.
+    /// One plan by the skyline heuristic, then plans that are built outward in time from the busiest step.
     Outward = 19,
 }
 
 use sublet_solver as N;
 
-/// Each solver here, in `core`, and its name.
+/// For each solver: its number in C, the solver of `core`, and its name.
 const SOLVERS: [(N, Solver, &CStr); 20] = [
     (N::Auto, Solver::Auto, c"auto"),
     (N::Portfolio, Solver::Portfolio, c"portfolio"),
@@ -87,27 +87,27 @@ const SOLVERS: [(N, Solver, &CStr); 20] = [
     (N::Outward, Solver::Outward, c"outward"),
 ];
 
-/// What a placement comes to.
+/// The figures of a placement.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_placement {
     /// sizeof(sublet_placement).
     pub struct_size: u32,
-    /// The sublet_solver that made it; of a portfolio the member that won.
+    /// The sublet_solver that made the plan; where several were tried, the one whose plan was taken.
     pub solver: u32,
     /// The highest end of a block, in bytes: the size of the arena. UINT64_MAX while there is no plan.
     pub peak: u64,
     /// A lower bound on the peak of every placement, in bytes; the plan is optimal if its peak equals this.
     pub lower_bound: u64,
-    /// Nodes of the search tree that were looked at.
+    /// How many nodes of the search tree were looked at.
     pub nodes: u64,
 }
 
-/// Called as the work goes on; ends it by returning another value than 0, and the call then returns the best so far. It
-/// must return: no exception and no longjmp.
+/// A function of the caller's that is called as a placement goes on. If it returns another value than 0, the work ends,
+/// and the best plan so far is the result. It must return: no exception and no longjmp.
 pub type sublet_watch = Option<unsafe extern "C" fn(context: *mut c_void, best: *const sublet_placement) -> i32>;
 
-/// The options of a placement. All 0 but `struct_size` is what to use.
+/// The options of a placement. As a rule, set `struct_size` and leave all else 0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sublet_place_params {
@@ -117,16 +117,18 @@ pub struct sublet_place_params {
     pub solver: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
-    /// The capacity of the arena, in bytes; 0 is no constraint. A plan within it suffices: none better is searched for.
+    /// The most bytes that the arena may take; 0 is no constraint. A plan within them suffices: no better one is
+    /// searched for.
     pub capacity: u64,
     /// The seed of all random choices: the same seed gives the same plan everywhere.
     pub seed: u64,
-    /// The work of the many starts, in blocks placed; 0 suffices for most networks, in a fraction of a second.
+    /// The budget of the solvers that could go on without end, such as many starts, in blocks placed; 0 suffices for
+    /// most networks, in a fraction of a second.
     pub work: u64,
-    /// The most nodes of the search tree; 0 suffices for most hard instances of a few hundred blocks, in about a
-    /// second, and takes longer with more.
+    /// The most nodes of the search tree that are looked at; 0 suffices for most hard instances of a few hundred
+    /// blocks, in about a second, and takes longer with more.
     pub nodes: u64,
-    /// Called as the work goes on; or NULL.
+    /// Called as the placement goes on, and can end it; or NULL.
     pub watch: sublet_watch,
     /// Passed to `watch`.
     pub watch_context: *mut c_void,
@@ -152,7 +154,7 @@ impl sublet_place_params {
     }
 }
 
-/// The solver of this number, or the failure that the argument at this position holds none.
+/// The solver of this number; fails, for the argument at this position, if there is none.
 pub(crate) fn solver(number: u32, position: u32) -> Result<Solver, Failure> {
     let known = SOLVERS.iter().find(|&&(n, ..)| n as u32 == number);
     known.map(|&(_, solver, _)| solver).ok_or(Failure::new(S::UnknownValue, position, 0, number.into()))
@@ -166,11 +168,11 @@ impl From<Summary> for sublet_placement {
     }
 }
 
-/// Where pointers have 32 bits: the most blocks for which the square of their number, which the search keeps, can be
-/// counted.
+/// The most blocks that the search takes. It keeps the square of their number, which must be countable where pointers
+/// have 32 bits.
 const MOST_SEARCHED: usize = if usize::BITS < 64 { 1 << 14 } else { MOST_COUNTED };
 
-/// Memory that placing `n` blocks takes.
+/// How much memory placing `n` blocks takes.
 fn needed(solver: Solver, n: usize, position: u32) -> Result<Needed, Failure> {
     if matches!(solver, Solver::Search) && n > MOST_SEARCHED {
         return Err(Failure::new(S::LengthOverflow, position, MOST_SEARCHED as u64, n as u64));
@@ -178,7 +180,7 @@ fn needed(solver: Solver, n: usize, position: u32) -> Result<Needed, Failure> {
     Ok(Needed::workspace(place::workspace_of(solver, n)).and::<Block>(n))
 }
 
-/// The name of a solver, or NULL where the number is none. It lives as long as the program.
+/// The name of the solver of this number, or NULL if there is no such solver. It lives as long as the program.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_solver_name(solver: u32) -> *const c_char {
     SOLVERS.iter().find(|(number, ..)| *number as u32 == solver).map_or(ptr::null(), |(_, _, name)| name.as_ptr())
@@ -186,7 +188,7 @@ pub extern "C" fn sublet_solver_name(solver: u32) -> *const c_char {
 
 /// The sublet_solver of this name, as sublet_solver_name returns it.
 ///
-/// SUBLET_STATUS_UNKNOWN_NAME: there is none.
+/// SUBLET_STATUS_UNKNOWN_NAME: there is no solver of this name.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_solver_named(
@@ -203,8 +205,9 @@ pub unsafe extern "C" fn sublet_solver_named(
     })
 }
 
-/// The workspace that sublet_place needs for so many blocks and these parameters, which may be NULL. Linear in the
-/// number of blocks, but where the search may run: that is SUBLET_SOLVER_SEARCH, and SUBLET_SOLVER_AUTO up to 6000.
+/// The workspace that sublet_place needs for so many blocks and these parameters, which may be NULL. Its size is linear
+/// in the number of blocks, or quadratic where the search may run: for SUBLET_SOLVER_SEARCH, and for SUBLET_SOLVER_AUTO
+/// with up to 6000 blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_place_workspace(

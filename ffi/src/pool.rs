@@ -12,13 +12,13 @@ use crate::handle::{self, Marked, handles};
 use crate::status::sublet_status;
 use crate::workspace::{Needed, sublet_layout};
 
-/// Best fit with coalescing over the addresses from 0 to a capacity; it never touches what is at an address. One thread
-/// uses it at a time.
+/// An allocator of the addresses from 0 to a capacity, by best fit with coalescing. It never touches what is at an
+/// address. One thread uses it at a time.
 pub struct sublet_pool(Pool<'static>);
 
 handles!(sublet_pool: b"pool    ");
 
-/// How much of a pool is in use.
+/// How much of a pool is in use, now and so far.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_pool_usage {
@@ -28,7 +28,7 @@ pub struct sublet_pool_usage {
     pub blocks: u32,
     /// Bytes of the live blocks, rounded up to the alignment.
     pub live: u64,
-    /// The most bytes that were live at once so far, rounded up likewise.
+    /// The most bytes of blocks that were live at once so far, rounded up to the alignment.
     pub peak: u64,
     /// The highest end of a block so far, in bytes.
     pub footprint: u64,
@@ -42,7 +42,7 @@ fn needed(live: usize) -> Needed {
     Needed::workspace(pool::workspace(live)).and::<Marked<sublet_pool>>(1)
 }
 
-/// The memory of a pool for at most so many live blocks.
+/// The memory that a pool needs for at most so many live blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_workspace(
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn sublet_pool_free(
     })
 }
 
-/// How much of a pool is in use.
+/// Tells how much of a pool is in use, now and so far.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_stats(

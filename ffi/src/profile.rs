@@ -24,10 +24,10 @@ mod kind {
     /// The rows since the trace began.
     #[derive(Default)]
     pub(crate) struct Profile {
-        /// When it began; none if it has ended.
+        /// When the trace began; `None` if it has ended.
         since: Option<Instant>,
         rows: Vec<Row>,
-        /// The blocks that are live, by address.
+        /// By address of a live block: the block's number in the trace.
         live: HashMap<u64, u32>,
         blocks: u32,
     }

@@ -30,7 +30,7 @@ fn needed(rows: usize) -> Needed {
     Needed::NOTHING.and::<Marked<sublet_recorder>>(1).and::<Row>(rows)
 }
 
-/// The memory of a recorder with room for so many rows.
+/// The memory that a recorder with room for so many rows needs.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_workspace(
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn sublet_recorder_create(
 /// Moves the recording into memory with room for more rows; to be called after SUBLET_STATUS_RECORD_FULL. The call that
 /// failed may then be repeated with `larger`, and the memory of the old recorder is the caller's again.
 ///
-/// SUBLET_STATUS_RECORD_FULL: there would be no room for another row there either.
+/// SUBLET_STATUS_RECORD_FULL: the new memory has no room for another row either.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_hand_over(
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn sublet_recorder_hand_over(
     })
 }
 
-/// Calls `body` with the recorder behind a pointer.
+/// Calls `body` with the rows of the recorder that a pointer leads to.
 ///
 /// # Safety
 /// As for `Arguments::handle`.

@@ -45,7 +45,7 @@ plain!(sublet_relu_params, f16, bf16, f32);
 unsafe impl Params for sublet_relu_params {}
 
 impl sublet_relu_params {
-    /// The activation and the format of parameters that are argument `position`.
+    /// The activation and the element format that the parameters, argument `position`, ask for.
     fn meaning(self, position: u32) -> Result<(Activation, Format), Failure> {
         let unknown = |value: u32| Failure::new(S::UnknownValue, position, 0, value.into());
         let format = match self.format {
@@ -115,10 +115,10 @@ unsafe fn with_format(
     }
 }
 
-/// On the processor: `y` and the mask of `x`. The bit of element i is bit i mod 32 of word i / 32, words little-endian;
-/// it says that the gradient passes. `x` and `y`, arrays of `elements` as params says, are the same or share nothing;
-/// the mask has at least sublet_relu_mask_words(elements) words, of which those are written. Values are those of
-/// PyTorch: a NaN stays what it is, and -0.0 too.
+/// On the processor: computes `y`, the ReLU of `x`, and the mask of `x`. The bit of element i is bit i mod 32 of word i
+/// / 32, words little-endian; it says that the gradient passes. `x` and `y`, arrays of `elements` as params says, are
+/// the same array or share no memory; the mask has at least sublet_relu_mask_words(elements) words, of which those are
+/// written. Values are those of PyTorch: a NaN stays what it is, and -0.0 too.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_forward(
@@ -164,8 +164,8 @@ pub unsafe extern "C" fn sublet_relu_forward(
     })
 }
 
-/// On the processor: `dx`, the gradient of x, from `dy`, that of y, and the mask that sublet_relu_forward has written.
-/// `dy` and `dx` are the same or share nothing.
+/// On the processor: computes `dx`, the gradient of x, from `dy`, that of y, and the mask that sublet_relu_forward has
+/// written. `dy` and `dx` are the same array or share no memory.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_backward(
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn sublet_relu_backward(
     })
 }
 
-/// The kernels on a GPU. All threads may launch them at once.
+/// The ReLU kernels, loaded on a GPU. All threads may launch them at once.
 pub struct sublet_relu_kernels {
     kernels: Option<Kernels>,
     gpu: CudaBackend,
@@ -262,13 +262,14 @@ pub struct sublet_relu_operands {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// `x`; for the gradient `dy`.
+    /// The address of `x`; in the backward pass of `dy`.
     pub from: u64,
-    /// `y`; for the gradient `dx`: `from`, or memory that shares nothing with it.
+    /// The address of `y`; in the backward pass of `dx`. It is `from`, or that of memory that shares nothing with
+    /// `from`.
     pub to: u64,
-    /// How many elements each of them has.
+    /// How many elements `from` and `to` each have.
     pub elements: u64,
-    /// The mask.
+    /// The address of the mask.
     pub mask: u64,
     /// How long the mask is, in bytes: `bytes` of its sublet_operand.
     pub mask_bytes: u64,
@@ -313,8 +314,8 @@ unsafe fn launch(
 /// are aligned to their size.
 ///
 /// SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: with the address in `got`.
-/// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as where it was planned for elements of
-/// another size.
+/// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as when the mask was planned for
+/// elements of another size.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_forward(
@@ -328,7 +329,8 @@ pub unsafe extern "C" fn sublet_relu_launch_forward(
     boundary(error, |arguments| unsafe { launch(arguments, kernels, operands, params, stream, true) })
 }
 
-/// On a GPU: gives `stream` the work of sublet_relu_backward. As sublet_relu_launch_forward.
+/// On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_backward. Fails as
+/// sublet_relu_launch_forward does.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_backward(

@@ -1,4 +1,4 @@
-//! Follows a plan: request λ gets the address that the plan has for it.
+//! Follows a plan: the request of number λ gets the offset that the plan has for it.
 
 use core::ffi::c_void;
 
@@ -18,14 +18,15 @@ pub struct sublet_replay(Replay<'static>);
 
 handles!(sublet_replay: b"replay  ");
 
-/// The replay and its memory, and the memory for verifying the plan and taking it up.
+/// The memory that a replay of `n` blocks needs, and how much of it only the making of the replay needs, which verifies
+/// the plan.
 fn needed(n: usize) -> (Needed, WorkspaceLen) {
     let scratch = verify::workspace(n).max(replay::scratch(n));
     let kept = replay::workspace(n);
     (Needed::workspace(scratch).and::<Marked<sublet_replay>>(1).and::<u64>(kept.words).and::<Block>(n), scratch)
 }
 
-/// The memory of a replay of a plan of so many blocks.
+/// The memory that a replay of a plan of so many blocks needs.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_workspace(
@@ -81,8 +82,8 @@ pub unsafe extern "C" fn sublet_replay_create(
 
 /// Answers the next request: `offset` receives its planned offset in the arena. O(1) amortised over the iteration.
 ///
-/// SUBLET_STATUS_NOT_PLANNED: it is not what the plan expects, or something that should be dead is in its place; it has
-/// to be served elsewhere, and the plan waits.
+/// SUBLET_STATUS_NOT_PLANNED: the request is not what the plan expects, or a block that should be freed by now is in
+/// its place. The caller has to serve it elsewhere; the plan then expects the same request as before.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_malloc(
@@ -123,8 +124,8 @@ pub unsafe extern "C" fn sublet_replay_free(
     })
 }
 
-/// Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the one that ended was served
-/// in full as planned, else 0: then a new plan would fit better.
+/// Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the iteration that ended was
+/// served in full as planned, else 0: then a new plan would fit better.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_restart(
     replay: *mut sublet_replay,

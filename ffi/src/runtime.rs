@@ -35,7 +35,7 @@ pub struct sublet_runtime {
 
 handles!(sublet_runtime: b"runtime ");
 
-/// How programs are made for this runtime.
+/// How programs are made for a runtime: the alignment of offsets, and when copies begin.
 #[derive(Clone, Copy)]
 struct How {
     alignment: u64,
@@ -47,7 +47,7 @@ enum On {
     Host(Runtime<HostBackend>),
 }
 
-/// Does the same on either backend.
+/// Evaluates an expression with the runtime, on the GPU or on the host.
 macro_rules! on {
     ($on:expr, $runtime:ident => $body:expr) => {
         match $on {
@@ -74,30 +74,31 @@ pub struct sublet_runtime_params {
     /// Every offset must be a multiple of this, in bytes; 0 is 256.
     pub alignment: u64,
     /// The stream to compute on, a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
-    /// runtime; NULL is one of its own. The default stream, which is PyTorch's and has the handle NULL there, is given
-    /// as CU_STREAM_LEGACY, `(void *)0x1`.
+    /// runtime; NULL is a stream of the runtime's own. The default stream, which is PyTorch's and has the handle NULL
+    /// there, is given as CU_STREAM_LEGACY, `(void *)0x1`.
     pub stream: *mut c_void,
-    /// The folder of a file that replaces pinned memory for copies, past the page cache; NULL is none.
+    /// The folder for a file that holds the copies of blocks in place of pinned memory, past the page cache; NULL is no
+    /// file.
     pub folder: *const c_char,
-    /// Of the host as a device: the bytes of its memory, to which an arena can grow; 0 is what the plan needs.
+    /// With `on_host`: the bytes of the device's memory, up to which an arena can grow; 0 is what the plan needs.
     pub memory: u64,
 }
 
-/// A block that a launch uses.
+/// A block, or the mask of one, that a launch uses.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_operand {
-    /// The address of the block on the device.
+    /// The address of the block or mask on the device.
     pub address: u64,
-    /// The length of the block, in bytes.
+    /// The length of the block or mask, in bytes.
     pub bytes: u64,
     /// The number of the block in the recorded trace.
     pub block: u32,
-    /// 1: this is the mask of that block.
+    /// 1 if the operand is the mask of block `block`, 0 if it is the block itself.
     pub mask: u32,
-    /// 1: the operator reads it.
+    /// 1 if the operator reads the operand, else 0.
     pub read: u32,
-    /// 1: the operator writes it.
+    /// 1 if the operator writes the operand, else 0.
     pub write: u32,
 }
 
@@ -112,13 +113,13 @@ pub struct sublet_launch {
     /// A sublet_op_kind: with SUBLET_OP_KIND_RERUN the operator is recomputed, and what it updates beside its operands
     /// must stay unchanged.
     pub op_kind: u32,
-    /// 1: only the kernel that writes the mask of the block that is read.
+    /// 1 if only the kernel that writes the mask is to be launched, from the block that the launch reads; else 0.
     pub mask_only: u32,
-    /// 1: the iteration is complete, and there is nothing to launch.
+    /// 1 if the iteration is complete and there is nothing to launch, else 0.
     pub ended: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// What the operator uses; valid until the next call.
+    /// What the launch uses; valid until the next call of sublet_runtime_next.
     pub operands: *const sublet_operand,
     /// How many operands there are.
     pub operand_count: usize,
@@ -134,13 +135,13 @@ pub struct sublet_measured {
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// The time from the begin of the iteration until all streams were done.
+    /// The time from the begin of the iteration until all streams were done, as measured.
     pub time_ns: f64,
     /// The time of an iteration in the simulation.
     pub simulated_ns: f64,
-    /// How long compute waited.
+    /// How long compute waited in all, as measured.
     pub stalled_ns: f64,
-    /// How long compute waits in the simulation.
+    /// How long compute waits in all in the simulation.
     pub simulated_stalled_ns: f64,
     /// The bandwidth of the copies to the host as measured, in bytes per second; 0 unless there were copies both ways.
     pub out_bandwidth: f64,
@@ -163,10 +164,11 @@ unsafe impl Params for sublet_measured {}
 /// simulation of the trace's device is what sublet_runtime_measured compares with. `params` may be NULL.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU;
-/// SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: plan
-/// without copies, or name a folder; SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page
-/// cache, or has no room; SUBLET_STATUS_DRIVER and, where no call will work again in this process,
-/// SUBLET_STATUS_DEVICE_LOST, with a CUresult in `got`, here and in all that follows.
+/// SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: host and
+/// device share one memory, so that the schedule must have no copies, or `params` must name a folder;
+/// SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page cache, or has no room;
+/// SUBLET_STATUS_DRIVER and, where no call will work again in this process, SUBLET_STATUS_DEVICE_LOST, with a CUresult
+/// in `got`, here and in all that follows.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_create(
@@ -254,9 +256,9 @@ fn made<B: Backend>(
 /// none: the block holds anything until it is written. If `was` is NULL, all blocks have the numbers that they had, and
 /// those that were not there hold anything.
 ///
-/// As sublet_runtime_create, and SUBLET_STATUS_INTERRUPTED: an iteration is under way; SUBLET_STATUS_NOT_PERSISTENT:
-/// block `index` of the old plan, which `was` tells, did not persist, or with another size. After these and
-/// SUBLET_STATUS_OUT_OF_MEMORY the old plan goes on.
+/// Fails as sublet_runtime_create does, and with SUBLET_STATUS_INTERRUPTED: an iteration is under way;
+/// SUBLET_STATUS_NOT_PERSISTENT: block `index` of the old plan, which `was` tells, did not persist, or with another
+/// size. After these and SUBLET_STATUS_OUT_OF_MEMORY the old plan goes on.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_replan(
@@ -299,7 +301,8 @@ pub unsafe extern "C" fn sublet_runtime_destroy(runtime: *mut sublet_runtime) {
 /// the launch needs has been waited for on its stream. Nothing waits on this thread. After the last one the launch
 /// says `ended`, and the next call begins another iteration.
 ///
-/// After an error the iteration is broken: see sublet_runtime_restart. SUBLET_STATUS_INTERRUPTED: it is broken already.
+/// After an error the iteration is broken: see sublet_runtime_restart. SUBLET_STATUS_INTERRUPTED: an earlier error has
+/// broken the iteration already.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_next(
@@ -369,7 +372,7 @@ fn tell<B: Backend>(
     Ok(())
 }
 
-/// A function that is called with `data`.
+/// A function of the caller's that is called with the `data` given to sublet_runtime_call.
 pub type sublet_host_function = Option<unsafe extern "C" fn(data: *mut c_void)>;
 
 /// Has the host call `function` in the order of the stream of the launch that sublet_runtime_next has told last. On the
@@ -383,7 +386,7 @@ pub unsafe extern "C" fn sublet_runtime_call(
     data: *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
-    /// What the caller vouches for.
+    /// The caller's pointer, which is passed to `function`.
     struct Data(*mut c_void);
     // SAFETY: the header says that it is another thread that the function is called from.
     unsafe impl Send for Data {}
@@ -512,7 +515,7 @@ pub unsafe extern "C" fn sublet_runtime_measure(
     })
 }
 
-/// The times of the iteration that began after sublet_runtime_measure. Waits until it is done.
+/// Tells the times of the iteration that began after sublet_runtime_measure. Waits until that iteration is done.
 /// SUBLET_STATUS_INTERRUPTED: that iteration has not begun, or not all of its launches were made.
 #[must_use]
 #[unsafe(no_mangle)]

@@ -25,7 +25,8 @@ use crate::workspace::{self, Needed, sublet_layout};
 pub struct sublet_schedule_params {
     /// sizeof(sublet_schedule_params).
     pub struct_size: u32,
-    /// 0: iterations repeat, so that persistent blocks may be on the host at both ends. 1: it runs once.
+    /// 0 if iterations repeat, so that persistent blocks may be on the host at the begin and end. 1 if the iteration
+    /// runs once.
     pub once: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
@@ -33,7 +34,7 @@ pub struct sublet_schedule_params {
     pub capacity: u64,
 }
 
-/// What is known of a schedule that has been proved valid.
+/// The figures of a schedule that has been proved valid.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_verified {
@@ -43,9 +44,9 @@ pub struct sublet_verified {
     pub reserved: u32,
     /// The bytes that the arena takes: the highest end of a block.
     pub peak: u64,
-    /// The most bytes that are alive at one step: no offsets of these rows have a lower peak.
+    /// The most bytes that are alive at one step: no offsets for the schedule's rows have a lower peak.
     pub max_load: u64,
-    /// How the rewritten trace runs. This is the last field, so that both structs can grow.
+    /// How the rewritten trace runs. This is the last field, so that this struct and sublet_run can both grow.
     pub run: sublet_run,
 }
 
@@ -65,7 +66,7 @@ pub(crate) fn needed(trace: Counts, rewritten: usize, residencies: usize) -> Nee
         .and::<Residency>(residencies)
 }
 
-/// Verifies a schedule, in room for `needed`.
+/// Verifies a schedule, in room that `needed` has told.
 pub(crate) fn verified<'a>(
     recorded: &Recorded<'_>,
     given: &Schedule<'a>,
@@ -87,7 +88,8 @@ pub(crate) fn verified<'a>(
     Ok(schedule::schedule(recorded, rewritten, given.offsets, (device, repeats), constraints, scratch, own)?)
 }
 
-/// The workspace that sublet_verify_schedule needs. Of its arguments only the counts are read. Linear.
+/// The workspace that sublet_verify_schedule needs. Of the arguments only the counts are read, in which its size is
+/// linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_schedule_workspace(

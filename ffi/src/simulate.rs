@@ -19,7 +19,7 @@ use crate::workspace::{Needed, sublet_layout};
 pub struct sublet_timing {
     /// When compute reaches the row.
     pub reached: f64,
-    /// When the row begins: all that it waits for is done.
+    /// When the row begins, since all that it waits for is done.
     pub begin: f64,
     /// When the row is done.
     pub end: f64,
@@ -39,9 +39,9 @@ pub struct sublet_run {
     pub original_ns: u64,
     /// Bytes that were copied, both ways together.
     pub swapped_bytes: u64,
-    /// Most bytes that are on the device at once.
+    /// The most bytes that are on the device at once.
     pub peak_load: u64,
-    /// Bytes of the blocks that are copied, each once: what the host has to hold for them.
+    /// The bytes of the blocks that are copied, each block counted once: what the host has to hold.
     pub host_bytes: u64,
     /// The time of all recomputed operators together, in ns.
     pub recomputed_ns: u64,
@@ -80,7 +80,7 @@ fn needed(trace: Counts, rewritten: usize) -> Needed {
         .and::<Timing>(rewritten)
 }
 
-/// The workspace that sublet_simulate needs. Of its arguments only the counts are read. Linear.
+/// The workspace that sublet_simulate needs. Of the arguments only the counts are read, in which its size is linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_simulate_workspace(

@@ -1,4 +1,4 @@
-//! What every function returns.
+//! The status that every function returns, and its words.
 
 use core::ffi::{CStr, c_char};
 
@@ -9,9 +9,9 @@ use core::ffi::{CStr, c_char};
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_status {
-    /// Success.
+    /// The call succeeded.
     Ok = 0,
-    /// A fault of the library, from which it has recovered. The outputs of the call are undefined.
+    /// The library has a fault, and has recovered from it. The outputs of the call are undefined.
     Panicked = 1,
     /// A failure that this version of the C library has no name for.
     Unnamed = 2,
@@ -27,28 +27,28 @@ pub enum sublet_status {
     OverlappingBuffers = 13,
     /// `struct_size` of argument `index` is `got`; it is at least 4 and at most `needed`.
     StructSize = 14,
-    /// Argument `index` has a field at byte `got` that this version does not know, and it is not 0.
+    /// Argument `index` is a struct with a field at byte `got` that this version does not know and that is not 0.
     UnknownField = 15,
     /// Argument `index` holds `got`, which is none of the values of its enum.
     UnknownValue = 16,
-    /// The workspace, argument `index`, has `got` bytes; it takes `needed`.
+    /// The workspace, argument `index`, has `got` bytes; the call needs `needed` bytes.
     WorkspaceTooSmall = 17,
-    /// Argument `index` has room for `got` elements; it takes `needed`.
+    /// Argument `index` has room for `got` elements; the call needs room for `needed`.
     BufferTooSmall = 18,
     /// Argument `index` is not a known name.
     UnknownName = 19,
-    /// Argument `index` is no handle of this type: it is of another one, or it was destroyed.
+    /// Argument `index` is no handle of this type: it is a handle of another type, or was destroyed.
     NotAHandle = 20,
-    /// Argument `index` lacks the field at byte `got`, which has no default here.
+    /// Argument `index` is a struct whose field at byte `got` is 0, and here that field has no default.
     MissingField = 21,
-    /// Argument `index` has an address in the field at byte `got` that is not aligned to `needed` bytes.
+    /// Argument `index` is a struct whose field at byte `got` holds an address that is not aligned to `needed` bytes.
     MisalignedField = 22,
 
     /// `needed` blocks are more than the `got` that can be planned.
     TooManyBlocks = 30,
     /// Block `index` has size 0.
     ZeroSize = 31,
-    /// Block `index` begins at step `needed` and ends at `got`, not later.
+    /// Block `index` begins at step `needed` and ends at step `got`, which is not later.
     EmptyLifetime = 32,
     /// The alignment `got` of block `index`, or of all blocks where `index` is UINT32_MAX, is not a power of two.
     Alignment = 33,
@@ -61,13 +61,14 @@ pub enum sublet_status {
     /// Block `index` has flags, `got`, that this version does not know.
     BlockFlags = 37,
 
-    /// No plan within the capacity, `got`, was found, and none is proved impossible; the best has the peak `needed` and
-    /// is in the offsets.
+    /// No plan within the capacity, `got` bytes, was found, nor a proof that there is none. The best plan has a peak of
+    /// `needed` bytes; its offsets were written.
     OverCapacity = 50,
-    /// It is proved that no plan fits within the capacity, `got`; the best has the peak `needed` and is in the offsets.
+    /// It is proved that no plan fits within the capacity, `got` bytes. The best plan has a peak of `needed` bytes; its
+    /// offsets were written.
     NoPlanFits = 51,
-    /// Block `index` of `needed` bytes fits in none of the banks that it may lie in, besides the blocks there; the
-    /// largest of them has `got` bytes.
+    /// Block `index` of `needed` bytes fits in none of the banks that it may lie in, beside the blocks that are there;
+    /// the largest of these banks has `got` bytes.
     NoBank = 52,
 
     /// Invalid plan: block `index` at offset `got` ends beyond 64 bits.
@@ -85,11 +86,13 @@ pub enum sublet_status {
     /// five numbers in each line.
     PlanText = 65,
 
-    /// Operator `index` of a graph reads or writes tensor `got`, which is not there.
+    /// Operator `index` of a graph reads or writes tensor `got`, which does not exist.
     UnknownTensor = 70,
-    /// Tensor `index` of a graph is produced by operator `needed` and by operator `got`, or twice by one.
+    /// Tensor `index` of a graph is produced by operator `needed` and by operator `got`; if they are the same, it is
+    /// produced twice by that one.
     TwoWriters = 71,
-    /// Operator `index` of a graph needs, through others, what it writes itself.
+    /// Operator `index` of a graph needs a tensor that is computed, by way of other operators, from what it writes
+    /// itself.
     Cycle = 72,
     /// Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator,
     /// `got` operands are left over.
@@ -113,8 +116,8 @@ pub enum sublet_status {
     RowUnknownBlock = 86,
     /// More rows than 32 bits can count as steps.
     RowTooManyRows = 87,
-    /// Row `index` of an original: a copy, a second malloc, an operator that is recomputed, or one whose accesses do
-    /// not stand together.
+    /// Row `index` of a recorded trace: a copy, a second malloc of a block, a recomputed operator, or an operator whose
+    /// accesses do not stand together.
     RowNotRecorded = 88,
     /// Row `index` of a rewritten trace: not the access that comes next in the original.
     RowOtherAccess = 89,
@@ -126,13 +129,14 @@ pub enum sublet_status {
     RowNotOnHost = 92,
     /// The rewritten trace ends at row `index`, before the original's last access.
     RowAccessesMissing = 93,
-    /// At row `index`, the end: a persistent block is not where it has to be, or not with its value.
+    /// At the end of a rewritten trace, row `index`: a persistent block is not where it has to be, or has not its
+    /// value.
     RowEndNotRestored = 94,
     /// Row `index`: `got` is no event, or no kind of operator.
     RowUnknownValue = 95,
     /// Row `index` of a rewritten trace: the operator may not be recomputed.
     RowMayNotRerun = 96,
-    /// Row `index` of a rewritten trace: a mask without a bit for each element.
+    /// Row `index` of a rewritten trace: a malloc of a mask that is too small to have a bit for each element.
     RowMaskTooSmall = 97,
     /// Row `index` of a rewritten trace: a mask that is not written right after a ReLU.
     RowMaskElsewhere = 98,
@@ -159,40 +163,41 @@ pub enum sublet_status {
     /// In a network, memory, operator or access `index` holds `got`, which this version does not know.
     NetworkUnknownValue = 123,
 
-    /// No hole of the range holds `needed` bytes; the largest has `got`.
+    /// No hole of the range of addresses has `needed` bytes; the largest has `got` bytes.
     OutOfMemory = 130,
-    /// No live block begins at `got`.
+    /// No live block begins at the address `got`.
     NotAllocated = 131,
-    /// More blocks are alive at once, `needed`, than there is room for, `got`.
+    /// `needed` blocks are alive at once; there is room for `got`.
     TooManyLive = 132,
-    /// The iteration has more mallocs and frees, `needed`, than there is room for, `got`.
+    /// The iteration has `needed` mallocs and frees; there is room for `got`.
     TooManyEvents = 133,
-    /// The record has room for `got` rows; it takes `needed` so far.
+    /// The recorder has room for `got` rows; so far it needs room for `needed`.
     RecordFull = 134,
     /// There is no memory for `needed` bytes of a range or of bookkeeping.
     NoRawMemory = 135,
     /// What the call needs is missing: this library was built without it, such as the standard library or CUDA, or this
     /// machine has none, such as a CUDA driver.
     Unavailable = 136,
-    /// A request of `got` bytes is not what the plan expects next, or its place is taken.
+    /// A request of `got` bytes is not what the plan expects next, or another block lies in its planned place.
     NotPlanned = 137,
     /// The allocator is called from within one of its own callbacks.
     Reentrant = 138,
 
-    /// Block `index` has no content of `got` bytes that outlives an iteration.
+    /// Block `index` has no value of `got` bytes that is kept from one iteration to the next.
     NotPersistent = 150,
-    /// An iteration is under way, or was ended by an error; or it has not been timed yet.
+    /// An iteration is under way, or was ended by an error; or the iteration to measure has not been timed yet.
     Interrupted = 151,
     /// The plan keeps `needed` bytes on the host, but host and device share one memory: that frees nothing.
     HostIsDevice = 152,
     /// The file system failed, with the error number `got`: to open a file past the page cache, to make it long enough,
     /// to read or to write it.
     Storage = 153,
-    /// The device is lost, or an error sticks to its context, CUresult `got`: no call will work again in this process.
+    /// The device is lost, or its context is broken by an error, with the CUresult `got`: no call will work again in
+    /// this process.
     DeviceLost = 154,
-    /// A call of the CUDA driver failed with the CUresult `got`; others may work.
+    /// A call of the CUDA driver failed with the CUresult `got`; later calls may work.
     Driver = 155,
-    /// The arena cannot have `needed` bytes where it is; `got` are reserved for it.
+    /// The arena cannot grow to `needed` bytes in its place; `got` bytes of addresses are reserved for it.
     CannotGrow = 156,
 }
 
@@ -204,7 +209,7 @@ pub extern "C" fn sublet_status_string(status: i32) -> *const c_char {
     words(status).as_ptr()
 }
 
-/// The words for a number, which may be no status of this version.
+/// The words for the status of this number, or for an unknown status if this version has none of this number.
 pub(crate) fn words(status: i32) -> &'static CStr {
     WORDS.iter().find(|(s, _)| *s as i32 == status).map_or(c"not a status of this version", |(_, words)| words)
 }

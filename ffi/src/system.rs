@@ -5,8 +5,8 @@ use core::ffi::c_void;
 use crate::failure::Failure;
 use crate::status::sublet_status as S;
 
-/// Allocates addresses whose pages are taken when they are touched, all 0. More may be allocated than there is memory,
-/// but not touched.
+/// Allocates `bytes` bytes of addresses, whose pages are taken when they are first touched, and are all 0. More may be
+/// allocated than there is memory, but not touched.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
@@ -47,7 +47,7 @@ pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, _: usize) {
     unsafe { libc::munmap(pointer, bytes) };
 }
 
-/// As above, where there is no mmap.
+/// Allocates `bytes` bytes that are all 0, where there is no mmap.
 #[cfg(all(not(unix), any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
@@ -70,7 +70,7 @@ pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, alignment: usize) 
     }
 }
 
-/// There is no system.
+/// Fails: without an operating system there is no memory to take.
 #[cfg(not(any(feature = "std", test)))]
 pub(crate) const fn alloc(_: usize, _: usize) -> Result<*mut c_void, Failure> {
     Err(Failure::of(S::Unavailable))
@@ -101,7 +101,7 @@ mod tests {
         assert!(alloc(0, 8).is_err() && alloc(usize::MAX, 8).is_err());
     }
 
-    /// It allocates more than there is memory: only what is touched is taken.
+    /// More can be allocated than there is memory: only pages that are touched are taken.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn addresses_cost_no_memory() {

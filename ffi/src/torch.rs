@@ -17,7 +17,7 @@ use crate::status::{sublet_status, sublet_status as S};
 
 static DEVICES: Devices<Cuda> = Devices::new(Cuda::open);
 
-/// What the memory of a device has done, in bytes where nothing else is said.
+/// The statistics of a device's memory, in bytes where nothing else is said.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_torch_statistics {
@@ -25,11 +25,11 @@ pub struct sublet_torch_statistics {
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// Requests that got their address from a plan.
+    /// How many requests got their address from a plan.
     pub planned: u64,
-    /// All other requests, but for those of CUDA graphs.
+    /// How many other requests there were, but for those of CUDA graphs.
     pub unplanned: u64,
-    /// Plans that were made.
+    /// How many plans were made.
     pub plans: u64,
     /// The bytes of the allocation behind the plan in use; 0 without one.
     pub arena: u64,
@@ -43,11 +43,12 @@ plain!(sublet_torch_statistics);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_torch_statistics {}
 
-/// Memory of a device for work in this stream: what CUDAPluggableAllocator takes as `alloc_fn_name`.
+/// Allocates memory of a device for work in this stream: what CUDAPluggableAllocator takes as `alloc_fn_name`.
 ///
-/// Iterations are found in the requests of the device's first stream; from then on a request of it is answered from
-/// a plan. Those of other streams, and what the plan does not expect, are allocations of the driver, in the stream's
-/// order. NULL where `size` is 0, and, with a line on the standard error, where the device has no such memory.
+/// Iterations are found in the requests of the device's first stream; from then on a request of that stream is answered
+/// from a plan. Requests of other streams, and those that the plan does not expect, are answered with allocations of
+/// the driver, in the stream's order. NULL where `size` is 0, and, with a line on the standard error, where the device
+/// has no such memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let address = told("sublet_torch_malloc", Some(device), || {
@@ -68,8 +69,9 @@ pub extern "C" fn sublet_torch_free(pointer: *mut c_void, size: isize, device: c
     });
 }
 
-/// Work in this stream uses the memory at `pointer`, which is of another stream: what CUDAPluggableAllocator takes by
-/// `set_record_stream_fn`. After it is freed it is given out again when that work is done.
+/// Notes that work in this stream uses the memory at `pointer`, which was allocated for another stream: what
+/// CUDAPluggableAllocator takes by `set_record_stream_fn`. After the memory is freed, it is given out again only when
+/// that work is done.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
     told("sublet_torch_record_stream", None, || {
@@ -81,9 +83,9 @@ pub extern "C" fn sublet_torch_record_stream(pointer: *mut c_void, stream: *mut 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_torch_pool {
-    /// The first number.
+    /// The first number of the pair.
     pub first: u64,
-    /// The second one.
+    /// The second number of the pair.
     pub second: u64,
 }
 
@@ -93,7 +95,7 @@ impl sublet_torch_pool {
     }
 }
 
-/// A graph is about to be captured whose memory is this pool's: what CUDAPluggableAllocator takes by
+/// Notes that a graph is about to be captured whose memory belongs to this pool: what CUDAPluggableAllocator takes by
 /// `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also after
 /// it is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
 #[unsafe(no_mangle)]
@@ -107,7 +109,7 @@ pub extern "C" fn sublet_torch_begin_allocate_to_pool(device: c_int, pool: suble
     });
 }
 
-/// The capture has ended: what CUDAPluggableAllocator takes by `set_end_allocate_to_pool_fn`.
+/// Notes that the capture for this pool has ended: what CUDAPluggableAllocator takes by `set_end_allocate_to_pool_fn`.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_end_allocate_to_pool(device: c_int, pool: sublet_torch_pool) {
     told("sublet_torch_end_allocate_to_pool", Some(device), || {
@@ -115,14 +117,14 @@ pub extern "C" fn sublet_torch_end_allocate_to_pool(device: c_int, pool: sublet_
     });
 }
 
-/// A graph is destroyed: what CUDAPluggableAllocator takes by `set_release_pool`. The memory of a pool goes back to the
-/// device after as many of these calls as it was begun.
+/// Notes that a graph of this pool was destroyed: what CUDAPluggableAllocator takes by `set_release_pool`. The memory
+/// of a pool goes back to the device after as many of these calls as of sublet_torch_begin_allocate_to_pool.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_release_pool(device: c_int, pool: sublet_torch_pool) {
     told("sublet_torch_release_pool", Some(device), || DEVICES.with(device, |memory| memory.release_pool(pool.id())));
 }
 
-/// Frees what nobody uses on all devices, for torch.cuda.empty_cache: what CUDAPluggableAllocator takes by
+/// Frees the memory that nobody uses on all devices, for torch.cuda.empty_cache: what CUDAPluggableAllocator takes by
 /// `set_reset_fn`. A device whose streams are captured is left as it is.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_reset() {
@@ -147,7 +149,7 @@ pub unsafe extern "C" fn sublet_torch_iteration(device: c_int, error: *mut suble
     boundary(error, |_| Ok(DEVICES.with(device, Device::iteration)?))
 }
 
-/// What a device's memory has done so far.
+/// Tells the statistics of a device's memory so far.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device.
 /// SUBLET_STATUS_DRIVER: a call of the driver failed; SUBLET_STATUS_DEVICE_LOST: no call will work again in this
@@ -178,7 +180,8 @@ pub unsafe extern "C" fn sublet_torch_stats(
     })
 }
 
-/// The result. PyTorch cannot be told why there is none, and would go on with NULL: a line on standard error tells it.
+/// Runs `body`; returns its result, or `None` after a failure. PyTorch cannot be told why, and would go on with NULL: a
+/// line on standard error tells the reason.
 fn told<T>(function: &str, device: Option<c_int>, body: impl FnOnce() -> Result<T>) -> Option<T> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(result)) => return Some(result),

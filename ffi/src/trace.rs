@@ -11,17 +11,17 @@ use crate::workspace::Room;
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_event {
-    /// It is allocated, with undefined content.
+    /// The block is allocated, with undefined content.
     Malloc = 0,
-    /// It is freed, and its content is lost.
+    /// The block is freed, and its content is lost.
     Free = 1,
-    /// An operator reads it.
+    /// An operator reads the block.
     Read = 2,
-    /// An operator writes it.
+    /// An operator writes the block.
     Write = 3,
-    /// It is copied to the host.
+    /// The block is copied to the host.
     SwapOut = 4,
-    /// The latest copy on the host is copied back.
+    /// The block's latest copy on the host is copied back to the device.
     SwapIn = 5,
 }
 
@@ -29,11 +29,11 @@ pub enum sublet_event {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_op_kind {
-    /// Nothing: frees between operators, persistent blocks, inputs.
+    /// The row belongs to no operator: frees between operators, mallocs of persistent blocks, inputs.
     None = 0,
-    /// The operator of this number.
+    /// The row belongs to the operator of number `op`, in its first run.
     First = 1,
-    /// The operator of this number, recomputed.
+    /// The row belongs to the operator of number `op`, recomputed.
     Rerun = 2,
 }
 
@@ -41,17 +41,17 @@ pub enum sublet_op_kind {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_row {
-    /// When it happened, in ns from the start of the iteration; never before the row above.
+    /// When the row happened, in ns from the start of the iteration; never before the row above.
     pub time_ns: u64,
     /// Size of the block in bytes; only for SUBLET_EVENT_MALLOC.
     pub bytes: u64,
-    /// The block, by its number: from 0 without holes.
+    /// The number of the block; blocks are numbered from 0 without holes.
     pub block: u32,
-    /// A sublet_event.
+    /// A sublet_event: what happens to the block.
     pub event: u32,
-    /// The operator that the row belongs to.
+    /// The number of the operator that the row belongs to, as `op_kind` says.
     pub op: u32,
-    /// A sublet_op_kind.
+    /// A sublet_op_kind: what `op` means.
     pub op_kind: u32,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn event(number: u32) -> Option<Event> {
 }
 
 impl sublet_row {
-    /// The row in the form that `core` takes, or the value that is unknown.
+    /// The row in the form that `core` takes; the error is a value in a field that this version does not know.
     fn row(&self) -> Result<Row, u32> {
         let op = match self.op_kind {
             k if k == sublet_op_kind::None as u32 => Op::None,

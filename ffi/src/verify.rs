@@ -11,7 +11,7 @@ use crate::error::sublet_error;
 use crate::status::sublet_status;
 use crate::workspace::{Needed, sublet_layout};
 
-/// What is known of a plan that has been proved valid.
+/// The figures of a plan that has been proved valid.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_certificate {
@@ -21,7 +21,8 @@ pub struct sublet_certificate {
     pub reserved: u32,
     /// The bytes that the arena takes: the highest end of a block.
     pub peak: u64,
-    /// The most bytes that are alive at one step: no plan has a lower peak, so that an equal one is optimal.
+    /// The most bytes that are alive at one step: no plan has a lower peak, so that a plan whose peak equals this is
+    /// optimal.
     pub max_load: u64,
 }
 
@@ -39,7 +40,7 @@ fn needed(n: usize) -> Needed {
     Needed::workspace(verify::workspace(n)).and::<Block>(n)
 }
 
-/// The workspace that sublet_verify needs for so many blocks. Linear.
+/// The workspace that sublet_verify needs for so many blocks. Its size is linear in the number of blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_workspace(
@@ -56,7 +57,7 @@ pub unsafe extern "C" fn sublet_verify_workspace(
 }
 
 /// Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint it breaks: the
-/// statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. It shares no code with the planners.
+/// statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. The proof shares no code with the planners.
 ///
 /// `constraints` may be NULL, and so may `certificate`. O(n log n).
 #[must_use]

@@ -9,7 +9,7 @@ use core::slice;
 
 use sublet_core::{Workspace, WorkspaceLen};
 
-/// The memory to allocate.
+/// The size and alignment of memory that the caller has to allocate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_layout {
@@ -24,7 +24,7 @@ crate::plain::plain!(sublet_layout);
 /// The most blocks or rows for which a workspace is computed; where pointers have 32 bits, more would not fit anyway.
 pub(crate) const MOST_COUNTED: usize = if usize::BITS < 64 { 1 << 20 } else { sublet_core::block::MAX_BLOCKS };
 
-/// The memory of a call.
+/// How much memory a call needs, in words of 8 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needed {
     words: usize,
@@ -37,12 +37,12 @@ impl Needed {
         Self { words: len.words + len.indices.div_ceil(2) }
     }
 
-    /// Adds the workspace of another call of `core`.
+    /// Adds the workspace that a further call of `core` needs.
     pub(crate) const fn and_workspace(self, len: WorkspaceLen) -> Self {
         Self { words: self.words + Self::workspace(len).words }
     }
 
-    /// Adds `n` values of a type.
+    /// Adds the memory of `n` values of type `T`.
     pub(crate) const fn and<T>(self, n: usize) -> Self {
         Self { words: self.words + words_of::<T>(n) }
     }
@@ -70,9 +70,10 @@ impl<'a> Room<'a> {
         Self { words }
     }
 
-    /// A slice of `n` values, each made by `make` from its index.
+    /// Cuts off a slice of `n` values, each made by `make` from its index.
     ///
-    /// What [`Needed`] has been told of is there; of what it has not been told, as much as there is.
+    /// There is room for all values that [`Needed`] was told of; the slice is empty if there is too little room for
+    /// others.
     pub(crate) fn slice<T: Copy, E>(
         &mut self,
         n: usize,
@@ -94,12 +95,13 @@ impl<'a> Room<'a> {
         Ok(unsafe { slice::from_raw_parts_mut(begin.cast::<T>(), n) })
     }
 
-    /// A slice of `n` times the same value.
+    /// Cuts off a slice of `n` times the same value.
     pub(crate) fn fill<T: Copy>(&mut self, n: usize, value: T) -> &'a mut [T] {
         self.slice(n, |_| Ok::<T, Infallible>(value)).unwrap_or_else(|never| match never {})
     }
 
-    /// A slice of `n` values of zeros, which are not written: memory that is never used is then never touched.
+    /// Cuts off a slice of `n` values that are all zeros, without writing them: memory that is never used is then never
+    /// touched.
     ///
     /// # Safety
     /// The words are all 0, and zeros are a value of the type.
@@ -112,7 +114,7 @@ impl<'a> Room<'a> {
         unsafe { slice::from_raw_parts_mut(front.as_mut_ptr().cast::<T>(), n) }
     }
 
-    /// Room for one value that is written later; none if there is too little.
+    /// Cuts off room for one value that is written later; `None` if there is too little room.
     pub(crate) fn uninit<T>(&mut self) -> Option<&'a mut MaybeUninit<T>> {
         const { assert!(align_of::<T>() <= align_of::<u64>()) };
         let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words_of::<T>(1))?;
@@ -121,7 +123,7 @@ impl<'a> Room<'a> {
         Some(unsafe { &mut *front.as_mut_ptr().cast::<MaybeUninit<T>>() })
     }
 
-    /// Cuts a workspace of this length off, for a call of `core`.
+    /// Cuts off a workspace of this length, for a call of `core`.
     pub(crate) fn front(&mut self, len: WorkspaceLen) -> Workspace<'a> {
         let words = Needed::workspace(len).words;
         let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words).unwrap_or_default();
@@ -129,7 +131,7 @@ impl<'a> Room<'a> {
         Room { words: front }.workspace(len)
     }
 
-    /// All the rest: the words first, then indices.
+    /// All the room that is left: first the words, then the indices.
     pub(crate) fn parts(self, len: WorkspaceLen) -> (&'a mut [u64], &'a mut [u32]) {
         let (words, indices) = self.words.split_at_mut_checked(len.words).unwrap_or_default();
         // SAFETY: a word holds two indices, any bytes are one, and alignment only falls.
@@ -137,7 +139,7 @@ impl<'a> Room<'a> {
         (words, indices)
     }
 
-    /// All the rest, as a workspace for a call of `core`.
+    /// All the room that is left, as a workspace for a call of `core`.
     pub(crate) fn workspace(self, len: WorkspaceLen) -> Workspace<'a> {
         let (words, indices) = self.parts(len);
         Workspace::new(words, indices)

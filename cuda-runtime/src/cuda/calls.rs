@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::backend::Call;
 
-/// Calls that have not been made, by their numbers, with the number of their backend.
+/// Host calls that have not been made yet: by the call's number, the number of its backend, and the call. `last` is the
+/// last number given.
 #[derive(Default)]
 struct Pending {
     last: usize,
@@ -21,7 +22,7 @@ fn pending() -> MutexGuard<'static, Pending> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps a call; returns the number for the driver.
+/// Keeps a call until the driver asks for it; returns the number by which the driver does.
 pub(super) fn keep(backend: u64, call: Call) -> *mut c_void {
     let mut pending = pending();
     pending.last += 1;
@@ -42,7 +43,7 @@ pub(super) fn forget(backend: u64) {
     }
 }
 
-/// The function that the driver calls.
+/// The function that the driver calls in the stream's order: it makes the kept call of this number.
 pub(super) unsafe extern "C" fn made(number: *mut c_void) {
     if let Some(call) = take(number) {
         // No panic crosses into the driver; whoever gave the call sees that it did not complete.

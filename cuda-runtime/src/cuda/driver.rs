@@ -1,8 +1,9 @@
 //! The functions of the CUDA driver that the runtime calls, looked up at run time.
 //!
-//! They are looked up once. If a function is missing, that is an error, or the driver is too old for one of two ways to
-//! do something. `cudarc`'s own functions look up each symbol when it is first called, and panic without it; and their
-//! results are a Rust enum, which an unknown error of a newer driver is not a value of. Here a result is a number.
+//! They are looked up once. That a function is missing is an error, unless only newer drivers have the function: then
+//! what needs it is done without it, or is an error when it is asked for. `cudarc`'s own functions look up each symbol
+//! when it is first called, and panic without it; and their results are a Rust enum, which an unknown error of a newer
+//! driver is not a value of. Here a result is a number.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
@@ -47,14 +48,14 @@ functions! {
 }
 
 functions! {
-    /// Since CUDA 10.0: calls of the host in a stream's order.
+    /// Functions of drivers from CUDA 10.0 on: calls of the host in a stream's order.
     HostCalls {
         launch: "cuLaunchHostFunc" (CUstream, CUhostFn, *mut c_void);
     }
 }
 
 functions! {
-    /// Since CUDA 10.2: memory behind addresses that are reserved, piece by piece.
+    /// Functions of drivers from CUDA 10.2 on: addresses are reserved, and memory is mapped to them piece by piece.
     VirtualMemory {
         granularity: "cuMemGetAllocationGranularity" (*mut usize, *const CUmemAllocationProp, c_uint);
         reserve: "cuMemAddressReserve" (*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
@@ -68,13 +69,13 @@ functions! {
 }
 
 functions! {
-    /// Since CUDA 11.0: releasing a primary context.
+    /// The function of drivers from CUDA 11.0 on that releases a primary context.
     Release {
         context_release: "cuDevicePrimaryCtxRelease_v2" (CUdevice);
     }
 }
 
-/// The driver.
+/// The functions of this machine's driver; `None` for those that only newer drivers have.
 pub(super) struct Driver {
     pub(super) functions: Functions,
     pub(super) host_calls: Option<HostCalls>,
@@ -83,8 +84,8 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// The driver of this machine, initialised; `ordinal` is the GPU that an error names. A failure is not kept: the
-    /// next call tries again.
+    /// The driver of this machine, initialised; `ordinal` is the number of the GPU that an error names. A failure is
+    /// not kept: the next call tries again.
     ///
     /// # Errors
     /// [`Error::NoDriver`]; [`Error::MissingSymbol`]; [`Error::NoDevice`]; what else `cuInit` says.

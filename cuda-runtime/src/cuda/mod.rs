@@ -35,7 +35,7 @@ const EVENT_WITHOUT_TIME: u32 = 2;
 const HOST_PORTABLE: u32 = 1;
 const GRANULARITY_RECOMMENDED: u32 = 1;
 
-/// The number of the next backend.
+/// The number that the next backend gets.
 static BACKENDS: AtomicU64 = AtomicU64::new(0);
 
 struct Shared {
@@ -83,7 +83,7 @@ pub struct Arena {
 }
 
 enum ArenaKind {
-    /// Memory that was allocated whole.
+    /// Memory that was allocated as one piece, and cannot grow.
     Plain,
     /// Reserved addresses, and the pieces of memory mapped to them: where each begins, and its bytes.
     Virtual { memory: VirtualMemory, room: u64, pieces: Vec<(u64, u64)> },
@@ -110,7 +110,7 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl CudaBackend {
-    /// The GPU of this number.
+    /// Opens the GPU of this number, counted from 0.
     ///
     /// # Errors
     /// [`Error::NoDriver`], [`Error::MissingSymbol`], [`Error::NoDevice`], or what the driver says.
@@ -150,10 +150,10 @@ impl CudaBackend {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Calls `work` with the primary context current on this thread.
+    /// Calls `work` with the GPU's primary context current on this thread.
     ///
     /// # Errors
-    /// What the driver says when it is made so.
+    /// What the driver says when the context is made current.
     pub fn in_context<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         let _current = self.shared.current()?;
         Ok(work())
@@ -215,7 +215,7 @@ impl Shared {
         check("cuDeviceGetAttribute", code).map(|()| value)
     }
 
-    /// The size of the pieces that memory comes in, in bytes; none where the driver does not say.
+    /// The size of the pieces that memory is mapped in, in bytes; `None` where the driver does not say.
     fn granularity(&self, memory: &VirtualMemory) -> Result<Option<u64>> {
         let _current = self.current()?;
         let (mut granularity, properties) = (0, self.properties());
@@ -239,7 +239,7 @@ impl Shared {
         properties
     }
 
-    /// Maps `bytes` of memory to the addresses from `at` on.
+    /// Allocates `bytes` bytes of memory, and maps them to the addresses from `at` on.
     fn back(&self, memory: &VirtualMemory, at: u64, bytes: u64) -> Result<()> {
         let size = size(bytes, Memory::Device)?;
         let properties = self.properties();
@@ -275,7 +275,7 @@ impl Drop for Shared {
     }
 }
 
-/// A number of bytes as the driver takes it; out of memory where addresses cannot count so many.
+/// A number of bytes in the type that the driver takes; [`Error::OutOfMemory`] if it does not fit there.
 fn size(bytes: u64, memory: Memory) -> Result<usize> {
     usize::try_from(bytes).map_err(|_| Error::OutOfMemory { memory, bytes })
 }
@@ -460,7 +460,7 @@ impl Backend for CudaBackend {
 }
 
 impl Pinned {
-    /// The bytes from `at` on, as the driver takes them.
+    /// The address and the number of the `bytes` bytes from `at` on, as the driver takes them.
     fn range(&self, at: u64, bytes: u64) -> Result<(*mut c_void, usize)> {
         let outside = Error::OutOfRange { address: at, bytes };
         let (Ok(at), Ok(len)) = (usize::try_from(at), usize::try_from(bytes)) else { return Err(outside) };

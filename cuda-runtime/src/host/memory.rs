@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The size of a page: files can be read into whole pages past the page cache.
 const PAGE: usize = 4096;
 
-/// What freed memory is filled with.
+/// The byte that freed memory is filled with.
 const POISON: u8 = 0xdb;
 
 /// Bytes that begin at a page; they are zero at first.
@@ -15,10 +15,10 @@ const POISON: u8 = 0xdb;
 pub(super) struct Allocation {
     start: NonNull<u8>,
     bytes: usize,
-    /// The whole allocation, which is longer, so that the bytes can begin at a page.
+    /// The address of the whole allocation, which is longer than the bytes so that they can begin at a page.
     whole: NonNull<u8>,
     layout: Layout,
-    /// Whether its owner has freed it. The memory is freed when all work that uses it is done.
+    /// Whether the owner has freed the memory. It goes back to the system when all work that uses it is done.
     is_given_back: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// Memory of `bytes` bytes; `None` if the host has not so much.
+    /// Allocates `bytes` bytes; `None` if the host has not so much memory.
     pub(super) fn new(bytes: u64) -> Option<Self> {
         let bytes = usize::try_from(bytes).ok()?.max(1);
         // Allocated at a page, the allocator would write the zeros itself, and so touch memory that nobody uses. Pages
@@ -42,8 +42,8 @@ impl Allocation {
         Some(Self { start, bytes, whole, layout, is_given_back: AtomicBool::new(false) })
     }
 
-    /// Frees it for its owner: fills the first `used` bytes with [`POISON`]. From here on work on this memory is a
-    /// fault.
+    /// Marks the memory as freed by its owner, and fills the first `used` bytes with [`POISON`]. From here on work on
+    /// this memory is a fault.
     pub(super) fn give_back(&self, used: u64) {
         self.is_given_back.store(true, Ordering::SeqCst);
         let used = usize::try_from(used).map_or(self.bytes, |used| used.min(self.bytes));
@@ -63,7 +63,7 @@ impl Allocation {
         self.bytes
     }
 
-    /// The byte at `at`, or the end.
+    /// The address of byte `at`; with the length of the memory, the address of its end.
     ///
     /// # Safety
     /// `at` is not beyond the end.
@@ -80,7 +80,7 @@ impl Drop for Allocation {
     }
 }
 
-/// A range of an allocation, which is kept as long as this lives.
+/// A range of bytes of an allocation. The allocation is kept as long as the range lives.
 #[derive(Clone, Debug)]
 pub(super) struct Range {
     memory: std::sync::Arc<Allocation>,
@@ -89,7 +89,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// The `bytes` bytes from `at` on; `None` where not all of them are there.
+    /// The `bytes` bytes from `at` on; `None` if the allocation ends before them.
     pub(super) fn new(memory: &std::sync::Arc<Allocation>, at: u64, bytes: u64) -> Option<Self> {
         let (at, bytes) = (usize::try_from(at).ok()?, usize::try_from(bytes).ok()?);
         (at.checked_add(bytes)? <= memory.len()).then(|| Self { memory: memory.clone(), at, bytes })
@@ -112,17 +112,17 @@ impl Range {
         a < b + other.bytes() && b < a + self.bytes()
     }
 
-    /// Copies into a range of the same length that shares no byte with this one.
+    /// Copies this range into `to`, which has the same length and shares no byte with this one.
     ///
     /// # Safety
-    /// Nobody writes these bytes or uses those meanwhile.
+    /// Meanwhile nobody writes the bytes of this range, or uses those of `to`.
     pub(super) unsafe fn copy_to(&self, to: &Self) {
         debug_assert_eq!(self.bytes, to.bytes);
         // SAFETY: both lie within their allocations and do not overlap; nobody else is there, as promised.
         unsafe { std::ptr::copy_nonoverlapping(self.memory.at(self.at), to.memory.at(to.at), self.bytes) };
     }
 
-    /// The bytes, to read.
+    /// The bytes of the range, to read.
     ///
     /// # Safety
     /// Nobody writes them as long as the slice lives.
@@ -131,7 +131,7 @@ impl Range {
         unsafe { std::slice::from_raw_parts(self.memory.at(self.at), self.bytes) }
     }
 
-    /// The bytes, to write.
+    /// The bytes of the range, to write.
     ///
     /// # Safety
     /// Nobody else uses them as long as the slice lives.

@@ -43,7 +43,7 @@ struct Shared {
 #[derive(Default)]
 struct Ledger {
     used: InUse,
-    /// The memory of each arena, and how much of it the arena uses.
+    /// The memory of each arena, and how many bytes of it the arena uses.
     arenas: Vec<(Arc<Allocation>, u64)>,
 }
 
@@ -99,7 +99,8 @@ impl HostBackend {
     /// Gives a stream a kernel that takes `ns` ns. The kernel gets the bytes of its operands in their order.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for an operand outside the arenas, [`Error::OperandsOverlap`]; a fault from before.
+    /// [`Error::OutOfRange`] for an operand outside the arenas, [`Error::OperandsOverlap`]; [`Error::Lost`] after a
+    /// fault.
     pub fn launch(
         &self,
         stream: &Stream,
@@ -133,13 +134,14 @@ impl HostBackend {
         self.shared.give(stream.lane, &used, ns, Box::new(run))
     }
 
-    /// What is in use; nothing once all handles are dropped.
+    /// How much of the device is in use; all figures are 0 once all handles are dropped.
     #[must_use]
     pub fn in_use(&self) -> InUse {
         lock(&self.shared.ledger).used
     }
 
-    /// The uses without an order so far, if they are searched for.
+    /// The races found so far: pairs of pieces of work that use the same bytes without an order. None if the options do
+    /// not ask for them.
     #[must_use]
     pub fn races(&self) -> Vec<Race> {
         lock(&self.shared.state).races.as_ref().map_or_else(Vec::new, |races| races.found().to_vec())
@@ -162,7 +164,7 @@ impl HostBackend {
         Shared::refuse(&lock(&self.shared.state))
     }
 
-    /// Makes the device fail after so many more pieces of work, and stay lost.
+    /// Makes the device fail after `work` more pieces of work, and stay lost.
     pub fn lose_after(&self, work: u64) {
         lock(&self.shared.state).until_fault = Some(work);
     }
@@ -204,7 +206,7 @@ impl Shared {
         Range::new(memory, address - memory.address(), bytes).ok_or(outside)
     }
 
-    /// The error of a device that is lost, if it is.
+    /// Fails if the device is lost.
     fn refuse(state: &State) -> Result<()> {
         state.fault.map_or(Ok(()), |Fault { call, code }| Err(Error::Lost { call, code }))
     }
@@ -221,7 +223,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Does one piece of work of a stream.
+    /// Does one piece of work of a stream, which was given at the time `given`, in ns, after waiting for `delay`.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn work(&self, lane: usize, task: Task, given: f64, delay: Option<Duration>) {
         let now = || self.begin.elapsed().as_nanos() as f64;
@@ -264,7 +266,7 @@ impl Shared {
         }
     }
 
-    /// What the thread of a stream does.
+    /// The loop of a stream's thread: does the stream's work until the stream is dropped and out of work.
     fn serve(&self, lane: usize) {
         let delays = match self.options.mode {
             Mode::Threads { delays, .. } => delays,
@@ -293,7 +295,7 @@ impl Shared {
         }
     }
 
-    /// Works, in order, until `done` or until nothing is left.
+    /// Does the work of all streams on this thread, in this order, until `done` is true or no stream can go on.
     fn work_until(&self, order: Order, done: impl Fn(&State) -> bool) {
         loop {
             let mut state = lock(&self.state);
@@ -501,7 +503,7 @@ impl Pinned {
 }
 
 impl Drop for Stream {
-    /// The work that the stream was given is still done, later.
+    /// Closes the stream. The work that it was given is still done, later.
     fn drop(&mut self) {
         lock(&self.shared.state).lanes[self.lane].closed = true;
         self.shared.changed.notify_all();

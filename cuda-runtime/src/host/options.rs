@@ -4,72 +4,73 @@ use std::time::Duration;
 
 use sublet_core::simulate::Device;
 
-/// How work is done.
+/// Which threads do the work of the streams, and in which order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
     /// Every stream is a thread.
     Threads {
-        /// Copies take as long as the links say, and kernels as long as their launch says.
+        /// Whether copies take as long as the links say, and kernels as long as their launches say; otherwise all work
+        /// is done as fast as the host can.
         paced: bool,
         /// The seed and the longest of the delays: before each piece of work a thread waits for a random time.
         delays: Option<(u64, Duration)>,
     },
-    /// Everything is done by the thread that waits, in this order.
+    /// All work is done by the thread that waits for it, in this order.
     Ordered(Order),
 }
 
-/// Which of several streams goes on.
+/// Which of the streams that can go on does its next piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The one that has worked the least time; of equal ones the one that was made first.
+    /// The stream with the least simulated time so far; of equal ones the one that was made first.
     Time,
-    /// A random one; this is the seed.
+    /// A random stream; all are drawn with this seed.
     Random(u64),
-    /// The stream of this number only when no other can go on. Streams are numbered in the order in which they were
-    /// made.
+    /// The stream of this number goes on only when no other can. Streams are numbered from 0, in the order in which
+    /// they were made.
     Last(usize),
 }
 
 /// The options of a host that stands in for a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// How work is done.
+    /// Which threads do the work, and in which order.
     pub mode: Mode,
     /// The memory of the device, in bytes.
     pub memory: u64,
-    /// The links; its host capacity is how many bytes can be pinned.
+    /// The links between device and host; the field for the host's capacity is how many bytes can be pinned.
     pub device: Device,
-    /// Whether uses without an order are searched for, for `HostBackend::races`.
+    /// Whether to search for pieces of work that use the same bytes without an order, for `HostBackend::races`.
     pub races: bool,
 }
 
 impl Options {
-    /// Work in this mode on a device of so many bytes, with links of 12 GB/s.
+    /// Options for work in this mode, on a device of `memory` bytes with links of 12 GB/s; races are not searched for.
     #[must_use]
     pub const fn new(mode: Mode, memory: u64) -> Self {
         Self { mode, memory, device: Device::symmetric(12e9), races: false }
     }
 }
 
-/// How much of each thing is in use.
+/// How many bytes, streams and events of a device are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct InUse {
     /// The bytes of all arenas.
     pub device: u64,
     /// The bytes of pinned memory.
     pub pinned: u64,
-    /// The number of streams.
+    /// How many streams there are.
     pub streams: u64,
-    /// The number of events.
+    /// How many events there are.
     pub events: u64,
 }
 
 /// One operand of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
-    /// Its first byte on the device.
+    /// The address of the operand's first byte on the device.
     pub address: u64,
-    /// Its length, in bytes.
+    /// The length of the operand, in bytes.
     pub bytes: u64,
     /// Whether the kernel writes it; it may read it as well.
     pub write: bool,
@@ -85,7 +86,7 @@ pub enum Slice<'a> {
 }
 
 impl Slice<'_> {
-    /// The bytes.
+    /// The operand's bytes.
     #[must_use]
     pub const fn bytes(&self) -> &[u8] {
         match self {
@@ -94,7 +95,7 @@ impl Slice<'_> {
         }
     }
 
-    /// The bytes to write; none of an operand that is only read.
+    /// The operand's bytes, to write; empty if the kernel only reads the operand.
     #[must_use]
     pub const fn bytes_mut(&mut self) -> &mut [u8] {
         match self {

@@ -15,7 +15,7 @@ use super::options::Order;
 use super::races::{Clock, Races};
 use super::sync::{Mutex, lock};
 
-/// The error of a lost device.
+/// Why a device is lost: the call that failed, and a CUDA error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) call: &'static str,
@@ -26,19 +26,19 @@ pub(super) type Run = Box<dyn FnOnce() -> Result<(), Fault> + Send>;
 
 /// A piece of a stream's work.
 pub(super) enum Task {
-    /// Work that takes so many ns.
+    /// A kernel, a copy or a host call, and the ns that it takes.
     Work(Run, f64),
-    /// Notes that the stream has reached this point.
+    /// Marks this point as reached.
     Record(Arc<Point>),
     /// Waits until another stream has reached this point.
     Wait(Arc<Point>),
 }
 
-/// A point in a stream: what an event is recorded to.
+/// A point in a stream's work, at which an event was recorded.
 pub(super) struct Point {
-    /// The time at which the stream reached it, in ns; none before.
+    /// The time at which the stream reached the point, in ns; `None` until then.
     pub(super) reached: Mutex<Option<f64>>,
-    /// What is done when the stream reaches it, by the vector clock of [`races`](super::races).
+    /// How much of each stream's work is done when the stream reaches the point: a clock of [`races`](super::races).
     pub(super) clock: Clock,
 }
 
@@ -48,12 +48,12 @@ impl Point {
     }
 }
 
-/// One stream.
+/// The queue of one stream.
 pub(super) struct Lane {
     pub(super) tasks: VecDeque<(Task, f64)>,
     /// The time until which the stream has worked, in ns.
     pub(super) clock: f64,
-    /// Whether it was dropped: it is given no more work.
+    /// Whether the stream was dropped: it is given no more work.
     pub(super) closed: bool,
 }
 
@@ -68,17 +68,17 @@ pub(super) struct State {
     /// How many more pieces of work succeed before the device fails; none if it does not fail.
     pub(super) until_fault: Option<u64>,
     pub(super) rng: Option<SplitMix64>,
-    /// How many streams are working, where they are threads.
+    /// How many streams are doing a piece of work now, where streams are threads.
     pub(super) working: usize,
 }
 
 /// The next work of a stream.
 pub(super) enum Next {
-    /// It is out of work.
+    /// The stream has no work left.
     Nothing,
     /// The work at the front is a wait for an event that has not happened.
     Blocked,
-    /// This work, which begins at this time at the earliest, in ns.
+    /// This piece of work; it begins at this time at the earliest, in ns.
     Task(Task, f64),
 }
 
@@ -106,7 +106,7 @@ impl State {
         }
     }
 
-    /// Takes the front of the queue if it may be done now.
+    /// Takes the piece of work at the front of a stream's queue, if it may be done now.
     pub(super) fn next(&mut self, lane: usize) -> Next {
         if self.lanes[lane].tasks.is_empty() {
             return Next::Nothing;
@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// The stream that goes on, if one can.
+    /// The number of the stream that goes on next, by `order`; `None` if no stream can go on.
     pub(super) fn choose(&mut self, order: Order) -> Option<usize> {
         let mut ready = (0..self.lanes.len()).filter(|&lane| self.is_ready(lane));
         match order {

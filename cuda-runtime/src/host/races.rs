@@ -12,27 +12,29 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// How much of each stream is done: pieces of work, counted from 1.
+/// By stream: the number of the last piece of its work that is done, counted from 1; 0 is none.
 pub(super) type Clock = Vec<u64>;
 
 /// Two pieces of work that use the same bytes without an order, one of them to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Race {
-    /// The streams that they are on, as they were made; the piece of work that was given first comes first.
+    /// The streams of the two pieces of work, numbered in the order in which they were made; the piece that was given
+    /// first comes first.
     pub streams: [usize; 2],
-    /// Which pieces of work of their streams they are, counted from 1.
+    /// The number of each of the two pieces of work in its stream, counted from 1.
     pub work: [u64; 2],
-    /// Addresses that both use.
+    /// The addresses that both pieces of work use.
     pub bytes: Range<u64>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Races {
-    /// By stream: what is done before its next work.
+    /// By stream: how much of every stream is done before this stream's next piece of work.
     clocks: Vec<Clock>,
-    /// What is done as far as the host knows, since it has waited for it.
+    /// How much of every stream the host has waited for.
     host: Clock,
-    /// By range, stream, and whether the range is written: the number of the last piece of work that uses it so.
+    /// By start and end of a range, stream, and whether the range is written: the last piece of work of the stream that
+    /// uses the range so, by its number.
     used: HashMap<(u64, u64, usize, bool), u64>,
     found: Vec<Race>,
 }
@@ -67,7 +69,8 @@ impl Races {
         clock
     }
 
-    /// Notes that a stream is given work that uses these ranges, and whether it writes them.
+    /// Notes that a stream is given a piece of work that uses these ranges, and for each whether it is written; finds
+    /// the races with earlier pieces.
     pub(super) fn work(&mut self, stream: usize, ranges: &[(Range<u64>, bool)]) {
         let clock = self.clock(stream);
         clock[stream] += 1;
@@ -86,7 +89,7 @@ impl Races {
         }
     }
 
-    /// The clock of an event that is recorded now.
+    /// The clock of an event that is recorded on this stream now.
     pub(super) fn record(&mut self, stream: usize) -> Clock {
         self.clock(stream).clone()
     }

@@ -13,7 +13,8 @@ const ORDERS: usize = 2_000;
 /// How many orders the other tests try.
 const FEW_ORDERS: usize = 200;
 
-/// Three streams pass a number through a block, each waits for the one before, twice over.
+/// Three streams pass a number through a block, twice; each stream waits for the one before. Returns the number at the
+/// end.
 fn passed_on(host: &HostBackend) -> Result<u64> {
     let arena = host.reserve(64, 64)?;
     let pinned = host.pin(64)?;

@@ -13,11 +13,11 @@ use half::{bf16, f16};
 
 use super::{Activation, Error, Format, mask_words};
 
-/// Elements of a block: one for each bit of a word of the mask.
+/// How many elements a block has: one for each bit of a word of the mask.
 const BLOCK: usize = 32;
 
 mod sealed {
-    /// A number that a block is made of.
+    /// The type of an element, with what the loops over blocks of elements need.
     pub trait Bits: Copy {
         const ZERO: Self;
 
@@ -30,18 +30,18 @@ mod sealed {
         /// Each number of the block times the slope.
         ///
         /// # Safety
-        /// `wide` only if the processor has AVX2 and F16C.
+        /// `wide` is true only if the processor has AVX2 and F16C.
         unsafe fn scaled(block: &[Self; super::BLOCK], slope: f32, wide: bool) -> [Self; super::BLOCK];
-        /// By place: the number of `set` where the bit of `word` is 1, and of `unset` where it is 0.
+        /// For each i: element i of `set` if bit i of `word` is 1, and element i of `unset` if it is 0.
         fn selected(word: u32, set: &[Self; super::BLOCK], unset: &[Self; super::BLOCK]) -> [Self; super::BLOCK];
     }
 }
 
 use sealed::Bits;
 
-/// A number that the activations are made for.
+/// A type of element that the activations are made for: `f32`, `f16` or `bf16`.
 pub trait Element: Bits + 'static {
-    /// How the number is stored.
+    /// How an element of this type is stored.
     const FORMAT: Format;
 }
 
@@ -176,7 +176,7 @@ two_bytes!(f16, Format::F16, 0x7c00, scaled_f16);
 two_bytes!(bf16, Format::Bf16, 0x7f80, scaled_bf16);
 
 /// # Safety
-/// `wide` only if the processor has AVX2 and F16C.
+/// `wide` is true only if the processor has AVX2 and F16C.
 #[inline]
 unsafe fn scaled_f16(block: &[f16; BLOCK], slope: f32, wide: bool) -> [f16; BLOCK] {
     #[cfg(target_arch = "x86_64")]
@@ -201,7 +201,8 @@ unsafe fn scaled_bf16(block: &[bf16; BLOCK], slope: f32, wide: bool) -> [bf16; B
     block.map(|x| bf16::from_bits(f32_to_bf16(bf16_to_f32(x.to_bits()) * slope)))
 }
 
-/// What `f32_to_bf16` says, for eight numbers at a time, packed as the compiler does not do it.
+/// Each number of the block times the slope, rounded as by `f32_to_bf16`: eight numbers at a time, packed by an
+/// instruction that the compiler does not use of itself.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
@@ -236,7 +237,8 @@ fn scaled_in_halves(block: &[bf16; BLOCK], slope: f32) -> [bf16; BLOCK] {
     scaled
 }
 
-/// The conversions by the processor's own instructions, which yield the same.
+/// Each number of the block times the slope, converted by the processor's own instructions; the results are those of
+/// `f32_to_f16`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
@@ -260,12 +262,12 @@ fn scaled_by_f16c(block: &[f16; BLOCK], slope: f32) -> [f16; BLOCK] {
 /// One of the two activations, chosen when the program is compiled, so that no loop has a branch on it.
 trait Kind {
     fn bit<E: Bits>(x: E) -> bool;
-    /// The results for the elements that do not pass.
+    /// By element: its result if it does not pass, which is 0 for ReLU and the element times the slope for leaky ReLU.
     ///
     /// # Safety
     /// As `Bits::scaled`.
     unsafe fn stopped<E: Bits>(block: &[E; BLOCK], slope: f32, wide: bool) -> [E; BLOCK];
-    /// Whether the forward pass gives the element itself.
+    /// Whether the forward pass returns the element unchanged.
     fn is_kept<E: Bits>(x: E) -> bool;
 }
 
@@ -349,7 +351,8 @@ fn filled<E: Bits>(rest: &[E]) -> [E; BLOCK] {
     block
 }
 
-/// A loop over blocks, once plain and once compiled for AVX2 and F16C. The block is told which of the two runs it.
+/// Makes a function that loops over blocks, compiled once plainly and once for AVX2 and F16C. The work for a block is
+/// told which of the two runs it.
 macro_rules! in_vectors {
     ($name:ident, $plain:ident($($argument:ident: $type:ty),*)) => {
         fn $name<E: Bits, W>(
@@ -380,7 +383,7 @@ macro_rules! in_vectors {
 in_vectors!(between, between_plain(x: &[E], y: &mut [E]));
 in_vectors!(within, within_plain(x: &mut [E]));
 
-/// From `x` to `y`, block by block, each with its word.
+/// Calls `block` with each block of `x` and its word of the mask, and writes the results to `y`.
 #[inline]
 fn between_plain<E: Bits, W>(
     x: &[E],
@@ -444,7 +447,8 @@ macro_rules! backward_as {
     };
 }
 
-/// `y` and the mask of `x`. Words of the mask beyond its length are left as they are.
+/// Computes `y`, the activation of `x`, and the mask of `x`. Words of `mask` beyond those that `x` needs are left as
+/// they are.
 ///
 /// # Errors
 /// [`Error::Length`]; [`Error::Mask`].
@@ -473,7 +477,7 @@ pub fn forward_in_place<E: Element>(activation: Activation, x: &mut [E], mask: &
     Ok(())
 }
 
-/// The gradient of `x` from that of `y`, and the mask that [`forward`] has written.
+/// Computes `dx`, the gradient of `x`, from `dy`, that of `y`, and the mask that [`forward`] has written.
 ///
 /// # Errors
 /// [`Error::Length`]; [`Error::Mask`].
@@ -504,7 +508,7 @@ pub fn backward_in_place<E: Element>(activation: Activation, dy: &mut [E], mask:
 mod tests {
     use super::*;
 
-    /// Every number of 16 bits, and what is near the middle between two, as the crate `half` has it.
+    /// Conversions are those of the crate `half`, for every number of 16 bits and for numbers near the middle of two.
     #[test]
     fn conversions_round_to_the_nearest() {
         for bits in 0..=u16::MAX {
@@ -524,7 +528,7 @@ mod tests {
         }
     }
 
-    /// With the processor's vectors and without.
+    /// The results with the processor's vector instructions are those without.
     #[test]
     fn both_ways_yield_the_same() {
         let same = |(a, b): (u16, u16), is_nan: fn(u16) -> bool| a == b || is_nan(a) && is_nan(b);

@@ -10,16 +10,16 @@ use cudarc::driver::sys::{CUcontext, CUfunction, CUmodule, CUstream};
 use super::{Activation, Error, Format, mask_words};
 use crate::driver::{self, check};
 
-/// What clang makes of `kernels/relu.cu`, ended by a zero as the driver wants it.
+/// The PTX that clang makes of `kernels/relu.cu`, ended by a zero as the driver wants it.
 const PTX: &str = concat!(include_str!("../../kernels/relu.ptx"), "\0");
 
-/// Threads of a block: what the kernels are compiled for.
+/// How many threads a block of threads has: the kernels are compiled for this number.
 const THREADS: u32 = 256;
-/// Bytes of a block's elements: eight warps of 32 lanes with four vectors of 16 bytes.
+/// How many bytes of elements a block of threads does: eight warps of 32 lanes with four vectors of 16 bytes.
 const BLOCK_BYTES: u64 = 8 * 32 * 4 * 16;
 
 driver::functions! {
-    /// The functions of the driver that loading and launching take.
+    /// The functions of the driver that loading and launching the kernels take.
     Functions {
         current: "cuCtxGetCurrent" (*mut CUcontext);
         push: "cuCtxPushCurrent_v2" (CUcontext);
@@ -45,11 +45,11 @@ pub struct Kernels {
     functions: Functions,
     context: CUcontext,
     module: CUmodule,
-    /// In the order of [`NAMES`].
+    /// The driver's handles of the kernels, in the order of [`NAMES`].
     entries: [CUfunction; NAMES.len()],
 }
 
-/// Activation, direction, format: in this order, the last one fastest.
+/// The names of the kernels, sorted by activation, then direction, then format.
 const NAMES: [&str; 12] = [
     "sublet_relu_forward_f32\0",
     "sublet_relu_forward_f16\0",
@@ -73,23 +73,23 @@ unsafe impl Sync for Kernels {}
 /// The operands of a launch, as addresses on the device. In place `from` and `to` are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operands {
-    /// `x`, or on the way back `dy`.
+    /// The address of `x`, or in the backward pass of `dy`.
     pub from: u64,
-    /// `y`, or on the way back `dx`.
+    /// The address of `y`, or in the backward pass of `dx`.
     pub to: u64,
-    /// The mask's words: [`mask_words`] of `elements`.
+    /// The address of the mask, which has [`mask_words`] words for `elements`.
     pub mask: u64,
     /// How much memory the mask has, in bytes: for a mask of a plan, the bytes of its
     /// [operand](crate::Operand).
     pub mask_bytes: u64,
     /// How many elements there are.
     pub elements: u64,
-    /// How they are stored.
+    /// How the elements are stored.
     pub format: Format,
 }
 
 impl Operands {
-    /// Checks that the kernels can take these operands; returns how many blocks of threads that takes.
+    /// Checks that the kernels can take these operands; returns how many blocks of threads the launch takes.
     fn check(&self) -> Result<u32, Error> {
         let width = self.format.bytes() as u64;
         for (address, alignment) in [(self.from, width), (self.to, width), (self.mask, 4)] {
@@ -144,7 +144,7 @@ impl Kernels {
         Ok(loaded)
     }
 
-    /// Launches forward: `to` and the mask of `from`.
+    /// Launches the forward pass, which computes `to` and the mask of `from`.
     ///
     /// # Errors
     /// [`Error::Misaligned`], [`Error::Overlap`], [`Error::TooLong`]; [`Error::Driver`].
@@ -157,7 +157,7 @@ impl Kernels {
         unsafe { self.launch(stream, activation, Direction::Forward, operands) }
     }
 
-    /// Launches backward: `to` from `from` and the mask.
+    /// Launches the backward pass, which computes `to` from `from` and the mask.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
@@ -202,7 +202,7 @@ impl Kernels {
     }
 }
 
-/// Where a kernel is in [`NAMES`].
+/// The index of a kernel in [`NAMES`].
 const fn kernel(kind: usize, direction: Direction, format: Format) -> usize {
     kind * 6 + direction as usize * 3 + format as usize
 }
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// What a launch relies on is what the kernels were compiled for.
+    /// The launch bounds and the parameters that a launch relies on are those that the kernels were compiled for.
     #[test]
     fn the_ptx_has_the_launch_bounds_and_the_parameters_of_a_launch() {
         let kernels: Vec<&str> = PTX.split(".visible .entry ").skip(1).collect();
@@ -312,7 +312,7 @@ mod tests {
         }
     }
 
-    /// With a GPU the launches would be tried; the bench does. Without a driver it is told.
+    /// Without a driver, loading the kernels is an error that says so. With a driver this test does nothing.
     #[test]
     fn a_missing_driver_is_an_error() {
         // SAFETY: as in `driver`.

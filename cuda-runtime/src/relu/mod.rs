@@ -1,4 +1,4 @@
-//! ReLU and leaky ReLU that keep one bit of each element for the way back.
+//! ReLU and leaky ReLU that keep one bit of each element for the backward pass.
 //!
 //! Problem: the gradient of an activation needs to know on which side of zero each element was. Frameworks keep the
 //! activation for it; a bit is 1/32 of that in f32, 1/16 in f16 and bf16, and lets the activation's memory go, or be
@@ -80,24 +80,24 @@ pub enum Error {
     Mask {
         /// Words that the elements need.
         needed: usize,
-        /// Words that there are.
+        /// Words that the mask has.
         got: usize,
     },
     /// An operand's address is not a multiple of its elements' size.
     Misaligned {
-        /// The address.
+        /// The operand's address.
         address: u64,
-        /// The alignment that it needs.
+        /// The alignment that the address needs, in bytes.
         alignment: u64,
     },
     /// Two operands share memory, and are not the same elements.
     Overlap {
-        /// Where the second of them begins.
+        /// The address at which the second of the two begins.
         address: u64,
     },
     /// There are more elements than a launch can have.
     TooLong {
-        /// How many.
+        /// How many elements there are.
         elements: u64,
     },
     /// The CUDA driver failed.
@@ -125,7 +125,7 @@ impl core::fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// The 32-bit words of the mask of so many elements.
+/// How many 32-bit words the mask of so many elements has.
 #[must_use]
 pub const fn mask_words(elements: usize) -> usize {
     elements.div_ceil(32)

@@ -37,7 +37,7 @@ driver::functions! {
 }
 
 driver::functions! {
-    /// Functions of drivers from CUDA 11.2 on.
+    /// Functions of drivers from CUDA 11.2 on: stream-ordered allocations.
     PoolFunctions {
         create: "cuMemPoolCreate" (*mut CUmemoryPool, *const CUmemPoolProps);
         set: "cuMemPoolSetAttribute" (CUmemoryPool, CUmemPool_attribute, *mut c_void);
@@ -49,7 +49,8 @@ driver::functions! {
 }
 
 driver::functions! {
-    /// Since CUDA 10.1: capturing work. Older drivers have none that a framework could use.
+    /// Functions of drivers from CUDA 10.1 on: capturing a stream's work. Older drivers have no captures that a
+    /// framework could use.
     Capture {
         is_capturing: "cuStreamIsCapturing" (CUstream, *mut c_uint);
         exchange_mode: "cuThreadExchangeStreamCaptureMode" (*mut c_uint);
@@ -59,11 +60,12 @@ driver::functions! {
 // Numbers of the driver's documentation.
 const CAPTURE_NONE: c_uint = 0;
 const CAPTURE_RELAXED: c_uint = 2;
-/// The driver's answer about the default stream while another stream is captured that waits for it.
+/// The driver's answer, when asked whether the default stream is captured, while a stream is captured that waits for
+/// it.
 const CAPTURE_IMPLICIT: driver::Code = 906;
 const EVENT_WITHOUT_TIME: c_uint = 2;
 
-/// Stream-ordered allocations.
+/// A pool of stream-ordered allocations, and the driver's functions for it.
 struct Pool {
     functions: PoolFunctions,
     pool: CUmemoryPool,
@@ -88,7 +90,7 @@ const fn stream_of(stream: Stream) -> CUstream {
 }
 
 impl Cuda {
-    /// The device of this number.
+    /// Opens the device of this number.
     ///
     /// # Errors
     /// [`Error::NoDriver`], [`Error::MissingSymbol`], [`Error::NoDevice`], [`Error::Driver`], [`Error::Lost`].
@@ -131,7 +133,7 @@ impl Cuda {
         })
     }
 
-    /// Sets how this thread's calls are checked against captures; `mode` becomes what it was before.
+    /// Sets how the driver checks this thread's calls against captures; `mode` receives the setting before.
     fn exchange_mode(&self, mode: &mut c_uint) -> Result<()> {
         let Some(Capture { exchange_mode, .. }) = self.capture else { return Ok(()) };
         // SAFETY: a place for a number.
@@ -150,7 +152,7 @@ impl Cuda {
 }
 
 impl Cuda {
-    /// Counts a plain allocation, of these bytes at this address.
+    /// Counts a plain allocation of `bytes` bytes at `address`.
     fn note(&mut self, address: u64, bytes: u64) {
         let (each, all, most) = &mut self.plain;
         each.insert(address, bytes);
@@ -160,7 +162,7 @@ impl Cuda {
 }
 
 impl Pool {
-    /// A pool that keeps freed memory until it is trimmed.
+    /// Makes a pool that keeps freed memory until it is trimmed.
     fn new(device: i32) -> Result<Self> {
         let functions = PoolFunctions::load()?;
         // SAFETY: a struct of numbers, enumerations that have a variant 0, and a pointer that may be NULL.

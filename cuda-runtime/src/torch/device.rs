@@ -14,7 +14,7 @@ const ALIGNMENT: u64 = 512;
 /// The most mallocs and frees of an iteration that is planned; the bookkeeping takes about 300 bytes for each.
 const EVENTS: usize = 1 << 16;
 const LIVE: usize = 1 << 15;
-/// The range of numbers that the allocator hands out, in bytes: more than any memory has.
+/// How many bytes the range of numbers has that the allocator hands out: more than any memory.
 const RANGE: u64 = 1 << 60;
 /// Another name of the default stream (`CU_STREAM_LEGACY`).
 const LEGACY: Stream = 1;
@@ -26,12 +26,12 @@ struct Backing {
     start: u64,
     bytes: u64,
     address: u64,
-    /// How many live blocks lie in it.
+    /// How many live blocks lie in the allocation.
     live: usize,
 }
 
 impl Backing {
-    /// The allocator's number of the block at this address; none if it lies elsewhere.
+    /// The allocator's number of the block at this address; `None` if the address is not in the allocation.
     const fn number(&self, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.address);
         if offset < self.bytes { Some(self.start + offset) } else { None }
@@ -54,7 +54,8 @@ impl Refused {
     /// How many requests the first refusal lasts. To ask costs about as much as to serve so many requests.
     const FIRST: u64 = 1 << 10;
 
-    /// Whether to ask for the arena of this plan now.
+    /// Whether to ask the driver for the arena now: the plan is another, or enough requests have come. Counts a
+    /// request.
     const fn is_over(&mut self, plans: u64) -> bool {
         self.left = self.left.saturating_sub(1);
         self.plans != plans || self.left == 0
@@ -69,11 +70,11 @@ impl Refused {
 /// What a device has done, in bytes where nothing else is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Requests that got their address from a plan.
+    /// How many requests got their address from a plan.
     pub planned: u64,
-    /// All other requests, but for those of CUDA graphs.
+    /// How many other requests there were, but for those of CUDA graphs.
     pub unplanned: u64,
-    /// Plans that were made.
+    /// How many plans were made.
     pub plans: u64,
     /// The bytes of the allocation behind the arena; 0 without one.
     pub arena: u64,
@@ -97,24 +98,24 @@ pub struct Device<D> {
     retired: Vec<Backing>,
     /// For how long the driver is not asked for the arena, after it has refused it.
     refused: Refused,
-    /// Blocks that the driver allocated one by one, by address; with their numbers if the allocator knows them.
+    /// By address: blocks that the driver allocated one by one, each with its number if the allocator knows it.
     apart: HashMap<u64, Option<u64>>,
     graphs: Graphs,
     /// All streams that have allocated.
     streams: BTreeSet<Stream>,
-    /// By address of a live block: streams that use it besides its own.
+    /// By address of a live block: the streams that use it besides the stream that it was allocated for.
     users: HashMap<u64, Vec<Stream>>,
     /// Blocks that were freed while one of their streams was captured: their addresses, and the streams in which they
     /// were freed.
     deferred: Vec<(u64, Stream)>,
-    /// The most bytes that may be held; none without a limit.
+    /// The most bytes of the device's memory that may be held; `None` is no limit.
     limit: Option<u64>,
     planned: u64,
     unplanned: u64,
 }
 
 impl<D: Driver> Device<D> {
-    /// A device of which nothing is allocated.
+    /// The memory of a device, of which nothing is allocated yet.
     ///
     /// # Errors
     /// None that is known: the allocator has the memory that it asks for.
@@ -155,7 +156,7 @@ impl<D: Driver> Device<D> {
         })
     }
 
-    /// Allocates `bytes` bytes for work in this stream; 0 bytes are at 0.
+    /// Allocates `bytes` bytes for work in this stream; for 0 bytes it returns 0.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] and others of the driver; nothing is allocated then.
@@ -243,7 +244,8 @@ impl<D: Driver> Device<D> {
         self.graphs.begin(pool);
     }
 
-    /// The end of what [`begin_pool`](Self::begin_pool) began.
+    /// Ends what [`begin_pool`](Self::begin_pool) began: memory that is allocated from here on does not belong to this
+    /// pool.
     ///
     /// # Errors
     /// Those of the driver.
@@ -252,8 +254,8 @@ impl<D: Driver> Device<D> {
         self.free_surplus()
     }
 
-    /// A graph that allocates in this pool is no more. After as many of these calls as there were begins, the memory
-    /// goes back to the driver, block by block as it is freed.
+    /// Notes that a graph which has memory in this pool was destroyed. After as many of these calls as calls of
+    /// [`begin_pool`](Self::begin_pool), the pool's memory goes back to the driver, block by block as it is freed.
     ///
     /// # Errors
     /// Those of the driver.
@@ -340,7 +342,7 @@ impl<D: Driver> Device<D> {
         self.backing.as_mut()
     }
 
-    /// Fails if so many bytes more would exceed the limit.
+    /// Fails if to hold `bytes` more bytes would exceed the limit.
     fn within_limit(&mut self, bytes: u64) -> Result<()> {
         let Some(limit) = self.limit else { return Ok(()) };
         let (held, _) = self.driver.reserved()?;
@@ -348,7 +350,7 @@ impl<D: Driver> Device<D> {
         if fits { Ok(()) } else { Err(Error::OutOfMemory { memory: Kind::Device, bytes }) }
     }
 
-    /// Memory of the driver, below the limit.
+    /// Allocates memory of the driver; fails if that would exceed the limit.
     fn alloc(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
         self.within_limit(bytes)?;
         self.driver.alloc(bytes, stream)
@@ -363,7 +365,7 @@ impl<D: Driver> Device<D> {
         self.driver.trim()
     }
 
-    /// Serves a request by the driver.
+    /// Serves a request with an allocation of its own by the driver.
     fn malloc_apart(&mut self, bytes: u64, stream: Stream, number: Option<u64>) -> Result<u64> {
         let given = match self.alloc(bytes, stream) {
             Err(Error::OutOfMemory { .. }) => self.make_room().and_then(|()| self.alloc(bytes, stream)),
@@ -408,14 +410,15 @@ impl<D: Driver> Device<D> {
         (self.apart.contains_key(&address) || backed()) && self.deferred.iter().all(|(freed, _)| *freed != address)
     }
 
-    /// Whether a stream is captured in which a block is freed, in which it was used, or that is planned.
+    /// Whether one of a block's streams is captured: the stream in which it is freed, the others that have used it, and
+    /// the planned stream.
     fn is_captured(&mut self, address: u64, stream: Stream) -> Result<bool> {
         let users = self.users.get(&address).into_iter().flatten();
         let streams: Vec<Stream> = users.copied().chain([stream]).chain(self.stream).collect();
         streams.into_iter().try_fold(false, |found, stream| Ok(found || self.driver.is_capturing(stream)?))
     }
 
-    /// Whether any stream that has asked is captured, or about to be.
+    /// Whether any stream that has allocated is captured, or a capture is about to begin.
     fn captures(&mut self) -> Result<bool> {
         let mut found = self.graphs.is_open();
         for stream in &self.streams {
@@ -439,7 +442,7 @@ impl<D: Driver> Device<D> {
         followed.and(self.release_retired())
     }
 
-    /// Makes a stream wait for others; returns the first error.
+    /// Makes `stream` wait for the work of `others`; returns the first error.
     fn follow(&mut self, stream: Stream, others: impl IntoIterator<Item = Stream>) -> Result<()> {
         let mut followed = Ok(());
         for other in others.into_iter().filter(|other| *other != stream) {
@@ -448,7 +451,7 @@ impl<D: Driver> Device<D> {
         followed
     }
 
-    /// Frees a block that is an allocation of the driver of its own.
+    /// Frees a block that has an allocation of its own by the driver.
     fn free_apart(&mut self, address: u64, stream: Stream, users: &[Stream]) -> Result<()> {
         let number = self.apart.remove(&address).ok_or(Error::OutOfRange { address, bytes: 0 })?;
         let noted = number.map_or(Ok(()), |number| self.allocator.free(number));
@@ -473,7 +476,7 @@ impl<D: Driver> Device<D> {
         outcome
     }
 
-    /// Frees the memory that graphs have left; returns the first error.
+    /// Frees the memory that graphs have used and no graph uses any more; returns the first error.
     fn free_surplus(&mut self) -> Result<()> {
         if !self.graphs.has_surplus() || self.captures()? {
             return Ok(());
@@ -483,8 +486,8 @@ impl<D: Driver> Device<D> {
         self.graphs.surplus().into_iter().fold(waited, |freed, address| freed.and(self.driver.free_unordered(address)))
     }
 
-    /// Retires the allocation that backs the arena, unless it is as wanted: it is freed as soon as no live block lies
-    /// in it.
+    /// Retires the allocation that backs the arena, unless `wanted` is true for it: from then on it is freed as soon as
+    /// no live block lies in it.
     fn retire_unless(&mut self, wanted: impl Fn(&Backing) -> bool) {
         if let Some(backing) = self.backing.take_if(|backing| !wanted(backing)) {
             self.retired.push(backing);
@@ -507,7 +510,7 @@ impl<D: Driver> Device<D> {
     }
 }
 
-/// The one name of a stream here: the default stream has two.
+/// The name by which a stream is known here: of the two names of the default stream it is 0.
 const fn canonical(stream: Stream) -> Stream {
     if stream == LEGACY { 0 } else { stream }
 }

@@ -36,7 +36,7 @@ struct Live {
 struct Pool {
     /// How often the pool was begun and not yet released.
     users: usize,
-    /// Free memory: its address, its bytes, and the only stream that may reuse it, if one may.
+    /// Free blocks: for each its address, its bytes, and the only stream that may reuse it; `None` if no stream may.
     free: Vec<(u64, u64, Option<Stream>)>,
 }
 
@@ -67,7 +67,7 @@ impl Graphs {
         }
     }
 
-    /// Whether PyTorch allocates in some pool.
+    /// Whether PyTorch allocates in a pool now.
     pub(super) const fn is_open(&self) -> bool {
         !self.open.is_empty()
     }
@@ -92,7 +92,7 @@ impl Graphs {
         Some(address)
     }
 
-    /// Adds a live block of the driver to the current pool.
+    /// Adds a live block, which the driver has allocated, to the current pool.
     pub(super) fn add(&mut self, address: u64, bytes: u64, stream: Stream) {
         let pool = self.current();
         self.pools.entry(pool).or_default();
@@ -117,7 +117,7 @@ impl Graphs {
         self.pools.iter().any(unused)
     }
 
-    /// Takes the memory that no graph uses any more: the addresses of its blocks.
+    /// Removes the memory that no graph uses any more, and returns the addresses of its blocks.
     pub(super) fn surplus(&mut self) -> Vec<u64> {
         let mut addresses = Vec::new();
         for (_, pool) in self.pools.iter_mut().filter(|(id, pool)| pool.users == 0 && **id != UNKNOWN) {

@@ -54,7 +54,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<D: Driver> Devices<D> {
-    /// No device yet; `open` makes the driver of one.
+    /// A set without devices; `open` makes the driver of the device of a number.
     #[must_use]
     pub const fn new(open: fn(i32) -> Result<D>) -> Self {
         Self { open, devices: Mutex::new(BTreeMap::new()) }
@@ -63,7 +63,7 @@ impl<D: Driver> Devices<D> {
     /// Calls `body` with a device. All threads may call it at once; on the same device they run one after the other.
     ///
     /// # Errors
-    /// Why there is no such device; what the body returns.
+    /// Why there is no such device; or the error of the body.
     pub fn with<T>(&self, device: i32, body: impl FnOnce(&mut Device<D>) -> Result<T>) -> Result<T> {
         let found = {
             let mut devices = lock(&self.devices);
@@ -79,7 +79,7 @@ impl<D: Driver> Devices<D> {
     }
 
     /// Calls `body` with each device that has had a request, until it succeeds on one: for calls that do not name a
-    /// device. None where there is none.
+    /// device. `None` if no device has had a request.
     ///
     /// # Errors
     /// What the last body returns.
@@ -97,7 +97,7 @@ impl<D: Driver> Devices<D> {
     /// Calls `body` with every device that has had a request; returns the first error.
     ///
     /// # Errors
-    /// As above.
+    /// The first error that the body returns.
     pub fn all(&self, mut body: impl FnMut(&mut Device<D>) -> Result<()>) -> Result<()> {
         let mut outcome = Ok(());
         for device in self.opened() {

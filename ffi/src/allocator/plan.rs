@@ -47,7 +47,7 @@ pub unsafe extern "C" fn sublet_adopt(
 /// Writes the plan that is followed as CSV, `id,lower,upper,size,offset`, ended by a zero: what sublet_plan_read reads,
 /// in another process too. Without a plan it is the header alone.
 ///
-/// `needed`, `capacity` and cutting are those of sublet_export_trace.
+/// `needed` and `capacity` mean what they mean for sublet_export_trace, and a text that is too long is cut as there.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_export_plan(
@@ -80,11 +80,11 @@ pub unsafe extern "C" fn sublet_export_plan(
 const HEADER: &str = "id,lower,upper,size,offset";
 
 /// Reads a plan from the `bytes` bytes of a text as sublet_export_plan and `sublet plan` write it: its blocks in the
-/// order of the lines, and an offset for each. `count` receives how many there are; with a capacity of 0 only that is
-/// written.
+/// order of the lines, and an offset for each. `count` receives how many blocks there are; with a capacity of 0 only
+/// `count` is written.
 ///
-/// SUBLET_STATUS_PLAN_TEXT: a line is not as it has to be. Whether the plan is valid is not checked here, but by
-/// sublet_verify and sublet_adopt.
+/// SUBLET_STATUS_PLAN_TEXT: a line is not of the form that sublet_export_plan writes. Whether the plan is valid is not
+/// checked here, but by sublet_verify and sublet_adopt.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_plan_read(
@@ -121,10 +121,10 @@ pub unsafe extern "C" fn sublet_plan_read(
     })
 }
 
-/// The lines of a plan, byte by byte.
+/// The text of a plan, which is read byte by byte.
 struct Lines<B> {
     rest: B,
-    /// The line that is read, from 1.
+    /// The number of the line that is read, counted from 1.
     line: u32,
 }
 
@@ -133,7 +133,7 @@ impl<B: Iterator<Item = u8>> Lines<B> {
         Failure::new(S::PlanText, self.line, 0, 0)
     }
 
-    /// Whether this ends a line, or the text.
+    /// Whether this byte ends a line, or the text; `None` is the end of the text.
     fn end(&mut self, byte: Option<u8>) -> bool {
         matches!(byte, None | Some(b'\n')) || (byte == Some(b'\r') && matches!(self.rest.next(), None | Some(b'\n')))
     }

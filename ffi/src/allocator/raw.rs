@@ -12,7 +12,7 @@ use crate::lock::Caller;
 use crate::status::sublet_status as S;
 use crate::system;
 
-/// Where the ranges come from.
+/// The source of an allocator's ranges of addresses.
 pub(super) struct Raw {
     /// The caller's own range, if there is one.
     lent: Option<Range>,
@@ -20,7 +20,7 @@ pub(super) struct Raw {
     lent_in_use: bool,
     /// Every range begins at a multiple of this power of two, in bytes.
     alignment: usize,
-    /// The caller's functions; none takes the system's memory.
+    /// The caller's functions that allocate and free ranges; `None` takes the system's memory.
     callbacks: Option<Callbacks>,
     /// Knows which thread is in one of the caller's functions.
     caller: &'static Caller,
@@ -37,7 +37,7 @@ struct Callbacks {
 unsafe impl Send for Callbacks {}
 
 impl Raw {
-    /// Checks what the parameters, argument 0, say of ranges; nothing is allocated yet.
+    /// Checks what an allocator's parameters, argument 0, say about its ranges; nothing is allocated yet.
     pub(super) fn new(
         params: &sublet_allocator_params,
         config: &Config,
@@ -112,7 +112,7 @@ impl Source for Raw {
     }
 }
 
-/// Bookkeeping memory of the system, and its bytes; it is freed when this is dropped.
+/// Bookkeeping memory that the system gave, and how many bytes it has; it is freed on drop. `None` is no such memory.
 pub(super) struct SystemMemory(pub(super) Option<(*mut c_void, usize)>);
 
 // SAFETY: nobody uses it before it goes back.

@@ -27,10 +27,10 @@ pub unsafe extern "C" fn sublet_malloc_aligned(
 }
 
 /// Changes the size of a block. If its memory suffices for `bytes` it stays where it is; otherwise its content is
-/// copied to a new block, and it is freed. The range must be memory of the host. NULL allocates a new block, and 0
-/// bytes free it.
+/// copied to a new block, and it is freed. The range must be memory of the host. With `pointer` NULL a new block is
+/// allocated; with 0 bytes the block is freed.
 ///
-/// SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_NOT_ALLOCATED: the block is what it was.
+/// After SUBLET_STATUS_OUT_OF_MEMORY and SUBLET_STATUS_NOT_ALLOCATED the block is what it was.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_realloc(
@@ -68,8 +68,8 @@ pub unsafe extern "C" fn sublet_usable_size(
     unsafe { answer(allocator, (bytes, 2), error, |handle| handle.size(pointer)) }
 }
 
-/// Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a free that
-/// has to tell the allocator's memory from that of others.
+/// Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a function
+/// that frees pointers of several allocators and has to find whose a pointer is.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_owns(
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn sublet_owns(
 }
 
 impl sublet_allocator {
-    /// The bytes that the block at a pointer, argument 1, may use.
+    /// The bytes that the user of a block may use; argument 1 is the block's pointer.
     fn size(&self, pointer: *const c_void) -> Result<usize, Failure> {
         let address = pointer.addr() as u64;
         let size = self.inner.with(|inner| Ok(inner.allocator.size_at(address)))?;

@@ -8,9 +8,9 @@ use crate::error::{Failure, Text, sublet_error};
 use crate::profile::Profile;
 use crate::status::{sublet_status, sublet_status as S};
 
-/// Begins a trace of the allocator's requests, and forgets the one before. Blocks that are alive already are no part of
-/// it. It takes the system's memory, about 100 bytes a request, until the next one begins or the allocator is
-/// destroyed. SUBLET_STATUS_UNAVAILABLE: there is no such memory.
+/// Begins a trace of the allocator's requests, and forgets the trace before. Blocks that are alive already are no part
+/// of it. The trace takes the system's memory, about 100 bytes a request, until the next trace begins or the allocator
+/// is destroyed. SUBLET_STATUS_UNAVAILABLE: this library was built without the standard library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_trace_begin(
     allocator: *mut sublet_allocator,
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn sublet_trace_begin(
     }
 }
 
-/// Ends the trace.
+/// Ends the trace that sublet_trace_begin has begun: later requests are no part of it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_trace_end(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

@@ -14,7 +14,7 @@ const fn row(event: E, block: u32, op: Option<u32>) -> sublet_row {
     sublet_row { time_ns: 0, bytes, block, event: event as u32, op, op_kind: kind as u32 }
 }
 
-/// A weight that is doubled, then away while another is doubled in its place.
+/// The rows of an iteration: a weight is doubled, and then another, for which the first can be away.
 const ORIGINAL: [sublet_row; 6] = [
     row(E::Malloc, 0, None),
     row(E::Malloc, 1, None),
@@ -75,7 +75,7 @@ const HOST: sublet_runtime_params = sublet_runtime_params {
     memory: 0,
 };
 
-/// Zeros after the size.
+/// A struct whose size is set, and all else 0.
 fn sized<T: Params>() -> T {
     // SAFETY: any bytes are a value of such a type, and it begins with its size.
     unsafe {
@@ -85,7 +85,7 @@ fn sized<T: Params>() -> T {
     }
 }
 
-/// Trains for three iterations.
+/// Runs three iterations of a plan, and checks what the weights and the measured times are.
 fn train(runtime: *mut sublet_runtime) {
     for block in 0..2 {
         // SAFETY: a runtime, and content with its length.
