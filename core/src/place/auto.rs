@@ -24,15 +24,16 @@ use super::{
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// The heuristics of the first round have the work of this number of skylines, each of which places all blocks, or the
-/// default work divided by [`FEW_NODES`] if that is more.
+/// Where there are nodes to spend, the heuristics of the first round have the work of this number of skylines, each of
+/// which places all blocks, or the default work divided by [`FEW_NODES`] if that is more.
 const FEW_STARTS: u64 = 48;
 /// The first round has the default nodes divided by this, but at most a part of the whole budget, see
 /// [`PART_OF_FIRST`].
 const FEW_NODES: u64 = 16;
 /// The first round has at most the nodes of the whole budget divided by this.
 const PART_OF_FIRST: u64 = 2;
-/// After the first round, the beam has the nodes of a round divided by this. The search has all of them besides.
+/// After the first round the search has all nodes of a round, and besides, the beam has that number divided by this;
+/// but see [`PART_WHERE_SEARCH_LEADS`] and [`PART_WHERE_BEAM_LEADS`].
 const PART_OF_BEAM: u64 = 3;
 /// Where the best plan is the search's, the beam has the nodes of a round divided by this.
 const PART_WHERE_SEARCH_LEADS: u64 = 24;

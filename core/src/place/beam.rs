@@ -201,8 +201,8 @@ struct Beam<'a> {
     /// By way: its cost (upper half), and the index in `rest` of what else belongs to it (lower half). Behind the first
     /// `ways` entries, the indices in `rest` that are free.
     way: Table<'a, u64>,
-    /// By the index in `way`: the hash of the arrangement that the way makes; the arrangement that it extends (upper
-    /// half) and the number of cells below the block (lower half); the offset, in bytes.
+    /// By the index that `way` holds: the hash of the arrangement that the way makes; the arrangement that it extends
+    /// (upper half) and the number of cells below the block (lower half); the offset, in bytes.
     rest: Table<'a, [u64; 3]>,
     /// How many ways there are.
     ways: u32,

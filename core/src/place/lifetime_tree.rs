@@ -34,7 +34,8 @@ pub(crate) struct LifetimeTree<'a> {
     nodes: Table<'a, Node>,
 }
 
-/// A block's lifetime, as its first section and one past its last, and the block's rank.
+/// A block's lifetime, as its first section and one past its last, and the block's rank: what a query reads lies side
+/// by side.
 type Point = [u32; 3];
 const LOW: usize = 0;
 const HIGH: usize = 1;
@@ -49,7 +50,8 @@ const HIGH_MAX: usize = 3;
 const BEST: usize = 4;
 const EMPTY: Node = [u32::MAX, 0, u32::MAX, 0, ABSENT];
 
-/// A set of lifetimes: those whose first section is in the range `low`, and one past whose last section is in `high`.
+/// A set of lifetimes: those whose first section is in the range `low`, and whose end, one past the last section, is in
+/// the range `high`.
 #[derive(Clone)]
 pub(crate) struct Lifetimes {
     pub(crate) low: Range<u32>,

@@ -31,8 +31,8 @@ use crate::{Block, Error, Workspace, WorkspaceLen};
 struct Start {
     /// Which block comes next, of those that fit the lowest line.
     rule: Rule,
-    /// The place of (α, β), the weights of a block's width and size, on a quarter circle: 0 is longest first, 1 is
-    /// largest first.
+    /// The place of (α, β), the exponents of a block's width and size in its worth, on a quarter circle: 0 is longest
+    /// first, 1 is largest first.
     angle: f64,
     /// Size classes, if there are any: how many powers of two each holds, and by which part of a class they are
     /// shifted, in [0, 1).
@@ -68,9 +68,9 @@ const WIDE: [Start; 2] =
 /// Which starts, ways to build the skyline, are tried.
 #[derive(Clone, Copy)]
 pub(super) enum Series {
-    /// This number of the fixed starts, and then starts drawn at random.
+    /// This number of the fixed starts, and then starts that are drawn at random or change the best one so far.
     Any(usize),
-    /// Starts by [`Rule::WideFlush`], each of which takes long: fixed ones, and then ones drawn at random.
+    /// Starts by [`Rule::WideFlush`], each of which takes long: fixed ones, and then as in [`Series::Any`].
     Wide,
 }
 

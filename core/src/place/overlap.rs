@@ -169,9 +169,9 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     blocks.iter().map(|b| load(b.start)).fold(pinned, u64::max)
 }
 
-/// The bytes that overlaps may spare at a step: for each output, its size less the least of its distances to inputs,
-/// but no more than these inputs have. Overlaps of one output that are not neighbours in the slice count as those of
-/// two outputs.
+/// The bytes that overlaps may spare at a step: for each output, its size less the least of its distances to the inputs
+/// that are alive then, but no more than these inputs have. Overlaps of one output that are not neighbours in the slice
+/// count as those of two outputs.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {

@@ -108,7 +108,7 @@ pub(super) fn choose(
 struct States<'a> {
     capacity: u64,
     excess: Excess,
-    /// How many states there are; a state is a choice among the blocks looked at so far.
+    /// How many states there are; a state stands for choices among the blocks looked at so far.
     len: u32,
     /// Words of `taken` for each state.
     words: u32,

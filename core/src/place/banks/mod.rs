@@ -465,7 +465,7 @@ impl<'a> Fast<'a> {
         bank(self.banks, k).cost == self.cost
     }
 
-    /// The size of a block in the banks of least cost, in bytes: rounded up to their alignment.
+    /// The size of a block in the banks of least cost, in bytes: rounded up to the least of their alignments.
     fn size(&self, i: u32) -> u64 {
         align_up(at(self.blocks, i).size, self.alignment)
     }

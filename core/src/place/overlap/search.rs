@@ -158,7 +158,7 @@ struct Search<'a, 'b> {
     trail_of: Table<'b, u32>,
     /// How many changes there are in the trail.
     mark: u32,
-    /// Whether the run is given up, because the trail has no room left.
+    /// Whether the run is given up, because the trail has no room left or no block was found to branch on.
     full: bool,
     /// By depth of the search tree: the block that the decision there was about.
     placed: Table<'b, u32>,
@@ -397,7 +397,8 @@ impl<'a, 'b> Search<'a, 'b> {
         Some(b)
     }
 
-    /// Raises least offsets as far as the changed sections demand, until none moves.
+    /// Raises least offsets as far as the changed sections demand, and those of lifted blocks to the lowest that an
+    /// open block leaves them, until none moves.
     fn propagate(&mut self) -> Outcome {
         loop {
             for s in 0..self.sections {

@@ -15,12 +15,13 @@ pub enum Technique {
     Climbs,
     /// In small instances, edge finding: at each time, blocks are found that must lie below others.
     Edges,
-    /// The next block is taken sooner where in time many nodes of the search have failed.
+    /// Times at which many nodes of the search have failed are preferred when the next block is chosen.
     Failures,
-    /// A run ends after a number of nodes, and the next one tries the blocks in an order that is changed at random.
+    /// A run ends after a number of nodes, and the next one tries the blocks in another order, for which their lengths
+    /// and sizes are changed at random.
     Restarts,
-    /// A block is preferred if it fills a stretch of equal height to its ends, or if its top is level with what lies
-    /// beside it.
+    /// Blocks are preferred that reach an end of the stretch of equal height on which they lie, and more so if their
+    /// top is level with what lies beyond.
     Level,
     /// States of the search that were refuted are kept, and fail at once when they come again.
     Nogoods,

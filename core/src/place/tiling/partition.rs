@@ -73,8 +73,9 @@ impl Sums {
         Self { group, taken: 0, missing: sum, place: 0, steps: 0 }
     }
 
-    /// The next part of the group with the sum; none if there are no more. Of parts that differ only in which blocks of
-    /// one kind they hold, one is returned; blocks of one kind have adjacent numbers.
+    /// The next part of the group with the sum; none if there are no more, or if [`MOST_STEPS`] ends the search. Of
+    /// parts that differ only in which blocks of one kind they hold, one is returned; blocks of one kind have adjacent
+    /// numbers.
     pub(super) fn next(&mut self, size: impl Fn(u32) -> u64, kind: impl Fn(u32) -> u32) -> Option<Group> {
         loop {
             // A part that is found gives up its last block before it is returned: so bytes are missing at the next

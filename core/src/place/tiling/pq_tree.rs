@@ -79,7 +79,7 @@ impl PqTree<'_> {
         self.put_leaves(leaves);
     }
 
-    /// Loads the tree of these tokens, which [`Self::replace`] then changes.
+    /// Loads the tree of these tokens, from which [`Self::replace`] makes another one.
     pub(super) fn load(&mut self, tokens: &[u32]) {
         self.len = u32::try_from(tokens.len()).unwrap_or(0);
         copy(tokens, self.token.range_mut(0, self.len));

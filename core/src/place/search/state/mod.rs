@@ -36,7 +36,7 @@ pub(super) const SMALL: usize = 64;
 /// A capacity within which nothing fails, and therefore nothing has to be taken back.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
 
-/// One of the blocks of which a [`State`] is made, and in which its number is its place in the order of the items.
+/// A block of which a [`State`] is made. Its number in the state is its place in the order of the items.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Item {
     /// The first section in which the block is alive.
@@ -78,7 +78,7 @@ pub(super) struct State<'a> {
     /// By block: its pinned offset, in units; `u64::MAX` if it has none.
     pin: Table<'a, u64>,
     /// By block: 1 if it has the lifetime, size and alignment of the block before it and neither is pinned; then it
-    /// lies above that block.
+    /// lies above that block. 0 for all without [`Technique::Twins`].
     twin: Table<'a, u32>,
     /// The pinned blocks, lowest first.
     pins: Table<'a, u32>,

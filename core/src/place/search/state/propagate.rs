@@ -58,7 +58,7 @@ impl State<'_> {
         }
     }
 
-    /// Where small blocks lie on each other in turn, `lift` climbs in small steps. This function finds at once where
+    /// Where small blocks lie on each other in turn, `lift` climbs in small steps. This function goes at once to where
     /// the climb ends: a lifted block lies on a chain of others on one that is not lifted, and its least offset is the
     /// length of the shortest chain (Dijkstra's algorithm over ends).
     fn settle(&mut self) -> Outcome {
