@@ -288,9 +288,9 @@ pub fn record<'a>(
 /// Plans a network, and writes the steps that the framework has to do before each operator.
 ///
 /// # Errors
-/// [`Error::OverLimit`] if no schedule within the limit was found; its `least` is a limit for which one was found.
-/// [`Error::SizeOverflow`]; [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if an output or the
-/// workspace is too short.
+/// [`Error::OverLimit`] if no schedule within the limit was found; its `least` is the least footprint of a schedule
+/// that was found, in bytes: a limit that works. [`Error::SizeOverflow`]; [`Error::Device`]; [`Error::TooManyBlocks`];
+/// [`Error::BufferTooSmall`] if an output or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::network::{self, Access, Action, Memory, Network, Operator, Options, Output, RecordNeeded, Use};

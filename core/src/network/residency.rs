@@ -42,7 +42,8 @@ struct Maker<'a> {
     rows: &'a mut [Row],
     /// How many rows there are.
     row_count: usize,
-    /// By block: the number of the memory (a tensor's storage) that it belongs to.
+    /// By block: the number of the memory (a tensor's storage) that it belongs to; [`NONE`] if it stands for a kept
+    /// memory.
     owners: Table<'a, u32>,
     /// How many blocks there are.
     blocks: u32,
@@ -193,7 +194,7 @@ impl Maker<'_> {
 
 impl Memories<'_> {
     /// The first pass over the accesses: finds for each memory whether it is kept, scratch, changed or empty, and which
-    /// operator uses it last.
+    /// operator uses it last or, if it is kept, writes it last.
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };

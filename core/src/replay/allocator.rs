@@ -86,8 +86,8 @@ pub struct Statistics {
     pub held: u64,
 }
 
-/// An allocator that records the requests of an iteration, plans them, and answers the iterations that follow from the
-/// plan. Its addresses lie in one range, or in as many ranges as a [`Source`] gives.
+/// An allocator that records the requests of an iteration, plans them, and answers the requests of later iterations
+/// from the plan. Its addresses lie in one range, or in as many ranges as a [`Source`] gives.
 ///
 /// ```
 /// use sublet_core::replay::{self, Allocator, Config, Memory, State};
@@ -131,10 +131,10 @@ pub struct Allocator<'a, S: Source = Fixed> {
     interrupted: bool,
     /// Whether events are recorded.
     pub(super) recording: bool,
-    /// How many mallocs and frees the running iteration has had, if the caller marks iterations.
+    /// How many events the running iteration has had, if the caller marks iterations: mallocs, and frees of blocks that
+    /// were allocated in this iteration.
     events: usize,
-    /// How many frees the running iteration has had, if the caller marks iterations. Only frees of blocks that were
-    /// allocated in this iteration count.
+    /// How many of these events are frees.
     frees: usize,
     /// How many blocks the plan has.
     planned: usize,
@@ -344,8 +344,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         Statistics { footprint: self.pool.footprint(), held: self.held(), ..self.done }
     }
 
-    /// Answers a request from the plan: returns its address, or none if it is not the request that the plan expects.
-    /// Records the request if it is answered and requests are recorded now.
+    /// Answers a request from the plan: returns its address, or none if the plan does not have the request or cannot
+    /// place it. Records the request if it gets an address and requests are recorded now.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -392,7 +392,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
-    /// Serves a request that the plan does not answer from the pool. Gives up the plan first, if too much differs from
+    /// Serves from the pool a request that the plan does not answer. Gives up the plan first, if too much differs from
     /// it.
     #[cold]
     fn malloc_missed(&mut self, size: u64) -> Result<u64, Error> {

@@ -44,7 +44,7 @@ pub enum Answer {
 }
 
 /// The most overdue blocks (live, though the plan has freed them) that are listed. If there are more at once, no
-/// request is placed until the arena is empty.
+/// request is placed until an iteration begins with no live block in the arena.
 const OVERDUE: u32 = 16;
 
 /// A request that is not the plan's next one is compared with so many of the plan's next requests.
@@ -87,8 +87,8 @@ pub struct Replay<'a> {
     ended: bool,
 }
 
-/// Length of the workspace that a [`Replay`] keeps for up to `blocks` blocks, with those that are requested and not
-/// placed.
+/// Length of the workspace that a [`Replay`] keeps for up to `blocks` blocks, including those that are requested and
+/// not placed.
 #[must_use]
 pub const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 3 * (blocks + 1) + blocks + 2 * slots(blocks), indices: 0 }
@@ -120,8 +120,8 @@ const fn high(word: u64) -> u32 {
 }
 
 impl<'a> Replay<'a> {
-    /// A replay without a plan. It can take up a plan with at most `blocks` blocks, with those that are requested and
-    /// not placed.
+    /// A replay without a plan. It can take up a plan of at most `blocks` blocks, including those that are requested
+    /// and not placed.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says.

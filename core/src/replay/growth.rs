@@ -3,8 +3,8 @@
 use super::Allocator;
 use super::ranges::Source;
 
-/// The least bytes that the source is asked for when a range is added to others. If it refuses, it is asked for what
-/// the request needs.
+/// The least bytes that the source is asked for where a request needs a range beside others. If it refuses, it is asked
+/// for what the request needs. For an arena it is asked for the bytes of the arena.
 const LEAST_MORE: u64 = 1 << 20;
 
 /// An empty range is returned to the source after this many iterations in which it was not used.
@@ -23,8 +23,8 @@ impl<S: Source> Allocator<'_, S> {
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
     }
 
-    /// Returns the empty ranges to the source. Then takes a range of `wanted` bytes from it or, if it refuses, of
-    /// `needed` bytes. False if the source gives neither.
+    /// Returns the empty ranges to the source. Then takes a range of `wanted` bytes from it (of `needed`, if that is
+    /// more) or, if that fails, of `needed` bytes. False if neither is to be had.
     #[cold]
     pub(super) fn grow(&mut self, needed: u64, wanted: u64) -> bool {
         if !self.source.grows() {

@@ -56,7 +56,8 @@ impl<S: Source> Allocator<'_, S> {
         }
     }
 
-    /// Resets the peaks of the [statistics](Self::statistics) to what is live now.
+    /// Resets the peaks of the [statistics](Self::statistics) to their values for the present arena and the blocks that
+    /// are live now; from here on they count what comes.
     pub fn reset_peaks(&mut self) {
         self.pool.reset_peaks();
         (self.done.arena_peak, self.done.fallback_peak) = (self.arena_len, self.pool.live() - self.arena_len);

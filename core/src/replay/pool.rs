@@ -23,7 +23,8 @@ use crate::error::Buffer;
 use crate::table::Table;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// An allocator that serves requests one by one, without a plan. It never touches the memory at its addresses.
+/// An allocator that serves requests one by one, without a plan. A pool that [`new`](Self::new) makes has the addresses
+/// `[0, capacity)`. The memory at the addresses is never touched.
 pub struct Pool<'a> {
     alignment: u64,
     ranges: Ranges<'a>,

@@ -125,7 +125,7 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// Lowers the highest end of a block that is kept for range `i` to `end`, an address.
+    /// Lowers what is noted as the highest end of a block in range `i` to `end`, an address.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
         let [begin, bytes, top, age] = self.list[i];
         let end = end.max(begin).min(top);

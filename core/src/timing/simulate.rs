@@ -207,8 +207,8 @@ impl Queues<'_> {
         self.compute += ns as f64;
     }
 
-    /// Has compute wait for the copies of the block that an access reads or writes. Called for all accesses of an
-    /// operator when the operator starts.
+    /// Has compute wait for the copies that an access needs: the copy in of its block and, if it writes the block, the
+    /// copy out too. Called for all accesses of an operator when the operator starts.
     fn wait(&mut self, access: &Row) {
         self.compute = self.compute.max(f64::from_bits(self.copied_in[access.block]));
         if access.event == Event::Write {

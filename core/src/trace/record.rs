@@ -14,7 +14,8 @@ use super::{Event, Op, Row};
 use crate::Error;
 use crate::error::{Buffer, RowFault};
 
-/// The number that stands for each block that is allocated while the recorder is interrupted: it is not recorded.
+/// The number of every block that is allocated while the recorder is interrupted. Nothing is recorded of these blocks,
+/// and they are no part of the plan.
 pub const OUTSIDE: u32 = u32::MAX;
 
 /// Writes what happens in an iteration as rows of a trace, into a buffer: `&mut [Row]`, or an array that it owns, as
@@ -191,7 +192,7 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         Ok(())
     }
 
-    /// The error for a row that cannot follow the rows so far.
+    /// The error for the row that would come next, but cannot follow the rows so far.
     fn refuse(&self, fault: RowFault) -> Error {
         Error::Row { row: u32::try_from(self.len).unwrap_or(u32::MAX), fault }
     }

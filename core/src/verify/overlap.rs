@@ -90,8 +90,8 @@ fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j
     Err(Error::Invalid(Violation::OverlapTooFar { output, input, distance }))
 }
 
-/// The max load: the load less the bytes that overlaps may save, at the step at which a block begins where this is
-/// most.
+/// The max load, in bytes: the load less the bytes that overlaps may save, at the step at which this is most. Only
+/// steps at which a block begins are looked at.
 fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, by_end: &Table<'_, u32>) -> u64 {
     let n = count(blocks);
     let (mut load, mut most, mut ended) = (0u64, 0, 0);

@@ -195,8 +195,8 @@ pub fn schedule<'a>(
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Checks all that the rewritten trace has to keep but addresses and time: residency, values, operators and ends.
-/// Writes to `taken_over` for each residency 1 + the residency whose memory it reuses in place, or 0.
+/// Checks the rewritten trace by all rules except that for addresses: order, values, masks, residency, operators and
+/// ends. Writes to `taken_over` for each residency 1 + the residency whose memory it reuses in place, or 0.
 fn values(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -339,8 +339,8 @@ struct State<'a> {
     residency: Table<'a, u32>,
     /// By block, two marks: 1 if it is on the device at the start; 1 if the host's copy of its initial value was used.
     marks: Table<'a, [u32; 2]>,
-    /// By block: 1 + the recorded row in which the last operator begins that allocates or frees the block between its
-    /// own accesses; 0 if there was none.
+    /// By block: of the operators that allocate or free it between their own accesses, the one that began last, as 1 +
+    /// the recorded row of its first access; 0 if none has begun.
     own: Table<'a, u32>,
     /// How many residencies have begun.
     residencies: u32,

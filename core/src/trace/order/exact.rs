@@ -33,7 +33,7 @@ struct States<'a> {
     sets: Table<'a, u64>,
     /// By set: the load after its operators have run, in bytes.
     load: Table<'a, u64>,
-    /// By set: the least max load with which its operators can run, in bytes, of the orders that were found.
+    /// By set: the least max load of the orders of its operators that were found, in bytes.
     key: Table<'a, u64>,
     /// By set: the index of the set that it extends; `u32::MAX` for the first.
     parent: Table<'a, u32>,

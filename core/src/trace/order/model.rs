@@ -367,8 +367,8 @@ impl<'m, 's> Walk<'m, 's> {
     }
 
     /// An operator that can safely run next: it is ready, needs no more than the max load so far, and does not raise
-    /// the load. So no other choice leads to a lower max load in the end. Returned with what [`Self::step`] says of it;
-    /// none if there is no such operator.
+    /// the load. So no other choice leads to a lower max load in the end; the top of this file says why. Returned with
+    /// what [`Self::step`] says of it; none if there is no such operator.
     pub(super) fn safe(&self) -> Option<(u32, (u64, u64))> {
         let mut steps = self.ready().iter().map(|&operator| (operator, self.step(operator)));
         steps.find(|&(_, (peak, load))| peak <= self.key && load <= self.load)
