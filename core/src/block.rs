@@ -86,9 +86,9 @@ impl Default for Constraints {
     }
 }
 
-/// Allows an operator's output to lie over a part of an input that the operator is the last to read. The output has to
-/// begin at least `distance` bytes below the input: then the kernel has read each byte before it writes over it
-/// (Blacker et al. 2020, "diagonal memory optimisation").
+/// Allows an operator's output to lie over a part of an input that the operator is the last to read. An output that
+/// does has to begin at least `distance` bytes below the input: then the kernel has read each byte before it writes
+/// over it (Blacker et al. 2020, "diagonal memory optimisation").
 ///
 /// With a the offset of the output and b that of the input: `a <= b - distance` or `a >= b + size of the input`. With a
 /// distance of at least the size of the output, this is the constraint of any two blocks that are alive together.

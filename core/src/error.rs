@@ -145,7 +145,7 @@ pub enum Error {
         /// The limit, in bytes.
         limit: u64,
     },
-    /// No hole (free bytes between live blocks) of an allocator is large enough for the request.
+    /// No hole (a run of free bytes) of an allocator is large enough for the request.
     OutOfMemory {
         /// The bytes of the request, rounded up to the alignment.
         needed: u64,

@@ -91,8 +91,8 @@ record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: u32,
-        /// The first boundary between operators at which the version can be copied out; none if the block is read
-        /// before anything has written it.
+        /// The first boundary between operators at which the version can be copied out; none if nobody has written it:
+        /// the block is not persistent, and is read before its first write.
         pub(super) release: Option<u32>,
         /// The number of the last gap in which the block holds this version; `previous` of that gap leads to the
         /// others.

@@ -313,7 +313,8 @@ impl Away<'_> {
         }
     }
 
-    /// The most bytes that the links can copy out and back in time, if every time is longer by `overhead` ns.
+    /// The most bytes that the links can copy out, and in again, within the times of the blocks, if each of these is
+    /// longer by `overhead` ns.
     pub(super) fn copied(&self, device: &Device, overhead: f64) -> f64 {
         let moved = |order: &Table<'_, u32>, time: &Table<'_, u64>, bandwidth: f64| {
             order.first(self.len).iter().fold(0.0, |moved: f64, &k| {

@@ -371,7 +371,8 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     most
 }
 
-/// Swapping alone is tried before recomputation if its overhead, estimated by the published policies, is at most this.
+/// Swapping alone is tried before recomputation if its overhead, estimated by the published policies, is at most this
+/// part of the original's time.
 const HIDDEN: f64 = 0.02;
 
 /// The work of the search for recomputation alone, as a multiple of that of the search for swaps: a walk is cheap, and

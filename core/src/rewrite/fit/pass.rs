@@ -23,8 +23,8 @@ const CHOICES: u32 = 10;
 const LATER: u64 = 12;
 /// The budget of placements for a trace of no rows, in blocks placed; [`patience`] adds the work of a search.
 const BLOCKS: u64 = 2_000_000;
-/// The work that may be spent while no schedule fits, over all orders of the operators, is this many times the budget
-/// of placements.
+/// The work that may be spent while no schedule fits, over all traces with which swaps and recomputation begin, is this
+/// many times the budget of placements.
 const VAIN: u64 = 4;
 
 /// The work that may be spent while no schedule fits, in blocks placed. `work` is that of a search, in operators and

@@ -18,7 +18,8 @@ use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// The nodes that the search for a placement of 1,000 blocks may look at, where the heuristics miss the limit. For n
-/// blocks the number is multiplied by (1,000 / n)³, n being taken as 100 at least, since a node takes less time.
+/// blocks, n being taken as 100 at least, the number is multiplied by (1,000 / n)³: with fewer blocks each node takes
+/// less time.
 const NODES: u64 = 160;
 /// Looking at a node of the search for a placement takes as long as placing this many blocks.
 const BLOCKS_PER_NODE: u64 = 8;
@@ -120,7 +121,7 @@ struct Best {
 pub(super) struct Within {
     /// The limit, in bytes.
     pub(super) limit: u64,
-    /// How many blocks are placed, in all starts together, before the placement may give up.
+    /// How many blocks are placed at least, in all starts together, before the placement may give up.
     pub(super) few: u64,
 }
 

@@ -93,7 +93,7 @@ pub fn rewrite(
 }
 
 record! {
-    /// What is known of a live range. Rows are counted from 1; 0 is none.
+    /// What is known of a live range.
     struct Range {
         /// 1 + the row of the live range's malloc; 0 is none.
         begin: u32,

@@ -97,7 +97,7 @@ pub fn rewrite(
 }
 
 record! {
-    /// What is known of a live range. Rows are counted from 1, 0 is none.
+    /// What is known of a live range.
     struct Range {
         /// 1 + the last row of the ReLU that can make the mask; 0 if there is none.
         relu: u32,

@@ -49,12 +49,12 @@ pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
 }
 
 record! {
-    /// What is known of a block. Operators are counted from 1; 0 is none.
+    /// What is known of a block.
     pub(in crate::rewrite) struct Value {
         /// Whether the block is a result: the forward pass makes it, nothing else writes it, and it is freed in the
         /// end.
         pub(in crate::rewrite) is_result: bool,
-        /// 1 + the first operator that writes the block; 0 if none does.
+        /// 1 + the first operator of the forward pass that writes the block; 0 if none does.
         pub(in crate::rewrite) maker: u32,
         /// 1 + the last operator of the forward pass that accesses the block; 0 if none does.
         pub(in crate::rewrite) last_forward: u32,
@@ -71,7 +71,7 @@ workspace! {
         tables {
             /// By operator: whether it cannot be recomputed.
             fixed: u32[rows],
-            /// By operator: its mirror count, which is how often it is recomputed.
+            /// By operator: its mirror count, which is how often it may be recomputed.
             count: u32[rows],
             /// By block: the least mirror count of the operators that write it.
             least: u32[blocks],

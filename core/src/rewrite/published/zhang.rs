@@ -46,8 +46,8 @@ workspace! {
     /// The tables of a selection.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// The gaps, the one with the highest score first. Once gaps are chosen: the chosen ones, the one that
-            /// begins earliest first.
+            /// The gaps, the one with the highest score first. Once gaps are chosen: those that are to be positioned,
+            /// the one that begins earliest first.
             ranked: u32[rows + blocks],
             /// By rank: the next rank to look at, while gaps are chosen by rank; else scratch memory of the sorts.
             next: u32[rows + blocks],
