@@ -411,7 +411,8 @@ enum sublet_status
    */
   SUBLET_STATUS_NETWORK_UNKNOWN_VALUE = 123,
   /**
-   * No hole of the range of addresses has `needed` bytes; the largest has `got` bytes.
+   * No hole of the ranges of addresses has `needed` bytes; the largest has `got` bytes. Or a device, or the host,
+   * has not `needed` bytes; `got` is 0 then.
    */
   SUBLET_STATUS_OUT_OF_MEMORY = 130,
   /**
@@ -495,11 +496,13 @@ enum sublet_solver
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The solver to use: the portfolio, and the search where the portfolio's plan is not optimal.
+   * The solver to use: the portfolio; where its peak is above the lower bound, then the search, and with it or in
+   * its place the beam search, plans outward from the busiest step and ejection chains.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
-   * The best plan of all heuristics.
+   * The best plan of the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT; those after
+   * SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
    */
   SUBLET_SOLVER_PORTFOLIO = 1,
   /**
@@ -1652,8 +1655,8 @@ typedef struct sublet_fit_params {
    */
   uint64_t seed;
   /**
-   * How much the search may do for each row, in segments and gaps looked at; 0 is 5,000, which takes about a second
-   * for 5,000 rows.
+   * How much the search may do for each row, in operators and gaps looked at; 0 is 5,000, which takes about a second
+   * for 5,000 rows. Rows beyond the first 10,000 add none.
    */
   uint64_t work;
   /**
@@ -2025,8 +2028,8 @@ typedef struct sublet_statistics {
    */
   uint64_t footprint;
   /**
-   * The bytes of all ranges that the allocator has now. They are addresses: system memory that was never touched
-   * takes no memory.
+   * The bytes of all ranges that the allocator has now. They are addresses: memory of the system that was never
+   * touched takes no space.
    */
   uint64_t held;
   /**
@@ -2388,8 +2391,9 @@ sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
                                     struct sublet_error *error);
 
 /**
- * The workspace that sublet_fit needs. Of the arguments only the counts and capacities are read, in which its size is
- * linear.
+ * The workspace that sublet_fit needs. Of the arguments only the counts and capacities are read. Its size is linear in
+ * them; but the search of placements, which runs up to 6,000 residencies, needs a workspace that grows with the square
+ * of their number.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
@@ -2604,8 +2608,8 @@ sublet_status sublet_export_plan(struct sublet_allocator *allocator,
  * order of the lines, and an offset for each. `count` receives how many blocks there are; with a capacity of 0 only
  * `count` is written.
  *
- * SUBLET_STATUS_PLAN_TEXT: a line is not of the form that sublet_export_plan writes. Whether the plan is valid is not
- * checked here, but by sublet_verify and sublet_adopt.
+ * SUBLET_STATUS_PLAN_TEXT: the first line is not the header that sublet_export_plan writes, or a later line is not
+ * five numbers. Whether the plan is valid is not checked here, but by sublet_verify and sublet_adopt.
  */
 SUBLET_MUST_USE
 sublet_status sublet_plan_read(const char *text,
@@ -2852,7 +2856,8 @@ sublet_status sublet_replay_create(const struct sublet_block *blocks,
  * Answers the next request: `offset` receives its planned offset in the arena. O(1) amortised over the iteration.
  *
  * SUBLET_STATUS_NOT_PLANNED: the request is not what the plan expects, or a block that should be freed by now is in
- * its place. The caller has to serve it elsewhere; the plan then expects the same request as before.
+ * its place. The caller has to serve it elsewhere. In the first case the plan still expects the same request as
+ * before, in the second the one after.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_malloc(struct sublet_replay *replay,

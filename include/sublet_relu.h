@@ -113,10 +113,11 @@ extern "C" {
 size_t sublet_relu_mask_words(size_t elements);
 
 /**
- * On the processor: computes `y`, the ReLU of `x`, and the mask of `x`. The bit of element i is bit i mod 32 of word i
- * / 32, words little-endian; it says that the gradient passes. `x` and `y`, arrays of `elements` as params says, are
- * the same array or share no memory; the mask has at least sublet_relu_mask_words(elements) words, of which those are
- * written. Values are those of PyTorch: a NaN stays what it is, and -0.0 too.
+ * On the processor: computes `y`, the activation of `x` that params says, and the mask of `x`. The bit of element i is
+ * bit i mod 32 of word i / 32, words little-endian; it says that the gradient passes. `x` and `y`, arrays of
+ * `elements` as params says, are the same array or share no memory; the mask has at least
+ * sublet_relu_mask_words(elements) words, of which those are written. Values are those of PyTorch: a NaN stays what it
+ * is, and -0.0 too.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_forward(const void *x,
@@ -172,8 +173,8 @@ sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
                                          sublet_error *error);
 
 /**
- * On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_backward. Fails as
- * sublet_relu_launch_forward does.
+ * On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_backward. Elements and the mask's
+ * words are aligned to their size. Fails as sublet_relu_launch_forward does.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_launch_backward(struct sublet_relu_kernels *kernels,

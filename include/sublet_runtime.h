@@ -129,7 +129,8 @@ typedef struct sublet_launch {
    */
   uint32_t reserved;
   /**
-   * What the launch uses; valid until the next call of sublet_runtime_next.
+   * What the launch uses; valid until the next call of sublet_runtime_next, sublet_runtime_replan or
+   * sublet_runtime_destroy.
    */
   const struct sublet_operand *operands;
   /**

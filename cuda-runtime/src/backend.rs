@@ -115,7 +115,8 @@ pub trait Backend {
     /// The time between two timed events that have happened, in ns.
     ///
     /// # Errors
-    /// [`NotTimed`](crate::Error::NotTimed) for events that are not timed.
+    /// [`NotTimed`](crate::Error::NotTimed) for events that are not timed; for timed ones that have not happened, that
+    /// or what the device tells.
     fn elapsed_ns(&self, from: &Self::Event, to: &Self::Event) -> Result<f64>;
 
     /// Copies from the device to pinned memory, in the stream's order.

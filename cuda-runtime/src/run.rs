@@ -33,7 +33,7 @@ impl<B: Backend> Launch<'_, B> {
         matches!(self.op, Op::Rerun(_))
     }
 
-    /// The blocks that the launch uses, in the order of its accesses in the trace.
+    /// The blocks and masks that the launch uses, in the order of its accesses in the trace.
     #[must_use]
     pub const fn operands(&self) -> &[Operand] {
         self.operands

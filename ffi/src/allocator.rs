@@ -112,8 +112,8 @@ pub struct sublet_statistics {
     pub fallback_peak: u64,
     /// The highest offset in the range that was in use so far, in bytes; with several ranges, the sum over them.
     pub footprint: u64,
-    /// The bytes of all ranges that the allocator has now. They are addresses: system memory that was never touched
-    /// takes no memory.
+    /// The bytes of all ranges that the allocator has now. They are addresses: memory of the system that was never
+    /// touched takes no space.
     pub held: u64,
     /// Bytes of the blocks that are live now, rounded up to the alignment.
     pub live_bytes: u64,
@@ -318,8 +318,8 @@ unsafe fn within(
     })
 }
 
-/// The allocator that a pointer leads to; the arguments that are checked after it may not lie in its bookkeeping
-/// memory.
+/// The allocator that a pointer leads to; of the arguments that are checked after it, those that are written may not
+/// lie in its bookkeeping memory.
 ///
 /// # Safety
 /// As for `handle`.

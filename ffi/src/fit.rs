@@ -71,8 +71,8 @@ pub struct sublet_fit_params {
     pub least_bytes: u64,
     /// The seed of all random choices: the same seed gives the same result everywhere.
     pub seed: u64,
-    /// How much the search may do for each row, in segments and gaps looked at; 0 is 5,000, which takes about a second
-    /// for 5,000 rows.
+    /// How much the search may do for each row, in operators and gaps looked at; 0 is 5,000, which takes about a second
+    /// for 5,000 rows. Rows beyond the first 10,000 add none.
     pub work: u64,
     /// The means: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE if
     /// nothing is known of some operator of the rows, for it may be random.
@@ -231,8 +231,9 @@ fn needed(trace: Counts, (rows, residencies): (usize, usize)) -> Needed {
         .and::<u64>(lengths.residencies)
 }
 
-/// The workspace that sublet_fit needs. Of the arguments only the counts and capacities are read, in which its size is
-/// linear.
+/// The workspace that sublet_fit needs. Of the arguments only the counts and capacities are read. Its size is linear in
+/// them; but the search of placements, which runs up to 6,000 residencies, needs a workspace that grows with the square
+/// of their number.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_workspace(

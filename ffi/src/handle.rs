@@ -101,7 +101,8 @@ pub(crate) unsafe fn unmark<T>(marked: *mut Marked<T>) {
 }
 
 impl<'a> Arguments<'a> {
-    /// The value that a handle points to: one argument. No other argument may share memory with the value.
+    /// The value that a handle points to: one argument. No other argument that is written may share memory with the
+    /// value.
     ///
     /// # Safety
     /// If it is neither NULL nor misaligned, it can be read; and if it has the mark, it is such a handle, its memory is

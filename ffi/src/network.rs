@@ -250,7 +250,8 @@ impl<'a> Given<'a> {
         network::Needed::most(self.accesses.len(), self.is_limited())
     }
 
-    /// The memory that a call needs: for recording the network, then for planning it.
+    /// The memory that a call needs: for recording the network, then for planning it. After the recording, room is cut
+    /// only for what the plan of this network needs, which is no more than is counted here.
     fn memory(&self) -> Needed {
         let (first, most) = (RecordNeeded::of(self.memories.len(), self.accesses.len()), self.most());
         Needed::workspace(most.workspace)

@@ -19,9 +19,11 @@ use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_solver {
-    /// The solver to use: the portfolio, and the search where the portfolio's plan is not optimal.
+    /// The solver to use: the portfolio; where its peak is above the lower bound, then the search, and with it or in
+    /// its place the beam search, plans outward from the busiest step and ejection chains.
     Auto = 0,
-    /// The best plan of all heuristics.
+    /// The best plan of the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT; those after
+    /// SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
     Portfolio = 1,
     /// An exact search, which looks at no more than `nodes` nodes of the search tree.
     Search = 2,

@@ -115,10 +115,11 @@ unsafe fn with_format(
     }
 }
 
-/// On the processor: computes `y`, the ReLU of `x`, and the mask of `x`. The bit of element i is bit i mod 32 of word i
-/// / 32, words little-endian; it says that the gradient passes. `x` and `y`, arrays of `elements` as params says, are
-/// the same array or share no memory; the mask has at least sublet_relu_mask_words(elements) words, of which those are
-/// written. Values are those of PyTorch: a NaN stays what it is, and -0.0 too.
+/// On the processor: computes `y`, the activation of `x` that params says, and the mask of `x`. The bit of element i is
+/// bit i mod 32 of word i / 32, words little-endian; it says that the gradient passes. `x` and `y`, arrays of
+/// `elements` as params says, are the same array or share no memory; the mask has at least
+/// sublet_relu_mask_words(elements) words, of which those are written. Values are those of PyTorch: a NaN stays what it
+/// is, and -0.0 too.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_forward(
@@ -329,8 +330,8 @@ pub unsafe extern "C" fn sublet_relu_launch_forward(
     boundary(error, |arguments| unsafe { launch(arguments, kernels, operands, params, stream, true) })
 }
 
-/// On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_backward. Fails as
-/// sublet_relu_launch_forward does.
+/// On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_backward. Elements and the mask's
+/// words are aligned to their size. Fails as sublet_relu_launch_forward does.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_backward(

@@ -83,7 +83,8 @@ pub unsafe extern "C" fn sublet_replay_create(
 /// Answers the next request: `offset` receives its planned offset in the arena. O(1) amortised over the iteration.
 ///
 /// SUBLET_STATUS_NOT_PLANNED: the request is not what the plan expects, or a block that should be freed by now is in
-/// its place. The caller has to serve it elsewhere; the plan then expects the same request as before.
+/// its place. The caller has to serve it elsewhere. In the first case the plan still expects the same request as
+/// before, in the second the one after.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_malloc(

@@ -119,7 +119,8 @@ pub struct sublet_launch {
     pub ended: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// What the launch uses; valid until the next call of sublet_runtime_next.
+    /// What the launch uses; valid until the next call of sublet_runtime_next, sublet_runtime_replan or
+    /// sublet_runtime_destroy.
     pub operands: *const sublet_operand,
     /// How many operands there are.
     pub operand_count: usize,

@@ -163,7 +163,8 @@ pub enum sublet_status {
     /// In a network, memory, operator or access `index` holds `got`, which this version does not know.
     NetworkUnknownValue = 123,
 
-    /// No hole of the range of addresses has `needed` bytes; the largest has `got` bytes.
+    /// No hole of the ranges of addresses has `needed` bytes; the largest has `got` bytes. Or a device, or the host,
+    /// has not `needed` bytes; `got` is 0 then.
     OutOfMemory = 130,
     /// No live block begins at the address `got`.
     NotAllocated = 131,

@@ -89,7 +89,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// The `bytes` bytes from `at` on; `None` if the allocation ends before them.
+    /// The `bytes` bytes from `at` on; `None` if not all of them lie in the allocation.
     pub(super) fn new(memory: &std::sync::Arc<Allocation>, at: u64, bytes: u64) -> Option<Self> {
         let (at, bytes) = (usize::try_from(at).ok()?, usize::try_from(bytes).ok()?);
         (at.checked_add(bytes)? <= memory.len()).then(|| Self { memory: memory.clone(), at, bytes })

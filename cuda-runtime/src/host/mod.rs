@@ -140,8 +140,8 @@ impl HostBackend {
         lock(&self.shared.ledger).used
     }
 
-    /// The races found so far: pairs of pieces of work that use the same bytes without an order. None if the options do
-    /// not ask for them.
+    /// The races found so far: pairs of pieces of work that use the same bytes without an order. Empty if the options
+    /// do not ask for them.
     #[must_use]
     pub fn races(&self) -> Vec<Race> {
         lock(&self.shared.state).races.as_ref().map_or_else(Vec::new, |races| races.found().to_vec())

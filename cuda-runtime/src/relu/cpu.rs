@@ -262,7 +262,8 @@ fn scaled_by_f16c(block: &[f16; BLOCK], slope: f32) -> [f16; BLOCK] {
 /// One of the two activations, chosen when the program is compiled, so that no loop has a branch on it.
 trait Kind {
     fn bit<E: Bits>(x: E) -> bool;
-    /// By element: its result if it does not pass, which is 0 for ReLU and the element times the slope for leaky ReLU.
+    /// By element: the result where the pass does not return it unchanged: 0 for ReLU, the element times the slope for
+    /// leaky ReLU.
     ///
     /// # Safety
     /// As `Bits::scaled`.

@@ -83,8 +83,8 @@ const HEADER: &str = "id,lower,upper,size,offset";
 /// order of the lines, and an offset for each. `count` receives how many blocks there are; with a capacity of 0 only
 /// `count` is written.
 ///
-/// SUBLET_STATUS_PLAN_TEXT: a line is not of the form that sublet_export_plan writes. Whether the plan is valid is not
-/// checked here, but by sublet_verify and sublet_adopt.
+/// SUBLET_STATUS_PLAN_TEXT: the first line is not the header that sublet_export_plan writes, or a later line is not
+/// five numbers. Whether the plan is valid is not checked here, but by sublet_verify and sublet_adopt.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_plan_read(
