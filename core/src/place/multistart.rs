@@ -29,7 +29,7 @@ use crate::{Block, Error, Workspace, WorkspaceLen};
 /// One way to build the skyline.
 #[derive(Clone, Copy, Debug)]
 struct Start {
-    /// Which block comes next, of those that fit the lowest line.
+    /// How the next block is chosen, of those that fit on the lowest segment of the skyline.
     rule: Rule,
     /// The place of (α, β), the exponents of a block's width and size in its worth, on a quarter circle: 0 is longest
     /// first, 1 is largest first.

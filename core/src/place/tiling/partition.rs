@@ -59,7 +59,7 @@ pub(super) struct Sums {
     group: Group,
     /// The blocks in the part so far, a bit for each.
     taken: u64,
-    /// The sum less the sizes of the blocks in `taken`, in bytes.
+    /// The bytes that the part still lacks: the given sum less the sizes of the blocks in `taken`.
     missing: u64,
     /// The block that is looked at next, as the number of its bit in a group.
     place: u32,

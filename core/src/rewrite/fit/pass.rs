@@ -25,7 +25,7 @@ const LATER: u64 = 12;
 const BLOCKS: u64 = 2_000_000;
 /// The work that may be spent while no schedule fits, over all traces with which swaps and recomputation begin, is this
 /// many times the budget of placements.
-const VAIN: u64 = 4;
+const VAIN: u64 = 8;
 
 /// The work that may be spent while no schedule fits, in blocks placed. `work` is that of a search, in operators and
 /// gaps looked at.

@@ -367,8 +367,9 @@ impl<'a> State<'a> {
         v
     }
 
-    /// Calls `f` with each word of what the placement of the rest of a component depends on: which of the blocks that
-    /// begin there are open; then of each of these the least offset, and whether the block lies on an open one there.
+    /// Calls `f` with each word of the key of a state, for the sections in `part`. Two states with equal keys have the
+    /// same placements for the blocks that begin in `part`. The words say which of these blocks are open, that is not
+    /// placed yet; then, for each of them, its least offset and whether it lies on another open block.
     #[inline]
     pub(super) fn each_word(&self, part: (u32, u32), mut f: impl FnMut(u64)) {
         let (from, to) = (self.first[part.0], self.first[part.1]);

@@ -185,8 +185,9 @@ impl State<'_> {
     }
 
     /// Edge finding (Carlier and Pinson 1989). A section is a machine, its blocks are jobs: one at a time, each from its
-    /// least offset on, all done by the capacity. Jobs fail that do not fit between the first of their beginnings and
-    /// the capacity; and one that begins earlier and does not fit there beside them lies below them all.
+    /// least offset on, all done by the capacity. A set of jobs has the bytes from the least of its offsets up to the
+    /// capacity. If the set needs more, the state fails. If it needs more together with a job of a lower least offset,
+    /// that job lies below all of the set.
     fn find_edges(&mut self, s: u32) -> Outcome {
         // Least offset and size, the highest offset first.
         let (jobs, job_of) = (&mut self.jobs, &mut self.job_of);

@@ -96,9 +96,9 @@ workspace! {
             agenda: Agenda(rows + 2),
             /// By operator: its load plus the headroom, in bytes.
             load: Load(rows + 2; gaps.program.operators),
-            /// The versions that wait for the link out, by the boundary at which they are due.
+            /// The versions that are queued for the link to be copied out, by the boundary at which they are due.
             waiting_out: Heap(rows + blocks),
-            /// The gaps whose copies in wait for the link, by the operator that reads them.
+            /// The gaps whose blocks are queued for the link to be copied in, by the operator that reads the block.
             waiting_in: Heap(rows + blocks),
         }
         state {
