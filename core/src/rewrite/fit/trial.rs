@@ -2,7 +2,7 @@
 //! fits.
 //!
 //! A policy plans within the limit. Where the placement is above the limit, headroom is added there, and the policy
-//! plans again ([`Trial::insist`]). The schedule of a policy does not depend on the policies before it, so that it is
+//! plans again, or starts over where that costs much ([`Trial::insist`]). The schedule of a policy does not depend on the policies before it, so that it is
 //! the same whether the policy is tried alone or as a part of another: a policy that contains others is never worse.
 //! The search goes on from the best schedule of all policies: it is improved, placed again, and kept if it fits and
 //! takes less time ([`Trial::climb`]).
@@ -22,6 +22,15 @@ use crate::{Error, Workspace};
 const ATTEMPTS: u32 = 14;
 /// Each plan of a policy after the first has the work of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
+/// The search starts over where a schedule that goes on from the one before takes so many times as long. In a network of
+/// some thousand operators, the swaps that are added for more headroom are far from the best, and the little work of a
+/// later plan does not mend that.
+const LEAP: f64 = 1.5;
+/// Below this part of the recording's time, the time over the flat trace counts as that part when it is compared with
+/// that of a later schedule.
+const LEAST_LEAP: f64 = 0.002;
+/// A search that starts over has the work of the first plan divided by this.
+const OVER: u64 = 4;
 /// Placing a block takes as long as this work of a search, in operators and gaps looked at.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
 /// A placement of a policy's schedule that is far above the limit is given up after this many blocks placed.
@@ -225,6 +234,9 @@ impl Trial<'_, '_, '_, '_> {
             }
             self.add_headroom(part(attempt, ATTEMPTS));
             planned = self.replan(policy, work / AGAIN);
+            if policy == Policy::Auto && planned.is_none_or(|planned| planned > self.leap(overhead)) {
+                planned = self.start_over(work / OVER);
+            }
         }
         Ok(settled)
     }
@@ -278,6 +290,25 @@ impl Trial<'_, '_, '_, '_> {
         }
         let limit = self.options.limit;
         self.counted(|swapper| swapper.replan(policy, limit, work))
+    }
+
+    /// The time over the flat trace above which a schedule that goes on from another one is dropped, and the search
+    /// starts over, in ns. `before` is how much longer that other schedule takes than the flat trace, in ns.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    fn leap(&self, before: f64) -> f64 {
+        let time = self.recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
+        before.max(LEAST_LEAP * time) * LEAP
+    }
+
+    /// Searches for swaps from the start, with the present headroom. Returns how much longer the schedule takes than the
+    /// flat trace, in ns; none if the limit is missed or the work has been ended.
+    fn start_over(&mut self, work: u64) -> Option<f64> {
+        if self.kept.watched.stops() {
+            return None;
+        }
+        self.spend(1 + work / WORK_PER_BLOCK);
+        let limit = self.options.limit;
+        self.counted(|swapper| swapper.search(limit, work))
     }
 
     /// Calls `plan`, and counts the work that it spends on choosing gaps.
