@@ -235,7 +235,7 @@ impl Trial<'_, '_, '_, '_> {
             self.add_headroom(part(attempt, ATTEMPTS));
             planned = self.replan(policy, work / AGAIN);
             if policy == Policy::Auto && planned.is_none_or(|planned| planned > self.leap(overhead)) {
-                planned = self.start_over(work / OVER);
+                planned = self.start_over(planned, work / OVER);
             }
         }
         Ok(settled)
@@ -300,15 +300,16 @@ impl Trial<'_, '_, '_, '_> {
         before.max(LEAST_LEAP * time) * LEAP
     }
 
-    /// Searches for swaps from the start, with the present headroom. Returns how much longer the schedule takes than the
-    /// flat trace, in ns; none if the limit is missed or the work has been ended.
-    fn start_over(&mut self, work: u64) -> Option<f64> {
+    /// Searches for swaps from the start, with the present headroom, and keeps the schedule that there is if that takes
+    /// less time. `planned` is how much longer it takes than the flat trace, in ns; returns that of the schedule that is
+    /// kept, none if the limit is missed or the work has been ended.
+    fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
         if self.kept.watched.stops() {
             return None;
         }
         self.spend(1 + work / WORK_PER_BLOCK);
         let limit = self.options.limit;
-        self.counted(|swapper| swapper.search(limit, work))
+        self.counted(|swapper| swapper.start_over(planned, limit, work))
     }
 
     /// Calls `plan`, and counts the work that it spends on choosing gaps.

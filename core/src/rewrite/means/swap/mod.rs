@@ -108,6 +108,8 @@ workspace! {
             kept: Positions(rows, blocks),
             /// The schedule that [`Swapper::remember`] saved.
             remembered: Positions(rows, blocks),
+            /// The schedule that was there before the search started over.
+            left: Positions(rows, blocks),
         }
         state {
             /// The limit for which the mixture of scores was found, in bytes, and its weights.
@@ -317,6 +319,18 @@ impl<'a> Swapper<'a> {
             }
             _ => self.plan(policy, limit, work),
         }
+    }
+
+    /// Searches from the start, and keeps the schedule that there is if that takes less time. `planned` is how much longer
+    /// it takes than the original, in ns; none if it misses the limit. Returns that of the schedule that is kept.
+    pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
+        self.left.keep(&self.schedule);
+        let found = self.search(limit, work);
+        if planned.is_some_and(|planned| found.is_none_or(|found| planned <= found)) {
+            self.left.restore(&mut self.schedule);
+            return planned;
+        }
+        found
     }
 
     /// Shortens the time for which blocks are on the device, if the schedule takes no longer then.
