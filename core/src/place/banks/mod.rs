@@ -51,7 +51,8 @@ pub struct Bank {
 pub struct Use {
     /// Bytes that are read and written while it is alive.
     pub touched: u64,
-    /// The banks that it may lie in: bit k stands for bank k. Memory that only a DMA engine reaches is left out here.
+    /// The banks in which the block may lie: bit k stands for bank k. Of a block that operators access,
+    /// the bits of banks that only a DMA engine reaches are to be 0.
     pub banks: u32,
 }
 

@@ -66,7 +66,8 @@ enum End {
     Found,
     /// There is no placement within the capacity.
     Infeasible,
-    /// The run's nodes, the budget of the search or the room for changes is used up.
+    /// The run has ended at a limit: its nodes, the blocks that the whole search may look at, or the length of the buffer
+    /// that records changes.
     Limit,
     /// The watch has broken.
     Stopped,

@@ -30,9 +30,9 @@ const ROUNDS: u64 = 4;
 const LOOKS: usize = 14 + 7 + 4 * 4;
 /// How many levels are tried: for each, schedules are made until one fits.
 const TRIED: usize = 4;
-/// An estimate has the work of a whole search divided by this.
+/// The work of an estimate is that of a whole search divided by this.
 const ESTIMATE: u64 = 10;
-/// The first search for swaps at a level has the work of a whole search divided by this.
+/// The work of the first search for swaps at a level is that of a whole search divided by this.
 const FIRST: u64 = 4;
 /// No schedule is made for a level that is estimated to add this many times the time that the best schedule adds.
 const HOPELESS: f64 = 1.25;

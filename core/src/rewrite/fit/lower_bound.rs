@@ -157,7 +157,8 @@ workspace! {
 }
 
 impl Needs<'_> {
-    /// Finds `need`, `by_need` and `written` of all operators.
+    /// Fills the tables: the bytes that each operator needs on the device and those that it writes, and the operators
+    /// by what they need.
     fn find(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>) {
         let program = network.program;
         for o in 0..program.accessing {

@@ -19,7 +19,7 @@ use crate::{Error, Workspace, WorkspaceLen};
 
 /// How often recomputation is planned for one arrangement, each time with more headroom.
 const CHOICES: u32 = 10;
-/// Each plan of recomputation after the first has the work of the first divided by this.
+/// The work of each plan of recomputation after the first is that of the first divided by this.
 const LATER: u64 = 12;
 /// The budget of placements for a trace of no rows, in blocks placed; [`patience`] adds the work of a search.
 const BLOCKS: u64 = 2_000_000;

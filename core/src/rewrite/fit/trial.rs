@@ -2,10 +2,10 @@
 //! fits.
 //!
 //! A policy plans within the limit. Where the placement is above the limit, headroom is added there, and the policy
-//! plans again, or starts over where that costs much ([`Trial::insist`]). The schedule of a policy does not depend on the policies before it, so that it is
-//! the same whether the policy is tried alone or as a part of another: a policy that contains others is never worse.
-//! The search goes on from the best schedule of all policies: it is improved, placed again, and kept if it fits and
-//! takes less time ([`Trial::climb`]).
+//! plans again, or starts over where that costs much ([`Trial::insist`]). The schedule of a policy does not depend on
+//! the policies before it, so that it is the same whether the policy is tried alone or as a part of another: a policy
+//! that contains others is never worse. The search goes on from the best schedule of all policies: it is improved,
+//! placed again, and kept if it fits and takes less time ([`Trial::climb`]).
 
 use core::num::NonZeroU64;
 
@@ -20,7 +20,7 @@ use crate::{Error, Workspace};
 
 /// How often a policy plans, at most, until a schedule fits.
 const ATTEMPTS: u32 = 14;
-/// Each plan of a policy after the first has the work of the first divided by this.
+/// The work of each plan of a policy after the first is that of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
 /// The search starts over where a schedule that goes on from the one before takes so many times as long. In a network of
 /// some thousand operators, the swaps that are added for more headroom are far from the best, and the little work of a
@@ -29,7 +29,7 @@ const LEAP: f64 = 1.5;
 /// Below this part of the recording's time, the time over the flat trace counts as that part when it is compared with
 /// that of a later schedule.
 const LEAST_LEAP: f64 = 0.002;
-/// A search that starts over has the work of the first plan divided by this.
+/// The work of a search that starts over is that of the first plan divided by this.
 const OVER: u64 = 4;
 /// Placing a block takes as long as this work of a search, in operators and gaps looked at.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
@@ -45,7 +45,7 @@ struct Climb {
     budget: u64,
     /// The work that may be spent where the recording has few rows, in blocks placed.
     least: u64,
-    /// Each plan has the work of a whole search divided by this.
+    /// The work of each plan is that of a whole search divided by this.
     part: NonZeroU64,
     /// Each time that this many plans in a row have failed to give a better schedule, the search goes back to the best
     /// one.

@@ -191,8 +191,8 @@ workspace! {
 }
 
 impl Layers<'_> {
-    /// Finds which blocks are activations or gradients, which are parameters, which an operator needs while it writes a
-    /// gradient, and of which the gradient of a ReLU reads the signs.
+    /// Classifies the blocks: activations or gradients; parameters; those that an operator reads while it writes a
+    /// gradient; and those of which a ReLU's backward operator reads the signs.
     fn classify(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;

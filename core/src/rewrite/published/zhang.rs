@@ -129,7 +129,8 @@ impl Selection<'_> {
         true
     }
 
-    /// The gap that ends after an operator, may be chosen, and has the highest submodular score.
+    /// Of the gaps that end later than an operator and of which `over` is true, the one with the highest score.
+    /// `swdoa` is the weight of the submodular part of the score.
     fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(u32) -> bool) -> Option<u32> {
         let first = gaps.first_after(operator);
         self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - first);

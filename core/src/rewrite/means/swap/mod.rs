@@ -134,8 +134,8 @@ impl<'a> Swapper<'a> {
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Zhang et al.'s `load_min`, in bytes: the max load if every gap within the iteration is used that contains the
-    /// operator with the original's max load. Afterwards these gaps are in use.
+    /// Zhang et al.'s `load_min`, in bytes: the max load that is left when blocks are away in every gap within the
+    /// iteration that spans the operator with the original's max load. Afterwards these gaps are in use.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
