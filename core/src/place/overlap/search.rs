@@ -66,7 +66,7 @@ enum End {
     Found,
     /// There is no placement within the capacity.
     Infeasible,
-    /// The run has ended at a limit: its nodes, the blocks that the whole search may look at, or the length of the buffer
+    /// The run has ended at a limit: its nodes, the sections that the whole search may look at, or the length of the buffer
     /// that records changes.
     Limit,
     /// The watch has broken.
