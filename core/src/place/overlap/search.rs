@@ -66,8 +66,8 @@ enum End {
     Found,
     /// There is no placement within the capacity.
     Infeasible,
-    /// The run has ended at a limit: its nodes, the sections that the whole search may look at, or the length of the buffer
-    /// that records changes.
+    /// The run has ended at a limit: its nodes, the sections that the whole search may look at, or the length of the
+    /// buffer that records changes.
     Limit,
     /// The watch has broken.
     Stopped,
