@@ -337,8 +337,8 @@ unsafe fn forward_block<K: Kind, E: Bits>(x: &[E; BLOCK], slope: f32, wide: bool
     (y, word(&bits))
 }
 
-/// The gradient of a block's inputs: `dy` where the input's bit in `word` is set; elsewhere 0, or `dy` times `slope` for
-/// leaky ReLU.
+/// The gradient of a block's inputs: `dy` where the input's bit in `word` is set; elsewhere 0, or `dy` times `slope`
+/// for leaky ReLU.
 ///
 /// # Safety
 /// As `Bits::scaled`.

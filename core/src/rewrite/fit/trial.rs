@@ -22,9 +22,9 @@ use crate::{Error, Workspace};
 const ATTEMPTS: u32 = 14;
 /// The work of each plan of a policy after the first is that of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
-/// The search starts over where a schedule that goes on from the one before takes so many times as long. In a network of
-/// some thousand operators, the swaps that are added for more headroom are far from the best, and the little work of a
-/// later plan does not mend that.
+/// The search starts over where a schedule that goes on from the one before takes so many times as long. In a network
+/// of some thousand operators, the swaps that are added for more headroom are far from the best, and the little work of
+/// a later plan does not mend that.
 const LEAP: f64 = 1.5;
 /// Below this part of the recording's time, the time over the flat trace counts as that part when it is compared with
 /// that of a later schedule.
@@ -301,8 +301,8 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Searches for swaps from the start, with the present headroom, and keeps the schedule that there is if that takes
-    /// less time. `planned` is how much longer it takes than the flat trace, in ns; returns that of the schedule that is
-    /// kept, none if the limit is missed or the work has been ended.
+    /// less time. `planned` is how much longer it takes than the flat trace, in ns; returns that of the schedule that
+    /// is kept, none if the limit is missed or the work has been ended.
     fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
         if self.kept.watched.stops() {
             return None;

@@ -50,8 +50,8 @@ pub enum Plan {
 /// After which operators the forward pass may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cuts {
-    /// The forward pass is cut wherever its later operators read just one of the blocks that were written before. Blocks
-    /// of at most 1/256 of the largest do not count.
+    /// The forward pass is cut wherever its later operators read just one of the blocks that were written before.
+    /// Blocks of at most 1/256 of the largest do not count.
     One,
     /// After the operators of [`Cuts::One`], and after those at which the bytes of earlier blocks that the forward pass
     /// still reads have a local minimum: between two of these the bytes rise by a quarter at least.

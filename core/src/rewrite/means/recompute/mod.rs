@@ -233,9 +233,9 @@ impl<'a> Recomputer<'a> {
         Some(self.improve(found, limit, work))
     }
 
-    /// Simulated annealing. A move changes what steers the walk: the weight of a block in the choice of what is evicted,
-    /// or a virtual use of it. The move is kept if the recomputation takes no longer than before, and by chance if it
-    /// takes a little longer. `least` is the cost before; returns that of the best plan.
+    /// Simulated annealing. A move changes what steers the walk: the weight of a block in the choice of what is
+    /// evicted, or a virtual use of it. The move is kept if the recomputation takes no longer than before, and by
+    /// chance if it takes a little longer. `least` is the cost before; returns that of the best plan.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

@@ -321,8 +321,9 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Searches from the start, and keeps the schedule that there is if that takes less time. `planned` is how much longer
-    /// it takes than the original, in ns; none if it misses the limit. Returns that of the schedule that is kept.
+    /// Searches from the start, and keeps the schedule that there is if that takes less time. `planned` is how much
+    /// longer it takes than the original, in ns; none if it misses the limit. Returns that of the schedule that is
+    /// kept.
     pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
         self.left.keep(&self.schedule);
         let found = self.search(limit, work);
