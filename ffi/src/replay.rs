@@ -18,8 +18,8 @@ pub struct sublet_replay(Replay<'static>);
 
 handles!(sublet_replay: b"replay  ");
 
-/// The memory that a replay of `n` blocks needs, and how much of it only the making of the replay needs, which verifies
-/// the plan.
+/// The memory that a replay of `n` blocks needs in all, and the part of it that is used only while the replay is made
+/// and its plan is verified.
 fn needed(n: usize) -> (Needed, WorkspaceLen) {
     let scratch = verify::workspace(n).max(replay::scratch(n));
     let kept = replay::workspace(n);

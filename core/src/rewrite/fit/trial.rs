@@ -284,12 +284,7 @@ impl Trial<'_, '_, '_, '_> {
     /// none if the limit is missed or the work has been ended.
     fn replan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         self.attempt += 1;
-        self.spend(1 + work / WORK_PER_BLOCK);
-        if self.kept.watched.stops() {
-            return None;
-        }
-        let limit = self.options.limit;
-        self.counted(|swapper| swapper.replan(policy, limit, work))
+        self.plan_later(work, |swapper, limit| swapper.replan(policy, limit, work))
     }
 
     /// The time over the flat trace above which a schedule that goes on from another one is dropped, and the search
@@ -304,12 +299,18 @@ impl Trial<'_, '_, '_, '_> {
     /// less time. `planned` is how much longer it takes than the flat trace, in ns; returns that of the schedule that
     /// is kept, none if the limit is missed or the work has been ended.
     fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
+        self.plan_later(work, |swapper, limit| swapper.start_over(planned, limit, work))
+    }
+
+    /// Calls `plan` with the limit, and counts `work`, which it may do, and the work that it spends on choosing gaps.
+    /// Returns what it returns; none if the work has been ended.
+    fn plan_later(&mut self, work: u64, plan: impl FnOnce(&mut Swapper<'_>, u64) -> Option<f64>) -> Option<f64> {
+        self.spend(1 + work / WORK_PER_BLOCK);
         if self.kept.watched.stops() {
             return None;
         }
-        self.spend(1 + work / WORK_PER_BLOCK);
         let limit = self.options.limit;
-        self.counted(|swapper| swapper.start_over(planned, limit, work))
+        self.counted(|swapper| plan(swapper, limit))
     }
 
     /// Calls `plan`, and counts the work that it spends on choosing gaps.

@@ -264,7 +264,7 @@ fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f
     let gaps = schedule.gaps();
     let g = gaps.gap(gap);
     let size = gaps.program.size[g.block];
-    let begin = link.min(gaps.program.access_time[g.end] as f64) - schedule.device().in_ns(size);
+    let begin = link.min(gaps.program.access_time[g.end] as f64) - schedule.copy_ns(g.block).1;
     let [give, mut take] = schedule.at(gap);
     while take > give + 1
         && gaps.program.time[take] as f64 > begin
@@ -312,10 +312,10 @@ pub(in crate::rewrite) fn scores(
 ) -> [f64; 4] {
     let gaps = schedule.gaps();
     let size = gaps.program.size[gap.block];
-    let device = schedule.device();
+    let (out_ns, in_ns) = schedule.copy_ns(gap.block);
     let from = gaps.program.time[gap.begin];
     let to = if gap.end < gaps.program.operators { gaps.program.access_time[gap.end] } else { gaps.program.end_time };
-    let doa = to.saturating_sub(from) as f64 - device.out_ns(size) - device.in_ns(size);
+    let doa = to.saturating_sub(from) as f64 - out_ns - in_ns;
     let aoa = if doa < 0.0 { doa / size as f64 } else { doa * size as f64 };
     [doa, aoa, under(gap, area), under(gap, area_left)]
 }

@@ -66,8 +66,9 @@ workspace! {
             on_host: u32[blocks],
         }
         records {
-            /// By block: how long its copies out and in take, in ns.
+            /// By block: how long its copy out takes, in ns.
             out_ns: f64[blocks],
+            /// By block: how long its copy in takes, in ns.
             in_ns: f64[blocks],
             /// By version: when its copy out is done, in ns; 0 before it is handed to the link.
             copied: f64[rows + blocks],
@@ -165,10 +166,6 @@ impl<'a> Schedule<'a> {
 
     pub(in crate::rewrite) fn gaps(&self) -> &'a Gaps<'a> {
         self.gaps
-    }
-
-    pub(in crate::rewrite) fn device(&self) -> &Device {
-        &self.device
     }
 
     /// How long copies of a block out and in take, in ns.

@@ -206,7 +206,7 @@ impl Schedule<'_> {
             let Some(gap) = self.returned.at(i) else { continue };
             let g = gaps.gap(gap);
             let due = self.ready.get(g.end).max(self.arrival.get(g.end));
-            next_begin = next_begin.min(due) - self.device.in_ns(gaps.program.size[g.block]);
+            next_begin = next_begin.min(due) - self.in_ns.get(g.block);
             let [give, take] = self.positions[gap];
             let late = boundary(next_begin, &self.clock).min(g.end);
             if late > take {
