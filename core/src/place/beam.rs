@@ -25,7 +25,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::interval::{self, Sweep};
-use super::{Options, Solver, Summary, Watch, align_up, finish, multistart, prepare};
+use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::hash;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
@@ -105,14 +105,14 @@ const fn cells(n: usize) -> usize {
 pub fn place(
     blocks: &[Block],
     options: &Options,
-    mut scratch: Workspace<'_>,
+    scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
-    let once = Options { work: 0, ..*options };
-    let built = multistart::build(blocks, &once, multistart::Series::Any(1), scratch.reborrow(), offsets, watch)?;
-    finish(improve(blocks, options, built, 0, scratch, offsets, watch)?, options)
+    let first = |blocks: &_, options: &_, built, scratch: Workspace<'_>, offsets: &mut _, watch: Watch<'_>| {
+        improve(blocks, options, built, 0, scratch, offsets, watch)
+    };
+    improve_one(first, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
 /// Looks for a plan with a lower peak than that in `offsets`, whose summary is `incumbent`; the result is never worse.

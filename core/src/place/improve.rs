@@ -29,7 +29,7 @@ use core::ops::ControlFlow;
 
 use super::interval::{self, Sweep};
 use super::lifetime_tree::{ABSENT, LifetimeTree, Lifetimes};
-use super::{Options, Solver, Summary, Watch, align_up, finish, multistart, prepare};
+use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
@@ -78,14 +78,11 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 pub fn place(
     blocks: &[Block],
     options: &Options,
-    mut scratch: Workspace<'_>,
+    scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
-    let once = Options { work: 0, ..*options };
-    let built = multistart::build(blocks, &once, multistart::Series::Any(1), scratch.reborrow(), offsets, watch)?;
-    finish(improve(blocks, options, built, scratch, offsets, watch)?, options)
+    improve_one(improve, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
 /// Lowers the peak of the plan in `offsets`, whose summary is `incumbent`, until it is the lower bound or within the

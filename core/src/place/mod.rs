@@ -372,6 +372,25 @@ fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error
     Ok(())
 }
 
+/// Lowers the peak of the plan in the slice of offsets, whose summary is given; the result is never worse.
+type Improve = fn(&[Block], &Options, Summary, Workspace<'_>, &mut [u64], Watch<'_>) -> Result<Summary, Error>;
+
+/// Builds one skyline, and lowers the peak of its plan by `improve`. `needed` is the length of the workspace for both.
+fn improve_one(
+    improve: Improve,
+    needed: WorkspaceLen,
+    blocks: &[Block],
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    prepare(blocks, options, needed, &mut scratch, offsets)?;
+    let once = Options { work: 0, ..*options };
+    let built = multistart::build(blocks, &once, multistart::Series::Any(1), scratch.reborrow(), offsets, watch)?;
+    finish(improve(blocks, options, built, scratch, offsets, watch)?, options)
+}
+
 /// The last step of every method of placement: refuses a peak above the capacity.
 fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     let Summary { peak, lower_bound, .. } = summary;

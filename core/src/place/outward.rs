@@ -32,8 +32,7 @@ use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::interval::{self, Sweep};
-use super::multistart::Series;
-use super::{Options, Solver, Summary, Watch, align_up, finish, multistart, prepare};
+use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
@@ -73,14 +72,11 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 pub fn place(
     blocks: &[Block],
     options: &Options,
-    mut scratch: Workspace<'_>,
+    scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
-    let once = Options { work: 0, ..*options };
-    let built = multistart::build(blocks, &once, Series::Any(1), scratch.reborrow(), offsets, watch)?;
-    finish(improve(blocks, options, built, scratch, offsets, watch)?, options)
+    improve_one(improve, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
 /// Looks for a plan that is better than the one in `offsets`, whose summary is `incumbent`, until `options.work` blocks
