@@ -17,7 +17,7 @@ use crate::Error;
 pub struct Block {
     /// First step at which the block is alive.
     pub start: u32,
-    /// First step at which it is no longer alive.
+    /// First step at which the block is no longer alive.
     pub end: u32,
     /// Size in bytes, at least 1.
     pub size: u64,

@@ -12,9 +12,9 @@ use crate::violation::Violation;
 pub enum Error {
     /// A buffer that the caller lends is too short; `needed` elements suffice.
     BufferTooSmall {
-        /// Which buffer.
+        /// Which of the buffers that the caller lends is too short.
         buffer: Buffer,
-        /// The number of elements that suffice.
+        /// A number of elements with which the buffer is long enough.
         needed: usize,
         /// The number of elements that the buffer has.
         got: usize,
@@ -75,7 +75,7 @@ pub enum Error {
         peak: u64,
         /// No placement has a lower peak than this, in bytes.
         lower_bound: u64,
-        /// The capacity, in bytes.
+        /// The capacity that the caller set, in bytes: no block may end above it.
         capacity: u64,
     },
     /// A row of a trace that cannot follow the rows before it.
@@ -221,8 +221,9 @@ pub enum RowFault {
     UnknownBlock,
     /// More rows than 32 bits can count as steps.
     TooManyRows,
-    /// A row that a recording cannot have: a copy; a second malloc of a block; an access of an operator that is
-    /// recomputed; or an access of an operator that had ended, since other accesses stand between its own.
+    /// A row that a recording, a trace as it was before any rewriting, cannot have: a copy; a second malloc of a block;
+    /// an access by an operator that is executed again; or an access by an operator although other accesses follow its
+    /// earlier ones: all accesses of an operator stand together.
     NotRecorded,
     /// In a rewritten trace: an access other than the one that has to come next, by the original.
     OtherAccess,

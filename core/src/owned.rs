@@ -151,7 +151,7 @@ pub struct Fit {
     pub residencies: Vec<Residency>,
     /// By element of `blocks`: its offset, in bytes from the start of the arena.
     pub offsets: Vec<u64>,
-    /// The highest end of a residency, in bytes.
+    /// The highest address at which a block ends, in bytes from the start of the arena: what the rewritten trace takes.
     pub footprint: u64,
     /// The most bytes that are alive at once in the original trace, before it was rewritten.
     pub original_peak: u64,

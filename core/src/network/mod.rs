@@ -101,7 +101,8 @@ pub struct Options {
     pub device: Device,
     /// The means that may be used; only [`Means::Swap`] and [`Means::Recompute`] are looked at.
     pub using: Using,
-    /// How much the search for a schedule within the limit may do, as in [`fit::Options`].
+    /// The work that the search for a schedule within the limit may do for each row of the trace, in operators and gaps
+    /// (times between two uses of a block) looked at; as in [`fit::Options`].
     pub work: u64,
     /// The seed of all random choices.
     pub seed: u64,
@@ -129,8 +130,8 @@ pub struct Recording<'a> {
     kept_bytes: u64,
 }
 
-/// How long the slices and the workspace of [`record`] must be. Its slice `known` must have one element for each
-/// operator.
+/// How long the slices and the workspace that the caller lends to [`record`] must be. Beside these, the slice `known`
+/// of [`record`] must have one element for each operator of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordNeeded {
     /// How many elements the slice `rows` must have.
@@ -142,7 +143,7 @@ pub struct RecordNeeded {
 }
 
 impl RecordNeeded {
-    /// The lengths for a network with so many memories and accesses.
+    /// The lengths of the slices and the workspace of [`record`], for a network with so many memories and accesses.
     #[must_use]
     pub const fn of(memories: usize, accesses: usize) -> Self {
         let rows = residency::most_rows(accesses);
@@ -234,7 +235,7 @@ impl Needed {
 /// The solver that places the blocks where the arena has no limit.
 const SOLVER: place::Solver = place::Solver::Auto;
 
-/// What a plan of a network takes, and how it runs.
+/// The result of [`plan`]: how many steps and bytes the plan of a network has, and how long a pass by the plan takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Planned {
     /// How many steps the plan has: the first so many elements of [`Output::steps`].
@@ -245,21 +246,24 @@ pub struct Planned {
     pub max_load: u64,
     /// The most bytes that would be resident at once if nothing were recomputed or swapped.
     pub original_load: u64,
-    /// The bytes of all memories that are not kept: without a plan, each has memory of its own.
+    /// The sum of the bytes of all memories that are part of the plan. So much do these take without a plan, where no
+    /// two share an address.
     pub planned_bytes: u64,
-    /// The bytes of all memories that are kept.
+    /// The sum of the bytes of all memories that are no part of the plan, since each keeps its place and its value:
+    /// those with [`Memory::kept`], and those that are read before they are written.
     pub kept_bytes: u64,
     /// The time of the pass, as simulated with the times of [`Operator`], and what is copied and recomputed in it.
     pub run: Run,
 }
 
-/// Makes the trace of a pass: writes its rows to `rows`, what is known of each operator to `known`, and the memory of
-/// each block to `owners`.
+/// Makes the trace of a pass: writes its rows to `rows`, whether each operator may be recomputed to `known`, and the
+/// number of the memory that each block belongs to, to `owners`.
 ///
 /// # Errors
-/// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`]; [`Error::SizeOverflow`]
-/// with a memory; [`Error::BufferTooSmall`] if a slice or the workspace is shorter than [`RecordNeeded`] says, or there
-/// is not one of `known` for each operator.
+/// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`] for an alignment that is
+/// not a power of two; [`Error::SizeOverflow`] if the bytes of the memories up to one, or of that one with padding, do
+/// not fit in 64 bits (its field `block` is the number of that memory); [`Error::BufferTooSmall`] if a slice or the
+/// workspace is shorter than [`RecordNeeded`] says, or `known` has fewer elements than there are operators.
 pub fn record<'a>(
     network: &Network<'_>,
     options: &Options,

@@ -245,7 +245,8 @@ impl Memories<'_> {
         accesses.iter().any(|a| self.what[a.memory] & (KEPT | EMPTY) == KEPT && a.how != Use::Read)
     }
 
-    /// Fills `does` for the memories of one operator, from its accesses.
+    /// Notes in the table `does`, for each memory that one operator uses, whether the operator reads or writes the
+    /// memory. `accesses` are all accesses of that operator.
     fn open(&mut self, accesses: &[Access]) {
         for a in accesses.iter().filter(|a| self.what[a.memory] & (KEPT | CHANGES) != KEPT) {
             let holds = self.block[a.memory] > 0 && self.what[a.memory] & SCRATCH == 0;

@@ -24,34 +24,42 @@ use super::{
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// Where there are nodes to spend, the heuristics of the first round have the work of this number of skylines, each of
-/// which places all blocks, or the default work divided by [`FEW_NODES`] if that is more.
+/// If `options.nodes` is not 0, the heuristics of the short first round have the work that it takes to place all blocks
+/// this number of times or, if that is more, [`Options::DEFAULT_WORK`] divided by [`FEW_NODES`].
 const FEW_STARTS: u64 = 48;
-/// The first round has the default nodes divided by this, but at most a part of the whole budget, see
-/// [`PART_OF_FIRST`].
+/// In the short first round, the exact search and the beam search may each look at [`Options::DEFAULT_NODES`] divided
+/// by this, in nodes of the search tree, but at most at the part of all nodes that [`PART_OF_FIRST`] allows.
 const FEW_NODES: u64 = 16;
-/// The first round has at most the nodes of the whole budget divided by this.
+/// In the short first round, the exact search may look at no more nodes of its search tree than the whole budget,
+/// `options.nodes`, divided by this.
 const PART_OF_FIRST: u64 = 2;
-/// After the first round the search has all nodes of a round, and besides, the beam has that number divided by this;
-/// but see [`PART_WHERE_SEARCH_LEADS`] and [`PART_WHERE_BEAM_LEADS`].
+/// In each round after the first, the exact search gets the budget of the round, in nodes of the search tree. The beam
+/// search gets that number divided by this, in addition; but see [`PART_WHERE_SEARCH_LEADS`] and
+/// [`PART_WHERE_BEAM_LEADS`].
 const PART_OF_BEAM: u64 = 3;
-/// Where the best plan is the search's, the beam has the nodes of a round divided by this.
+/// Where the exact search made the best plan so far, the beam search gets the budget of a round, in nodes of the search
+/// tree, divided by this.
 const PART_WHERE_SEARCH_LEADS: u64 = 24;
-/// Where the best plan is the beam's and there are more than [`FEW_BLOCKS`] blocks, a round's nodes are divided into
-/// this number of parts: the beam has all of them but one, and the search has half of that one.
+/// Where the beam search made the best plan so far and there are more than [`FEW_BLOCKS`] blocks, the budget of a
+/// round, in nodes of the search tree, is divided into this number of equal parts. The beam search gets all parts but
+/// one, the exact search half a part.
 const PART_WHERE_BEAM_LEADS: u64 = 4;
-/// Up to this number of blocks the search has all nodes even where the best plan is the beam's.
+/// Up to this number of blocks, the exact search gets the whole budget of a round, in nodes of the search tree, even
+/// where the beam search made the best plan so far.
 const FEW_BLOCKS: usize = 512;
 /// Where the load is the max load at every step, plans without unused bytes are looked for with the nodes of the whole
 /// budget divided by this.
 const PART_OF_TILING: u64 = 4;
-/// Above this number of blocks, skylines by `Rule::WideFlush` have [`WORK_FOR_MANY`] times the work of a round.
+/// Above this number of blocks, the slow heuristic that looks at 64 blocks before it places one (`Rule::WideFlush`)
+/// gets [`WORK_FOR_MANY`] times the work of the other heuristics in a round.
 const MANY_BLOCKS: usize = 10_000;
-/// With more than [`MANY_BLOCKS`] blocks, the work of skylines by `Rule::WideFlush`, as a multiple of a round's work.
+/// With more than [`MANY_BLOCKS`] blocks, the work of the slow heuristic that looks at 64 blocks before it places one
+/// (`Rule::WideFlush`), as a multiple of the work of the other heuristics in a round.
 const WORK_FOR_MANY: u64 = 8;
 
-/// With more than [`search::MOST_BLOCKS`] blocks, placement outward has at least the work of this number of runs, each of
-/// which places all blocks.
+/// With more than [`search::MOST_BLOCKS`] blocks, the method that begins with the blocks of the busiest step and places
+/// the others outward in time ([`outward`]) gets at least the work that it takes to place all blocks this number of
+/// times.
 const OUTWARD_RUNS: u64 = 64;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -186,7 +194,8 @@ fn place_many(
     Ok(())
 }
 
-/// Builds more skylines from random starts; the fixed starts were made in the first round.
+/// Builds more plans, each with another order of preference, as `series` says, and keeps the best if it is better than
+/// the best so far. `Series::Any(0)` leaves out the fixed orders, which were tried in the first round.
 fn start_again(
     blocks: &[Block],
     round: &Options,
@@ -212,8 +221,9 @@ fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
     (if nodes > 0 { few_starts } else { work }, few_nodes)
 }
 
-/// The nodes of the search and of the beam in a round, by the solver that made the best plan. In the first round both
-/// have all of them, because it is not known yet which is better.
+/// How many nodes of the search tree the exact search gets in a round, and how many the beam search, by the solver that
+/// made the best plan so far. In the first round, number 0, each gets all `nodes`, because it is not known yet which is
+/// better.
 fn shares(number: u32, blocks: usize, nodes: u64, best: Solver) -> (u64, u64) {
     match best {
         _ if number == 0 => (nodes, nodes),
@@ -225,7 +235,8 @@ fn shares(number: u32, blocks: usize, nodes: u64, best: Solver) -> (u64, u64) {
     }
 }
 
-/// Combines the results that the methods report, each of which knows only its own, and passes them on to the watch.
+/// Combines the results that the methods report: keeps the best peak and the highest lower bound of all of them, and
+/// calls the caller's `watch` with these. A method alone knows only its own result.
 struct Told<'a> {
     watch: Watch<'a>,
     /// The peak and the solver of the best plan so far, and the highest lower bound so far.
@@ -234,7 +245,7 @@ struct Told<'a> {
     enough: u64,
     /// The nodes of the searches and beams that have ended.
     nodes: u64,
-    /// Whether the watch has broken.
+    /// Whether the caller's `watch` has asked the placement to stop: it has returned `ControlFlow::Break`.
     stopped: bool,
 }
 
