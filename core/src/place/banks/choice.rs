@@ -1,7 +1,7 @@
 //! Which blocks lie in a bank, as far as the load says: the temporal knapsack problem (Bartlett et al. 2005).
 //!
-//! Problem: each block gains something if it lies in the bank; what lies there and is alive together is at most the
-//! capacity. Which blocks gain most?
+//! Problem: what a block *gains* is the cost that is saved if it lies in the bank; what lies there and is alive
+//! together is at most the capacity. Which blocks gain most?
 //!
 //! Steps: in order of begin each block is taken or left. A *state* is what was taken and is still alive, with the most that
 //! is gained by any choice that leads to it; of two states of which one gains no less and holds no block that the other
@@ -10,51 +10,56 @@
 //! comes out is more than any choice can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). Which are
 //! worst: what a block gains counts for the part of its life that has passed.
 //!
-//! A state has bits for 64 blocks that are alive together. One more block is left out where a choice is made; where an
-//! upper bound on the gain is wanted, it is taken without its bytes.
+//! A state has bits for 64 blocks that are alive together; the number of a block's bit is its *slot*. One more block is
+//! left out where a choice is made; where an upper bound on the gain is wanted, it is taken without its bytes.
 //!
 //! Cost: O(n (WIDTH² + WIDTH n / 64)), most of it where more states are left than are kept.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// The most states that are kept from one block to the next.
+/// The most states that are kept from one block to the next. A state is a set of blocks to put in the bank, of those
+/// looked at so far.
 const WIDTH: u32 = 256;
-/// The most blocks that are alive together and that a state tells apart, by a bit for each.
+/// The most blocks alive together that have a bit each in the `u64` that tells which of them a set of chosen blocks
+/// has. One more block gets no bit.
 const SLOTS: u32 = 64;
 
 /// A block that may lie in the bank.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Candidate {
-    /// The first step at which it is alive.
+    /// The first step at which the block is alive.
     pub(super) start: u32,
-    /// The first step at which it is not alive any more.
+    /// The first step at which the block is not alive any more.
     pub(super) end: u32,
-    /// Its bytes in the bank.
+    /// The bytes that the block takes in the bank, rounded up to the bank's alignment.
     pub(super) size: u64,
-    /// What is gained if it is taken; the sum of all is below 2⁶⁴.
+    /// The cost that is saved if the block lies in the bank, in a unit so large that the sum over all blocks is below
+    /// 2⁶⁴.
     pub(super) gain: u64,
-    /// Whether it has to be taken.
+    /// Whether the block has to lie in the bank, because it may lie in no other that is left.
     pub(super) forced: bool,
 }
 
-/// What is done where there are more than [`WIDTH`] states.
+/// What is done where there are more than [`WIDTH`] states, sets of blocks to put in the bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
-    /// The worst states are dropped: the gain is that of the choice that is found, which need not be the best.
+    /// The least promising states are dropped: what comes out is a set of blocks that fits in the bank, but another set
+    /// may save more cost.
     Dropped,
-    /// The worst states become one: the gain is an upper bound on that of all choices.
+    /// The least promising states become one, which stands for all of them: what comes out is an upper bound on the
+    /// cost that any set of blocks in the bank can save.
     Merged,
 }
 
 /// The result of [`choose`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
-    /// The gain: of the choice, or an upper bound on that of all choices. None if the blocks that have to be taken do
-    /// not fit.
+    /// The cost that the chosen blocks save in the bank or, with [`Excess::Merged`], an upper bound on what any choice
+    /// saves. `None` if no choice was found in which all blocks fit that have to lie in the bank.
     pub(super) gain: Option<u64>,
-    /// Whether the search stayed within its limits of states and slots, so that the gain is proved to be the most of
-    /// all choices.
+    /// Whether the search stayed within its limits, [`WIDTH`] and [`SLOTS`], so that `gain` is proved to be the most
+    /// that any choice of blocks for the bank saves.
     pub(super) exact: bool,
 }
 
@@ -66,8 +71,9 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     }
 }
 
-/// Chooses among the blocks of `by_start`, which are in the order of their begins; `candidate(i)` is block i. Sets in
-/// `taken` the bit p if the block at index p of `by_start` is taken.
+/// Chooses which blocks lie in a bank, so that those alive together take at most `capacity` bytes and much cost is
+/// saved, the sum of [`Candidate::gain`]. `by_start` holds the blocks in the order of their begins; `candidate(i)` is
+/// block i. Sets in `taken` the bit p if the block at index p of `by_start` is chosen.
 pub(super) fn choose(
     by_start: &[u32],
     candidate: impl Fn(u32) -> Candidate,
@@ -108,32 +114,37 @@ pub(super) fn choose(
 struct States<'a> {
     capacity: u64,
     excess: Excess,
-    /// How many states there are; a state stands for choices among the blocks looked at so far.
+    /// How many states there are; a state is a set of blocks to put in the bank, of those looked at so far.
     len: u32,
-    /// Words of `taken` for each state.
+    /// How many words each state (a set of blocks to put in the bank) has in `taken`: a bit for each block that there
+    /// is.
     words: u32,
-    /// By state: the slots of the blocks that it holds, as bits.
+    /// By state, a set of blocks to put in the bank: which blocks of the set are alive, as bits. The number of a
+    /// block's bit is its slot.
     mask: Table<'a, u64>,
-    /// By state: the bytes of the blocks that it holds.
+    /// By state, a set of blocks to put in the bank: the bytes of those blocks of the set that are alive.
     load: Table<'a, u64>,
-    /// By state: its gain.
+    /// By state, a set of blocks to put in the bank: the cost that the set saves, ended blocks included.
     gain: Table<'a, u64>,
-    /// By state: its gain, in which a block that is still alive counts only for the part of its life that has passed.
+    /// By state, a set of blocks to put in the bank: the cost that the set has saved so far. Of the saving by a block
+    /// that is still alive only a part counts, that for the part of its lifetime that has passed.
     score: Table<'a, u64>,
-    /// By state: the blocks that it has taken, as bits for their places in `by_start`; `words` words for each state.
+    /// By state, a set of blocks to put in the bank: all blocks of the set, ended ones included. Bit p is the block at
+    /// index p of `by_start`; a state has as many words in this table as `words` says.
     taken: Table<'a, u64>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     kept: Table<'a, u32>,
-    /// The slots in use, as bits; a slot is the place of a block's bit in `mask`.
+    /// The slots that are in use, as bits. A block that is alive gets a slot, a number below 64: that of its bit in
+    /// every state.
     used: u64,
-    /// By slot: the bytes of its block.
+    /// By slot, the number below 64 of a block that is alive: the bytes of the block in the bank.
     size: Table<'a, u64>,
-    /// By slot: the gain of its block.
+    /// By slot, the number below 64 of a block that is alive: the cost that the block saves in the bank.
     slot_gain: Table<'a, u64>,
-    /// By slot: the first step of its block.
+    /// By slot, the number below 64 of a block that is alive: the first step of the block's lifetime.
     start: Table<'a, u32>,
-    /// By slot: the step at which its block ends.
+    /// By slot, the number below 64 of a block that is alive: the first step after the block's lifetime.
     end: Table<'a, u32>,
 }
 
@@ -161,7 +172,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Takes the blocks that have ended at `step` out of all states.
+    /// Frees the bytes and the bits of the blocks that have ended by `step`, in all states (sets of blocks to put in
+    /// the bank).
     fn expire(&mut self, step: u32) {
         let gone = slots(self.used).filter(|&slot| self.end[slot] <= step).fold(0, |gone, slot| gone | 1 << slot);
         if gone == 0 {
@@ -175,7 +187,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// A slot for a block, if one is free.
+    /// Gives a block that begins a slot, a number below 64 that is free, and enters the block there; `None` if all are
+    /// in use.
     fn slot(&mut self, c: &Candidate) -> Option<u32> {
         let slot = (!self.used).trailing_zeros();
         if slot >= SLOTS {
@@ -205,7 +218,8 @@ impl<'a> States<'a> {
         self.len = len;
     }
 
-    /// Adds a gain to each state, without any bytes.
+    /// Adds the cost that a block saves to all states (sets of blocks to put in the bank), as if the block took no
+    /// bytes there. For an upper bound, a block for which no slot is free counts so.
     fn give(&mut self, gain: u64) {
         for s in 0..self.len {
             self.gain[s] += gain;
@@ -224,8 +238,9 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Drops the states that are no better than another; then, of more than [`WIDTH`], drops or merges the worst.
-    /// Returns whether there were no more than that.
+    /// Drops a state (a set of blocks to put in the bank) if another saves no less cost and has no living block that
+    /// this one has not. If more than [`WIDTH`] are left, drops or merges the least promising, at the begin `step` of
+    /// the block in hand. Returns whether at most [`WIDTH`] were left.
     fn narrow(&mut self, step: u32) -> bool {
         // Every state that holds no more and gains no less comes before.
         sort::identity(&mut self.order, self.len);
@@ -260,7 +275,8 @@ impl<'a> States<'a> {
         exact
     }
 
-    /// Sorts the first `left` states in `kept` by score, the highest first.
+    /// Sorts the first `left` entries of `kept`, which are states, by score, the highest first. The score of a state, a
+    /// set of blocks to put in the bank, is the cost that it saves, less the part for lifetimes from `step` on.
     fn rank(&mut self, step: u32, left: u32) {
         for place in 0..left {
             let s = self.kept[place];
@@ -271,14 +287,16 @@ impl<'a> States<'a> {
         sort::by_key(&mut self.kept, left, &mut self.aside, |s| !score[s]);
     }
 
-    /// The part of a block's gain that is for its life from a step on.
+    /// Of the cost that the block of a slot saves in the bank, the part for its lifetime from `step` on, in proportion
+    /// to the number of steps.
     fn owed(&self, slot: u32, step: u32) -> u64 {
         let [start, end, step] = [self.start[slot], self.end[slot], step].map(u128::from);
         let part = (u128::from(self.slot_gain[slot]) * end.saturating_sub(step)).checked_div(end - start);
         u64::try_from(part.unwrap_or(0)).unwrap_or(0).min(self.slot_gain[slot])
     }
 
-    /// Makes one state, at index `first` of `kept`, of the states from there to before index `left`.
+    /// Merges the states (sets of blocks to put in the bank) at the indices `first..left` of `kept` into that at
+    /// `first`: it keeps only the living blocks that all of them have, and saves as much cost as the best of them.
     fn merge(&mut self, first: u32, left: u32) {
         let into = self.kept[first];
         for place in first..left {
@@ -322,7 +340,8 @@ mod tests {
         (found, taken)
     }
 
-    /// What a choice gains; none if it does not fit or leaves out what is forced.
+    /// The cost that a choice of blocks for the bank saves, the sum of their gains; `None` if the chosen blocks exceed
+    /// the capacity at some step, or leave out one that has to lie in the bank.
     fn gain(candidates: &[Candidate], capacity: u64, taken: &[bool]) -> Option<u64> {
         let all = || candidates.iter().zip(taken);
         let fits = candidates.iter().all(|c| {
@@ -369,7 +388,8 @@ mod tests {
         }
     }
 
-    /// More blocks alive together than a state has slots: no choice takes more of them than that.
+    /// 80 blocks are alive together, but the search can tell only 64 of them apart: it puts 64 in the bank, and its
+    /// upper bound counts all 80.
     #[test]
     fn more_than_there_are_slots() {
         let all: Vec<_> = (0..80).map(|_| Candidate { start: 0, end: 9, size: 1, gain: 5, forced: false }).collect();

@@ -38,18 +38,18 @@ use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
 /// One of several memories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bank {
-    /// Its bytes: no block ends above it.
+    /// The size of the bank, in bytes: no block in it ends above this.
     pub capacity: u64,
-    /// The cost of a byte that is read from it or written to it, in any unit.
+    /// The cost of each byte that is read from the bank or written to it, in any unit that is the same for all banks.
     pub cost: u64,
-    /// Every offset in it is a multiple of this power of two, in bytes.
+    /// Every offset in the bank is a multiple of this power of two, in bytes.
     pub alignment: u64,
 }
 
 /// How a block is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// Bytes that are read and written while it is alive.
+    /// How many bytes are read from the block and written to it while it is alive.
     pub touched: u64,
     /// The banks in which the block may lie: bit k stands for bank k. Of a block that operators access,
     /// the bits of banks that only a DMA engine reaches are to be 0.
@@ -70,7 +70,7 @@ pub struct Spot {
 pub struct Cost {
     /// The sum over the blocks of bytes touched times the cost of a byte in their bank.
     pub cost: u128,
-    /// A lower bound on the cost of all placements, in the same unit.
+    /// A lower bound: no placement costs less than this. Like `cost`, it is in bytes times the unit of [`Bank::cost`].
     pub lower_bound: u128,
 }
 
@@ -86,14 +86,16 @@ enum Way {
     /// Bank by bank, the blocks that gain most by lying in it, of those whose size is at least the bank's capacity
     /// divided by this; 0 stands for all blocks.
     Choice(u64),
-    /// Block by block, each into its cheapest bank with room, in the order of [`loss`]: the largest loss first.
+    /// Block by block, each into its cheapest bank with room. First come the blocks whose cost would rise most, for
+    /// each byte and step, if they lay in the next more costly bank, see [`loss`].
     Loss,
     /// Block by block, each into its cheapest bank with room, the largest block first.
     Size,
 }
 
-/// The ways to give each block a bank that are tried. Where many small blocks are alive together, a choice among all
-/// blocks has too many states that differ little; so large blocks are tried alone.
+/// The ways to give each block a bank, in the order in which they are tried. Many small blocks that are alive together
+/// can be combined in more ways than the search for the best choice can look at. So after a choice among all blocks,
+/// the large ones are tried alone: those of at least a 64th, then those of at least a 16th of the bank.
 const WAYS: [Way; 5] = [Way::Choice(0), Way::Choice(64), Way::Choice(16), Way::Loss, Way::Size];
 
 /// How many times a block that did not fit its bank is moved to the front of the order in which the bank is filled.
@@ -237,9 +239,9 @@ impl Packing<'_> {
         Ok((0..count(self.blocks)).map(|i| self.price(i, self.bank[i])).sum())
     }
 
-    /// Bank by bank, the cheapest first, gives it to the blocks that gain most by it, of those of at least the bank's
-    /// capacity divided by `parts`, or of all if `parts` is 0, and to those that may lie in no later bank. None if a
-    /// block has no bank in the end.
+    /// Fills bank by bank, the cheapest first. In each lie the blocks that may lie in no later bank, and those that
+    /// save most cost there, compared with the next more costly bank. If `parts` is not 0, the latter have at least the
+    /// bank's capacity divided by `parts`. `None` if a block is left without a bank.
     fn by_choice(&mut self, parts: u64, scratch: &mut Workspace<'_>) -> Option<()> {
         let (n, blocks, uses, banks) = (count(self.blocks), self.blocks, self.uses, self.banks);
         let most: u128 =
@@ -288,7 +290,8 @@ impl Packing<'_> {
         (0..n).all(|i| self.bank[i] != NOWHERE).then_some(())
     }
 
-    /// Puts each block, in this order, into the cheapest of its banks in which all blocks can then be placed.
+    /// Puts each block, in this order, into the cheapest of its banks in which all blocks can then be placed. The error
+    /// is [`Error::NoBank`] for the first block that has no such bank.
     fn admit_all(&mut self, order: &Table<'_, u32>) -> Result<(), Error> {
         for &i in order.first(count(self.blocks)) {
             if !self.move_below(i, u128::MAX) {
@@ -409,7 +412,9 @@ fn shift(most: u128) -> u32 {
     (u128::BITS - most.leading_zeros()).saturating_sub(63)
 }
 
-/// The price that is lost for each byte and step if a block does not lie in its cheapest bank, with 16 fraction bits.
+/// By how much the price of block `i` (bytes touched times the cost of a byte) is higher in the next more costly of its
+/// banks than in the cheapest, for each byte and step of the block, with 16 fraction bits. 0 if all its banks cost the
+/// same; `u64::MAX` if it may lie in one bank alone.
 fn loss(blocks: &[Block], uses: &[Use], banks: &[Bank], i: u32) -> u64 {
     let prices = || allowed(uses, banks, i).map(|k| price(uses, banks, i, k));
     let least = prices().min().unwrap_or(0);
@@ -483,14 +488,16 @@ impl<'a> Fast<'a> {
         self.price(i, true).is_some()
     }
 
-    /// By how much, at least, the price of a block is higher in the other banks than in those of least cost; none if it
-    /// may not lie in both.
+    /// By how much, at least, the price of block `i` (bytes touched times the cost of a byte) is higher in the other
+    /// banks than in those of least cost. `None` if the block may lie in no bank of the one kind, or in none of the
+    /// other.
     fn more(&self, i: u32) -> Option<u128> {
         Some(self.price(i, false)? - self.price(i, true)?)
     }
 }
 
-/// A lower bound on the cost of all placements.
+/// A lower bound: no placement costs less than this. The cost is the sum over the blocks of bytes touched times the
+/// cost of a byte in the block's bank.
 fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Workspace<'_>) -> u128 {
     let n = count(blocks);
     let least = |i: u32| allowed(uses, banks, i).map(|k| price(uses, banks, i, k)).min().unwrap_or(0);
@@ -500,8 +507,9 @@ fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Wor
     alone + chosen.max(bound_by_step(&fast, scratch))
 }
 
-/// The least that blocks outside the fast banks cost more, over all choices of blocks within the capacity of the fast
-/// banks.
+/// A lower bound on the extra cost of blocks that lie outside the *fast* banks, those of least cost, compared with the
+/// cost of all blocks inside. It holds for every choice of blocks that are within the capacity of the fast banks. The
+/// unit is bytes times that of [`Bank::cost`].
 fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = fast.blocks.len();
     let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));
@@ -529,8 +537,9 @@ fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     sum.saturating_sub(u128::from(found.gain.unwrap_or(0)) << shift)
 }
 
-/// The least that the bytes above the capacity of the fast banks cost more in other banks, at the step where that is
-/// most.
+/// A lower bound on the extra cost of blocks that lie outside the *fast* banks, those of least cost, found at one step:
+/// the bytes alive there beyond the capacity of the fast banks lie in other banks, and cost more by at least some
+/// amount. The result is the highest such amount of all steps, in bytes times the unit of [`Bank::cost`].
 fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = count(fast.blocks);
     let (mut by_rate, mut aside) = (scratch.indices(fast.blocks.len()), scratch.indices(fast.blocks.len()));
