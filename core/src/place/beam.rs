@@ -6,9 +6,11 @@
 //!
 //! Steps:
 //! 1. Blocks come in the order in which they begin; of those that begin together the largest first, then the one that
-//!    ends last. A pass forward in time that fails is followed by one backward.
+//!    ends last. A *pass* is one attempt to place all blocks within a capacity; one forward in time that fails is
+//!    followed by one backward. Time is counted in *sections*, stretches of time that are numbered from 0.
 //! 2. An *arrangement* is the list of the blocks that are alive, from the bottom up, with their offsets. The next block
-//!    goes to the lower or the upper end of each hole that is large enough.
+//!    goes to the lower or the upper end of each hole that is large enough. A *cell* is one block in an arrangement; a
+//!    *way* is a place for the next block in an arrangement.
 //! 3. The cost of an arrangement is a sum over the borders between two neighbours: the logarithm of the time between
 //!    their ends. A hole counts as a block that ends now, floor and ceiling as blocks that end after all others.
 //!    Neighbours that end together leave one hole, not two.
@@ -32,30 +34,38 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
 /// The most arrangements (lists of the blocks that are alive at a step, with their offsets) that are kept at once.
 const MOST_WIDTH: usize = 1 << WIDTH_BITS;
-/// The bits that the number of an arrangement takes in an entry of `Beam::back`.
+/// How many bits of an entry of `Beam::back` hold the index of an arrangement (a list of the living blocks with their
+/// offsets): the one that was extended by the block of that entry.
 const WIDTH_BITS: u32 = 10;
-/// The most words of `Beam::back`, which leads from an arrangement to those that it was made from.
+/// The most words of the table `Beam::back`: one for each block and each arrangement (a list of the living blocks with
+/// their offsets) that was made by placing that block. From this table the offsets of a plan are read.
 const MOST_STEPS: usize = 1 << 21;
-/// Room for all arrangements of a step, in cells for each block of the instance; a cell is a block in an arrangement.
+/// How many list entries, for each block of the instance, there are for the arrangements (lists of the living blocks
+/// with their offsets) that are kept at once.
 const CELLS: usize = 64;
-/// Ways that are kept for each arrangement until the best are taken; a *way* is a place for the next block in an
-/// arrangement.
+/// How many possible places for the next block are kept for each arrangement (a list of the living blocks with their
+/// offsets), on average, while all are collected. Then the cheapest of all are taken.
 const WAYS: usize = 3;
-/// How many arrangements of blocks the first passes keep at once.
+/// How many arrangements (lists of the living blocks with their offsets) are kept at once in the first attempts to
+/// place all blocks; when these fail, the number doubles.
 const NARROW: u32 = 128;
-/// A capacity that is tried is below the incumbent by a part of the distance between incumbent and lower bound; the
-/// least part is 2 to the minus this.
+/// Each attempt is to lower the best peak so far by a part of its distance to the lower bound: by all of it, a half, a
+/// quarter and so on. The distance is halved at most this number of times.
 const MOST_HALVINGS: u32 = 4;
-/// In the costs, floor and ceiling of the memory count as blocks that end this number of sections after all others.
+/// Two neighbours in memory cost the more, the more sections (stretches of time) lie between their ends. The floor and
+/// the ceiling of the memory count as blocks that end this number of sections after all others.
 const BEYOND: u32 = 50;
-/// The fraction bits of a logarithm, and of the costs.
+/// How many bits after the binary point the cost of an arrangement of blocks has, and each of the logarithms that the
+/// cost is a sum of.
 const FRACTION: u32 = 8;
 /// Random numbers below this are added to the costs, in which 256 stands for 1. The first round has the first entry;
 /// the later rounds have the other entries in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
-/// The time that it takes to add a way (a place for the next block in an arrangement), in cells looked at.
+/// The time that it takes to enter a possible place for the next block, as a multiple of the time that it takes to look
+/// at one block of an arrangement (a list of the living blocks with their offsets).
 const CELLS_OF_A_WAY: u64 = 8;
-/// The time that a node of the exact search takes, in cells looked at for each block of the instance.
+/// The time that a node of the exact search takes for each block of the instance, as a multiple of the time that beam
+/// search takes to look at one block of an arrangement (a list of the living blocks with their offsets).
 const CELLS_OF_A_NODE: u64 = 5;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -79,12 +89,14 @@ const fn most_width(n: usize) -> usize {
     }
 }
 
-/// Room for all arrangements of a step, in cells: enough for at least one in which all blocks are alive.
+/// How many list entries there are for the arrangements (lists of the living blocks with their offsets) that are kept
+/// at once: enough for at least one in which all `n` blocks are alive.
 const fn cells(n: usize) -> usize {
     CELLS * n + 1
 }
 
-/// Builds one skyline and looks for better plans along time, for the time of `options.nodes` nodes of the search.
+/// Builds one plan from address 0 upwards, and then looks for better ones by beam search along time, for as long as the
+/// exact search would take for `options.nodes` nodes of its search tree.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -116,7 +128,8 @@ pub fn place(
 }
 
 /// Looks for a plan with a lower peak than that in `offsets`, whose summary is `incumbent`; the result is never worse.
-/// The first passes keep [`NARROW`] arrangements, doubled `first_round` times.
+/// The first attempts keep [`NARROW`] arrangements (lists of the living blocks with their offsets) at once, and twice
+/// as many for each unit of `first_round`.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -164,13 +177,16 @@ type Cell = [u64; 3];
 /// The arrangements after a step: lists of the blocks that are alive, with their offsets. Each has a row of
 /// [`Beam::row`] cells.
 struct Arrangements<'a> {
-    /// The cells of all arrangements, from the bottom up.
+    /// The blocks of all arrangements (lists of the living blocks with their offsets), with their addresses and ends;
+    /// each arrangement has a row, from the lowest block up.
     cell: Table<'a, Cell>,
-    /// By arrangement: how many cells it has.
+    /// By arrangement (a list of the living blocks with their offsets): how many blocks are in it.
     len: Table<'a, u32>,
-    /// By arrangement: its cost as fixed point, and a hash of which kind of block lies at which offset.
+    /// By arrangement (a list of the living blocks with their offsets): its cost, as fixed point with 8 fraction bits;
+    /// then a hash of which block lies at which offset, where blocks of equal size and lifetime count as the same. An
+    /// arrangement costs much if blocks that are neighbours in memory end far apart in time.
     value: Table<'a, [u64; 2]>,
-    /// How many arrangements there are.
+    /// How many arrangements (lists of the living blocks with their offsets) there are.
     count: u32,
 }
 
@@ -190,33 +206,40 @@ struct Beam<'a> {
     aside: Table<'a, u32>,
     /// Whether the pass goes forward in time.
     forward: bool,
-    /// The capacity of the pass, in bytes.
+    /// The bytes within which the present attempt has to place all blocks.
     capacity: u64,
-    /// How many cells an arrangement may have.
+    /// How many entries the row of an arrangement (a list of the living blocks with their offsets) has room for.
     row: u32,
-    /// How many arrangements are kept at once.
+    /// How many arrangements (lists of the living blocks with their offsets) are kept from one block to the next.
     width: u32,
     now: Arrangements<'a>,
     next: Arrangements<'a>,
-    /// By way: its cost (upper half), and the index in `rest` of what else belongs to it (lower half). Behind the first
-    /// `ways` entries, the indices in `rest` that are free.
+    /// The possible places for the next block. Of each: the cost of the arrangement (a list of the living blocks with
+    /// their offsets) that it leads to (upper half of a word), and an index in `rest`, where the place is described
+    /// (lower half). Behind the first `ways` entries, the lower halves are the indices in `rest` that are free.
     way: Table<'a, u64>,
-    /// By the index that `way` holds: the hash of the arrangement that the way makes; the arrangement that it extends
-    /// (upper half) and the number of cells below the block (lower half); the offset, in bytes.
+    /// The descriptions of possible places for the next block; `way` holds indices into this table. Of each: the hash
+    /// of the arrangement (a list of the living blocks with their offsets) that it leads to; the index of the
+    /// arrangement that it extends (upper half of a word) and how many of its blocks lie below the new one (lower
+    /// half); the offset of the new block, in bytes.
     rest: Table<'a, [u64; 3]>,
-    /// How many ways there are.
+    /// How many possible places for the next block are in `way`.
     ways: u32,
-    /// The most ways that are kept.
+    /// The most possible places for the next block that are kept in `way` at once.
     most_ways: u32,
-    /// The cost above which no way is needed.
+    /// Possible places for the next block are left out if they lead to an arrangement (a list of the living blocks with
+    /// their offsets) of a higher cost than this.
     limit: u64,
-    /// The hashes of the next arrangements, as a hash table.
+    /// A hash table with the hashes of the arrangements (lists of the living blocks with their offsets) that were made
+    /// with the block in hand, so that none is made twice.
     seen: Table<'a, u64>,
-    /// By step and arrangement: the offset of the block of that step, and, in the lowest 10 bits, the arrangement that
-    /// was extended.
+    /// By step (the index of a block in `order`) and arrangement (a list of the living blocks with their offsets): the
+    /// offset of that block, in bytes, and, in the lowest 10 bits, the index of the arrangement of the step before to
+    /// which the block was added.
     back: Table<'a, u64>,
     random: Xoshiro256PlusPlus,
-    /// The work so far, in cells looked at.
+    /// The work so far: how many blocks of arrangements (lists of the living blocks with their offsets) were looked at.
+    /// Other work is converted to the number that takes as long.
     looked: u64,
 }
 
@@ -267,8 +290,9 @@ impl<'a> Beam<'a> {
         })
     }
 
-    /// One pass within `capacity`, in bytes; returns whether an arrangement holds all blocks in the end. Gives up when
-    /// more than `most` cells have been looked at.
+    /// Tries to place all blocks within `capacity` bytes, in the order of time, `forward` or backward; returns whether
+    /// that has succeeded. With each `round`, twice as many arrangements (lists of the living blocks with their
+    /// offsets) are kept at once. Gives up when the work so far, `looked`, is more than `most`.
     fn pass(&mut self, forward: bool, capacity: u64, round: u32, most: u64) -> bool {
         self.capacity = capacity;
         self.turn(forward);
@@ -296,8 +320,8 @@ impl<'a> Beam<'a> {
         true
     }
 
-    /// Prepares a pass in a direction of time, `forward` or backward: sorts the blocks by when they begin in it, and
-    /// finds those that are alike.
+    /// Prepares to place the blocks in a direction of time, `forward` or backward: sorts them by when they begin, seen
+    /// in that direction, and finds those that have the same lifetime and size.
     fn turn(&mut self, forward: bool) {
         self.forward = forward;
         sort::identity(&mut self.order, self.n);
@@ -329,7 +353,8 @@ impl<'a> Beam<'a> {
         if self.forward { self.high[b] } else { self.sections - self.low[b] }
     }
 
-    /// Takes the blocks that have ended by section `now` out of all arrangements, and computes the costs anew.
+    /// Takes the blocks that have ended by section `now`, a numbered stretch of time, out of all arrangements (lists of
+    /// the living blocks with their offsets), and computes the cost of each arrangement anew.
     fn drop_ended(&mut self, now: u32) {
         let beyond = self.sections + BEYOND;
         for i in 0..self.now.count {
@@ -355,7 +380,8 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Adds the ways in which block `b` can go into arrangement `i`.
+    /// Enters the possible places for block `b` in arrangement `i` (a list of the living blocks with their offsets).
+    /// `now` is the present section of time; random numbers below `noise` are added to the costs.
     fn expand(&mut self, i: u32, b: u32, now: u32, noise: u32) {
         let beyond = self.sections + BEYOND;
         let size = at(self.blocks, b).size;
@@ -372,9 +398,10 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Adds the ways to put block `b` into the hole between the addresses `low` and `high` of arrangement `i`, where
-    /// its cell `c` comes next. The lifetimes of the blocks below and above the hole end in the sections `below` and
-    /// `above`.
+    /// Enters the possible places for block `b` in the hole between the addresses `low` and `high` of arrangement `i`
+    /// (a list of the living blocks with their offsets): the hole's lower end and its upper end. `c` is the index in
+    /// the list of the block above the hole. The lifetimes of the blocks below and above the hole end in the sections
+    /// of time `below` and `above`.
     fn fill(
         &mut self,
         [low, high]: [u64; 2],
@@ -416,7 +443,8 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Keeps the half of the ways that costs less.
+    /// Keeps, of the possible places for the next block, the half that leads to less cost. The highest cost among these
+    /// is the new `limit`.
     fn prune(&mut self) {
         let half = self.ways / 2;
         sort::select(&mut self.way, 0, self.ways, half);
@@ -424,7 +452,8 @@ impl<'a> Beam<'a> {
         self.ways = half + 1;
     }
 
-    /// Makes the next arrangements, of the cheapest ways to place block `b`.
+    /// Makes the next arrangements (lists of the living blocks with their offsets): at most `width`, from the cheapest
+    /// of the possible places for block `b`. `step` is the index of `b` in `order`.
     fn select(&mut self, step: u32, b: u32) {
         let slots = 4 * self.width;
         for slot in 0..slots {
@@ -449,7 +478,8 @@ impl<'a> Beam<'a> {
         core::mem::swap(&mut self.now, &mut self.next);
     }
 
-    /// Makes the arrangement in which block `b` is placed in the way whose index in `rest` is given.
+    /// Makes the next arrangement (a list of the living blocks with their offsets), of cost `cost`: block `b` is added
+    /// to an arrangement of this step, in the place that the entry of `self.rest` with the index `rest` describes.
     fn make(&mut self, step: u32, b: u32, cost: u32, rest: u32) {
         let [hash, from, offset] = self.rest[rest];
         let (i, c) = parts(from);
@@ -517,15 +547,16 @@ const fn parts(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// The logarithm to the base 2 of 1 plus the number of sections between two ends, as fixed point with 8 fraction bits;
-/// linear between powers of two.
+/// The cost of two blocks that are neighbours in memory and whose lifetimes end in the sections `a` and `b`, numbered
+/// stretches of time: the logarithm to the base 2 of 1 plus the distance of `a` and `b`, as fixed point with 8 fraction
+/// bits; linear between powers of two.
 fn apart(a: u32, b: u32) -> u64 {
     let x = u64::from(a.abs_diff(b)) + 1;
     let whole = x.ilog2();
     u64::from(whole) << FRACTION | (x << FRACTION >> whole & ((1 << FRACTION) - 1))
 }
 
-/// A hash of a kind of block at an offset.
+/// A hash of an offset in bytes, and of a number `kind` that blocks of equal lifetime and size share.
 const fn hashed(kind: u32, offset: u64) -> u64 {
     hash::mixed(offset.wrapping_add((kind as u64 + 1).wrapping_mul(hash::ODD)))
 }
