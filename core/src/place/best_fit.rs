@@ -50,7 +50,8 @@ pub fn place(
     finish(Summary { peak, lower_bound, solver: Solver::BestFit, nodes: 0 }, options)
 }
 
-/// The skyline whose sections are the steps at which a lifetime begins or ends.
+/// The start of the algorithm as it was published by Sekiyama et al. 2018: memory that is still empty, over stretches
+/// of time that are cut at each step at which a lifetime begins or ends.
 fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace<'a>) -> Skyline<'a> {
     let n = count(blocks);
     let len = blocks.len();
@@ -96,7 +97,8 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    /// The paper's text, step by step: all lines and all blocks are looked at each time.
+    /// The algorithm as the text of Sekiyama et al. 2018 says it, to compare with: each time, all blocks and all offset
+    /// lines (stretches of time, with the height up to which memory is taken) are looked at. Returns the offsets.
     fn naive(blocks: &[Block], alignment: u64) -> Vec<u64> {
         struct Line {
             start: u32,

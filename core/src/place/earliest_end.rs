@@ -11,7 +11,8 @@ use crate::{Workspace, WorkspaceLen};
 pub(crate) struct EarliestEnd<'a> {
     /// The number of blocks.
     n: u32,
-    /// By section: the first block that begins there or later; `n` if there is none.
+    /// By section, a numbered stretch of time: the index of the first block that begins there or later; `n`, the number
+    /// of blocks, if there is none.
     first: Table<'a, u32>,
     /// By node: the earliest end of the members below it; `u32::MAX` if there are none. Node i has the children 2i and
     /// 2i + 1; the blocks are the leaves `n..2n`.
@@ -23,7 +24,9 @@ impl<'a> EarliestEnd<'a> {
         WorkspaceLen { words: 0, indices: 2 * n + sections }
     }
 
-    /// A tree over `n` blocks that begin at the sections `low`, which ascend; none is a member.
+    /// A tree over `n` blocks. Block i begins in section `low[i]`; sections are stretches of time, numbered from 0 to
+    /// below `sections`, and the entries of `low` ascend. Before a query, [`Self::enter_all`] has to enter the blocks'
+    /// ends.
     pub(crate) fn new(scratch: &mut Workspace<'a>, low: &Table<'_, u32>, n: u32, sections: usize) -> Self {
         let len = usize::try_from(n).unwrap_or(usize::MAX);
         let mut tree = Self { n, first: scratch.indices(sections), earliest: scratch.indices(2 * len) };
@@ -62,7 +65,8 @@ impl<'a> EarliestEnd<'a> {
         }
     }
 
-    /// Whether the lifetime of a member lies within the sections `[low, high)`.
+    /// Whether the lifetime of any block that is in the set lies within the sections `[low, high)`, numbered stretches
+    /// of time.
     pub(crate) fn any_within(&self, low: u32, high: u32) -> bool {
         // Behind the last section nothing begins.
         let behind = self.first.range(high, high + 1).first().copied().unwrap_or(self.n);

@@ -35,7 +35,7 @@ pub(crate) struct Gaps<'a> {
     high: Table<'a, u32>,
     /// The lifetimes of the placed blocks; none where `stacked` is used.
     placed: LifetimeTree<'a>,
-    /// The begin and the end, in bytes, of each placed neighbour of the block in hand.
+    /// The begin and the end, in bytes, of each placed block that is alive together with the block in hand.
     neighbours: Table<'a, [u64; 2]>,
     /// The placed blocks in the order of their offsets; used where most blocks are alive together.
     stacked: Option<Stack<'a>>,
@@ -45,7 +45,8 @@ pub(crate) struct Gaps<'a> {
 struct Stack<'a> {
     /// By placed block: its begin and its end, in bytes.
     spans: Table<'a, [u64; 2]>,
-    /// By placed block: its first section, and one past its last.
+    /// By placed block: its lifetime, as the number of its first section (stretch of time), and one past the number of
+    /// its last.
     lifetimes: Table<'a, [u32; 2]>,
     len: u32,
 }
@@ -62,7 +63,8 @@ struct Search {
 }
 
 impl Search {
-    /// Passes the next neighbour, at `[begin, end)`; true if no other hole needs to be looked at.
+    /// Goes up in memory past the next placed block, which lies at `[begin, end)`, and looks at the hole below it; true
+    /// if no other hole needs to be looked at.
     #[inline]
     fn pass(&mut self, begin: u64, end: u64) -> bool {
         // The hole begins at `top` and ends at `begin`.
@@ -89,7 +91,8 @@ impl<'a> Gaps<'a> {
     }
 
     /// Makes the state in which no block is placed. `dense` tells that most blocks are alive together.
-    /// `number_sections` writes the sections of each block.
+    /// `number_sections` divides time into numbered sections: of each block it writes the first section to one table,
+    /// and one past the last to the other.
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,

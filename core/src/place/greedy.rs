@@ -17,7 +17,7 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 pub enum Order {
     /// Largest size first.
     Size,
-    /// Largest size times width first.
+    /// Largest size times lifetime (bytes times steps) first.
     Area,
     /// Longest lifetime first.
     Lifetime,
@@ -33,7 +33,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     Gaps::workspace(n).and(interval::workspace(n)).and(WorkspaceLen { words: 0, indices: 2 * n })
 }
 
-/// Places the blocks in `order`, each into the hole that `fit` says. O(|E| log n).
+/// Places the blocks in `order`, each into the hole that `fit` says. O(|E| log n) for n blocks, of which |E| pairs are
+/// alive together.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -70,7 +71,8 @@ pub fn place(
     place_by(Solver::Greedy(order, fit), blocks, options, &keys, fit, scratch, offsets)
 }
 
-/// Places the blocks in the order of the last key, ties by the key before it and so on, at last by index.
+/// Places the blocks in the order of the last function of `keys`, the smallest value first; ties by the function before
+/// it and so on, at last by index. Each block goes into the hole that `fit` says.
 pub(super) fn place_by(
     solver: Solver,
     blocks: &[Block],

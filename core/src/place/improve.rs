@@ -33,21 +33,24 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// An attempt may use all work divided by this, and a little for each block; then it is given up, and the next limit is
-/// higher.
+/// An attempt to lower the peak to some limit may use the whole work divided by this, and 2 more for each block, at
+/// first. When that is used up, the attempt is given up, and the next limit is higher.
 const ATTEMPTS: u64 = 512;
-/// The limit of an attempt is below the peak by a part of the distance between peak and lower bound; the least part is
-/// 2 to the minus this.
+/// Each attempt is to lower the peak by a part of its distance to the lower bound: by all of it, a half, a quarter and
+/// so on. The distance is halved at most this number of times.
 const MOST_HALVINGS: u32 = 4;
-/// How many neighbours cost as much as one block placed by the skyline.
+/// How many times a placed block can be looked at in the time that the first heuristic, which builds a plan upwards
+/// from address 0, takes to place one block.
 const NEIGHBOURS_PER_BLOCK: u64 = 32;
-/// The time to place one block, beside that for looking at its neighbours, in neighbours looked at.
+/// The work of placing one block, besides 1 for each of its neighbours (placed blocks that are alive with it).
 const STEP: u64 = 16;
-/// The weight of the block of the largest area; that of others in proportion, at least 1.
+/// The weight of the block of the largest area (size times lifetime); that of others is in proportion to their area,
+/// and at least 1. Of the blocks that could be moved out of the way, those of the least weight are.
 const MOST_WEIGHT: u64 = 1 << 20;
-/// The weight of a pinned block. Blocks that together weigh this or more are never ejected; no other block alone does.
+/// The weight of a pinned block. Blocks that together weigh this or more are not moved out of the way of another. A
+/// block that is not pinned weighs less.
 const IMMOVABLE: u64 = 1 << 60;
-/// How many blocks are placed between two calls of the watch.
+/// How many blocks are placed between two calls of `watch`, the caller's function that may stop the method.
 const STEPS_PER_WATCH: u64 = 256;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -57,7 +60,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     multistart::workspace(n).max(interval::workspace(n).and(LifetimeTree::workspace(n)).and(own))
 }
 
-/// Builds one skyline and lowers its peak by ejection chains, for a work of `options.work`.
+/// Builds one plan from address 0 upwards, and lowers its peak: room is made for the highest blocks by moving those
+/// that are in their way, and so on (ejection chains). The budget is `options.work`, in blocks placed.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -128,13 +132,13 @@ pub(super) fn improve(
     Ok(found)
 }
 
-/// How an attempt ends.
+/// How an attempt to lower the peak to some limit ends.
 enum End {
     /// Every block ends at or below the limit.
     Lowered,
     /// The work was used up, or a block has no offset to go to.
     GivenUp,
-    /// The watch has broken.
+    /// The caller's `watch` has asked the method to stop.
     Stopped,
 }
 
@@ -151,9 +155,10 @@ struct Plan<'a> {
     placed: LifetimeTree<'a>,
     /// By block: its offset, in bytes.
     offset: Table<'a, u64>,
-    /// By block: its weight before its first ejection, in proportion to its area.
+    /// By block: its weight, in proportion to its area (size times lifetime). Blocks of little weight are moved out of
+    /// the way first. Each time that this happens to a block, its weight grows by this entry.
     weight: Table<'a, u32>,
-    /// By block: how many times it was ejected.
+    /// By block: how many times it was taken out of the plan because another block was put in its place.
     ejections: Table<'a, u32>,
     /// The blocks that wait for an offset: a ring.
     queue: Table<'a, u32>,
@@ -161,12 +166,13 @@ struct Plan<'a> {
     first: u32,
     /// How many blocks are in the queue.
     waiting: u32,
-    /// The neighbours of the block in hand (the placed blocks that are alive with it), by begin in memory: begin and
-    /// end in bytes, weight.
+    /// The neighbours of the block in hand (the placed blocks that are alive with it), sorted by begin in memory: begin
+    /// and end in bytes, and the weight, which is high if the neighbour is hard to move.
     by_begin: Table<'a, [u64; 3]>,
-    /// The neighbours of the block in hand, by end in memory: end in bytes, weight.
+    /// The neighbours of the block in hand (the placed blocks that are alive with it), sorted by end in memory: end in
+    /// bytes, and the weight, which is high if the neighbour is hard to move.
     by_end: Table<'a, [u64; 2]>,
-    /// The neighbours of the block in hand: their indices.
+    /// The indices of the neighbours of the block in hand: of the placed blocks that are alive with it.
     neighbours: Table<'a, u32>,
 }
 
@@ -205,8 +211,9 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Tries to make a plan, from the plan `from`, in which all blocks end at or below `limit`. Returns how the attempt
-    /// ended, and the work that it used, in neighbours.
+    /// Tries to make a plan, from the plan `from`, in which all blocks end at or below the address `limit`. Returns how
+    /// the attempt ended, and the work that it used: 1 for each block of the plan and for each placed block looked at,
+    /// and [`STEP`] for each block that was placed. When that reaches `work`, the attempt is given up.
     fn lower(
         &mut self,
         from: &Table<'_, u64>,
@@ -263,8 +270,9 @@ impl<'a> Plan<'a> {
         if place < self.n { place } else { place - self.n }
     }
 
-    /// Gives block i the offset at which the blocks in the way weigh least, and ejects these. Returns the number of its
-    /// neighbours; none if it is larger than the limit, or pinned blocks are in the way everywhere.
+    /// Gives block `i` the offset at which the blocks in its way have the least weight in sum, takes these out of the
+    /// plan, and has them wait in the queue. Returns how many placed blocks were alive with block `i`; `None` if the
+    /// block is larger than `limit`, in bytes, or pinned blocks are in its way everywhere.
     fn put(&mut self, i: u32, limit: u64) -> Option<u32> {
         let b = at(self.blocks, i);
         let k = self.look_around(i);
@@ -302,8 +310,9 @@ impl<'a> Plan<'a> {
         k
     }
 
-    /// The offset at which those of the k neighbours that are in the way of block `b` weigh least, the lowest of
-    /// equals; none if `limit` and pinned blocks leave no offset.
+    /// The offset at which the blocks in the way of block `b` have the least weight in sum, the lowest of equals. `k`
+    /// is the number of placed blocks that are alive with `b`, the entries of `by_begin` and `by_end`. `None` if there
+    /// is no offset at which `b` ends at or below `limit` and no pinned block is in the way.
     fn lightest(&self, b: &Block, k: u32, limit: u64) -> Option<u64> {
         let highest = limit.checked_sub(b.size)?;
         let alignment = b.alignment.max(self.alignment);
@@ -393,7 +402,9 @@ mod tests {
         }
     }
 
-    /// Two long blocks with a hole between them that is a little too low for the one on top.
+    /// Between two blocks that live long is a hole of 4 bytes. Of two blocks in it that are not alive together, one
+    /// lies in the lower half and one in the upper half, so that the topmost block, of 2 bytes, does not fit. When one
+    /// of the two is moved to the other's half, it does.
     #[test]
     fn a_block_in_the_way_is_moved() {
         let blocks =

@@ -21,7 +21,7 @@ pub struct Sweep<'a> {
 /// A set of blocks that are all alive at one step, and to which no block can be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clique {
-    /// The first step at which all of them are alive.
+    /// The first step at which all blocks of the set are alive.
     pub step: u32,
     /// How many blocks are in the set.
     pub len: u32,
@@ -36,8 +36,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 impl<'a> Sweep<'a> {
-    /// Sorts the blocks; equal steps in the order of the slice. The workspace stays lent as long as the
-    /// sweep lives.
+    /// Sorts the blocks by their first step and, apart from that, by their end; those of equal steps in the order of
+    /// the slice. The workspace stays lent as long as the sweep lives.
     ///
     /// # Errors
     /// Blocks that [`block::check`] refuses; [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`]
@@ -83,7 +83,8 @@ impl<'a> Sweep<'a> {
         self.by_end
     }
 
-    /// The load in bytes from each step on at which it may change, until the next such step.
+    /// The load over time, as pairs of a step and the bytes that are alive from this step on, until the step of the
+    /// next pair. There is a pair for each step at which a block begins or ends.
     pub fn load_curve(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
         let Self { blocks, by_start, by_end } = *self;
         let (mut started, mut ended) = (0, 0);

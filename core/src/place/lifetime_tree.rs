@@ -29,8 +29,8 @@ pub(crate) struct LifetimeTree<'a> {
     points: Table<'a, Point>,
     /// By block: its index in `points`.
     position: Table<'a, u32>,
-    /// By node: the box around its members. The children of node i are 2i and 2i + 1, the leaves are
-    /// `leaves..2 * leaves`.
+    /// By node: the least and the highest begin, the least and the highest end, and the best rank of the blocks in the
+    /// set that belong to the node. The children of node i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
     nodes: Table<'a, Node>,
 }
 
@@ -153,7 +153,8 @@ impl<'a> LifetimeTree<'a> {
         }
     }
 
-    /// Computes the entry of a node in `nodes`: the box around the members below it, and their best rank.
+    /// Computes the entry of a node in `nodes`: the least and the highest begin, the least and the highest end, and the
+    /// best rank of the blocks in the set that belong to the node.
     fn around(&self, node: u32) -> Node {
         let join = |a: Node, b: Node| {
             [

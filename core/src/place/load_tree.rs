@@ -19,8 +19,9 @@ const CHILDREN: u32 = 16;
 pub(crate) struct LoadTree<'a> {
     /// The lowest level of the tree: its entries are the sections.
     sections: Level,
-    /// By section, then by node, level by level: the highest load below, in bytes. What was subtracted at the nodes
-    /// above is not taken off.
+    /// By section (a numbered stretch of time), then by node, level by level: the highest load of the sections that
+    /// belong to the node, in bytes. Bytes that were subtracted from all sections of a node further up are still in
+    /// this load.
     most: Table<'a, u64>,
     /// By node: the bytes that were subtracted from all sections below.
     subtracted: Table<'a, u64>,
@@ -28,8 +29,8 @@ pub(crate) struct LoadTree<'a> {
     first: Table<'a, u32>,
 }
 
-/// A level of the tree: the sections, or the nodes of one height. It is filled up to a multiple of sixteen with entries
-/// that have no load.
+/// A level of the tree: the sections (numbered stretches of time), or the nodes of one height. It is filled up to a
+/// multiple of sixteen with entries that have no load.
 #[derive(Clone, Copy)]
 struct Level {
     /// How many sections or nodes the level has.
@@ -54,7 +55,7 @@ impl Level {
     }
 }
 
-/// A load in bytes, and the first section that has it.
+/// A load in bytes, and the number of the first section (stretch of time) that has this load.
 type Busiest = (u64, u32);
 
 impl<'a> LoadTree<'a> {
@@ -169,8 +170,9 @@ impl<'a> LoadTree<'a> {
         (best.1, best.0)
     }
 
-    /// The busiest section below the entries `low..high` of a level, the first of equals. An empty range has load 0;
-    /// the section that it names is never the answer of [`Self::busiest`].
+    /// The highest load of the sections (stretches of time) that belong to the entries `low..high` of a level, and the
+    /// first section that has it. If the range is empty, the load is 0, and the section means nothing:
+    /// [`Self::busiest`] never returns it.
     fn busiest_of(&self, level: Level, low: u32, high: u32) -> Busiest {
         let most = self.most.range(level.begin + low, level.begin + high);
         let best = (low..).zip(most).fold((low, 0), |best, (i, &load)| if load > best.1 { (i, load) } else { best });

@@ -47,16 +47,19 @@ pub struct Options {
     /// The budget of the heuristics that could go on without end ([`multistart`], [`outward`], [`improve`] and the
     /// orders of [`overlap`]), in blocks placed. The first start of [`multistart`] is always finished.
     pub work: u64,
-    /// The budget of the exact search, in nodes of its tree. The beams have a budget too, in nodes that take as long.
+    /// The budget of the exact search, in nodes of its search tree. The budget of beam search ([`beam`]) is the time
+    /// that so many nodes of the exact search take.
     pub nodes: u64,
     /// The techniques that the exact search uses.
     pub techniques: search::Techniques,
 }
 
 impl Options {
-    /// Enough for the optimum on most networks, in a fraction of a second.
+    /// The default of [`Options::work`], in blocks placed: enough for the optimum on most networks, in a fraction of a
+    /// second.
     pub const DEFAULT_WORK: u64 = 400_000;
-    /// Enough for the optimum on most hard instances of a few hundred blocks, in about a second.
+    /// The default of [`Options::nodes`], in nodes of the search tree: enough for the optimum on most hard instances of
+    /// a few hundred blocks, in about a second.
     pub const DEFAULT_NODES: u64 = 300_000;
 }
 
@@ -81,8 +84,8 @@ pub struct Summary {
     pub lower_bound: u64,
     /// The method that made the placement; for a portfolio the member that won.
     pub solver: Solver,
-    /// The nodes of its tree that the exact search has looked at; the work of the beams counts as the nodes that take
-    /// as long.
+    /// How many nodes of its search tree the exact search has looked at. The work of beam searches is added, as the
+    /// number of nodes of the exact search that take as long.
     pub nodes: u64,
 }
 
@@ -90,7 +93,7 @@ pub struct Summary {
 /// result that it has.
 pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 
-/// The part that a method has in the portfolio.
+/// Whether a method is one of those that [`portfolio`] runs one after the other, and on which instances.
 #[derive(Clone, Copy)]
 enum Part {
     /// The method is no member of the portfolio.
@@ -133,7 +136,7 @@ macro_rules! solvers {
                 }
             }
 
-            /// The method's part in the portfolio.
+            /// Whether the method is one of those that [`portfolio`] runs one after the other, and on which instances.
             const fn part(self) -> Part {
                 match self {
                     $(Self::$variant { .. } => Part::$part,)*
@@ -147,7 +150,7 @@ macro_rules! solvers {
                 }
             }
 
-            /// Runs the method.
+            /// Places the blocks by the method that `self` names.
             fn run(
                 self,
                 $blocks: &[Block],
@@ -168,22 +171,26 @@ macro_rules! solvers {
 solvers! {
     (blocks, options, scratch, offsets, watch)
 
-    /// [`auto`]: the portfolio; where its peak is above the lower bound, then the exact search, beams, placement
-    /// outward from the busiest step or ejection chains.
+    /// [`auto`]: first several heuristics, the [`portfolio`]. Where their peak is above the lower bound, then,
+    /// depending on the number of blocks, [`search`] and [`beam`] or [`outward`] and [`improve`].
     Auto { "auto" } None, auto::workspace, auto::place(blocks, options, scratch, offsets, watch);
     /// [`portfolio`]: the best plan of several heuristics.
     Portfolio { "portfolio" } None, portfolio::workspace, portfolio::place(blocks, options, scratch, offsets, watch);
     /// [`search`]: exact search for the least peak.
     Search { "search" } None, search::workspace, search::place(blocks, options, scratch, offsets, watch);
-    /// [`improve`]: a skyline, then ejection chains that bring the highest blocks down.
+    /// [`improve`]: one plan from address 0 upwards; then the highest blocks are moved down, and the blocks in their
+    /// way are moved elsewhere.
     Improve { "improve" } None, improve::workspace, improve::place(blocks, options, scratch, offsets, watch);
-    /// [`outward`]: a skyline, then placements outward from the busiest step.
+    /// [`outward`]: one plan from address 0 upwards; then plans that begin with the blocks of the step with the most
+    /// bytes alive, and go on from there in both directions of time.
     Outward { "outward" } None, outward::workspace, outward::place(blocks, options, scratch, offsets, watch);
-    /// [`beam`]: a skyline, then beam search along time.
+    /// [`beam`]: one plan from address 0 upwards, then beam search along time.
     Beam { "beam" } None, beam::workspace, beam::place(blocks, options, scratch, offsets, watch);
-    /// [`multistart`]: the best of many skylines, each with another order of preference.
+    /// [`multistart`]: the best of many plans, each built from address 0 upwards with another rule of which block comes
+    /// next.
     Multistart { "multistart" } Always, multistart::workspace, multistart::place(blocks, options, scratch, offsets, watch);
-    /// [`best_fit`]: best fit on offset lines, as published by Sekiyama et al. 2018.
+    /// [`best_fit`]: the lowest free place goes to the block with the longest lifetime of those that fit there, as
+    /// published by Sekiyama et al. 2018.
     BestFit { "best-fit" } Always, best_fit::workspace, best_fit::place(blocks, options, scratch, offsets);
     /// [`coloring`]: weighted interval colouring, as published by Zhang et al. 2019.
     Coloring(fit: Fit) {
