@@ -34,8 +34,8 @@ struct Start {
     /// The place of (α, β), the exponents of a block's width and size in its worth, on a quarter circle: 0 is longest
     /// first, 1 is largest first.
     angle: f64,
-    /// Size classes, if there are any: how many powers of two each holds, and by which part of a class they are
-    /// shifted, in [0, 1).
+    /// Size classes, if there are any, as a pair (a, b): a block of s bytes is in class `floor(log2(s) / a + b)`. So
+    /// each class spans a powers of two, and b, in [0, 1), shifts the borders of the classes.
     class: Option<(f64, f64)>,
     /// The most by which random noise raises or lowers width and size, in powers of two.
     noise: f64,
@@ -61,16 +61,18 @@ const FIXED: [Start; 10] = [
     Start::fixed(Rule::Rank, 1.0, None),
 ];
 
-/// The first starts by [`Rule::WideFlush`].
+/// The fixed ways to build the skyline that [`Series::Wide`] tries first: both choose blocks by [`Rule::WideFlush`].
 const WIDE: [Start; 2] =
     [Start::fixed(Rule::WideFlush, 0.5, None), Start::fixed(Rule::WideFlush, 0.25, Some((2.0, 0.0)))];
 
 /// Which starts, ways to build the skyline, are tried.
 #[derive(Clone, Copy)]
 pub(super) enum Series {
-    /// This number of the fixed starts, and then starts that are drawn at random or change the best one so far.
+    /// First this number of the fixed ways to build the skyline ([`FIXED`]), then ways that are drawn at random or that
+    /// change the best one so far.
     Any(usize),
-    /// Starts by [`Rule::WideFlush`], each of which takes long: fixed ones, and then as in [`Series::Any`].
+    /// As [`Series::Any`], but each way chooses blocks by [`Rule::WideFlush`], which takes long: first the fixed ways
+    /// [`WIDE`], then ways that are drawn at random or that change the best one so far.
     Wide,
 }
 
@@ -94,7 +96,8 @@ impl Series {
 
 /// Noise on width and size, in powers of two: up to a third more, or a quarter less.
 const NOISE: f64 = 0.4;
-/// When a start is changed, one block in this number gets other noise.
+/// When the best way to build the skyline so far is changed, one block in this number, on average, gets other random
+/// noise on its width and size; the others keep theirs.
 const CHANGED: u64 = 20;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -104,8 +107,10 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     Skyline::workspace(n, n).and(interval::workspace(n)).and(trial)
 }
 
-/// Builds the skyline again and again until the peak is the lower bound, or `options.work` blocks have been
-/// placed or would be by one start more, or `watch`, which is called after each start, breaks; at least once.
+/// Builds the skyline again and again, each time with another order of preference among the blocks, and keeps the best
+/// plan. Ends when the peak is the lower bound, when one more skyline might take more than what is left of
+/// `options.work`, counted in blocks placed, or when `watch` breaks, which is called after each skyline. At least one
+/// skyline is built.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -134,7 +139,8 @@ pub fn place(
     finish(build(blocks, options, series, scratch, offsets, watch)?, options)
 }
 
-/// As [`place`], but with the starts of `series`, and without regard to the capacity.
+/// As [`place`], but tries the ways to build the skyline that `series` names, and does not compare the peak with the
+/// capacity.
 pub(super) fn build(
     blocks: &[Block],
     options: &Options,

@@ -38,8 +38,9 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
 /// The number of groups into which each fixed order cuts the stack, the blocks that are alive at the busiest step.
 const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
-/// The weights that are tried with each fixed order: what the time between a block's end and its neighbour's counts for
-/// in the cost of a gap.
+/// The weights that are tried with each fixed order of the blocks. A weight multiplies one part of the cost of a gap
+/// for a block: the block's size times the steps between its end and that of the neighbour at which it would lie,
+/// divided by the block's lifetime in steps.
 const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
 /// How many gaps looked at or moved cost as much as one block placed.
 const GAPS_PER_BLOCK: u64 = 256;
@@ -155,8 +156,8 @@ impl Side {
         }
     }
 
-    /// The step at which a block is met first on the way outward from the busiest step; on the left, it is counted back
-    /// from `u32::MAX`.
+    /// When block `b` begins to be alive on the way outward from the busiest step: its start on the right; on the left,
+    /// where time runs backward, its end, as `u32::MAX - end`, so that it grows on the way.
     const fn opens(self, b: &Block) -> u32 {
         match self {
             Self::Left => u32::MAX - b.end,
@@ -164,7 +165,8 @@ impl Side {
         }
     }
 
-    /// The step at which a block has been passed, counted as in [`opens`](Self::opens).
+    /// When block `b` is no longer alive on the way outward from the busiest step: its end on the right; on the left,
+    /// where time runs backward, its start, as `u32::MAX - start`, so that it grows on the way.
     const fn closes(self, b: &Block) -> u32 {
         match self {
             Self::Left => u32::MAX - b.start,
@@ -184,7 +186,7 @@ struct Space<'a> {
     busiest: u32,
     /// The blocks that are alive at the busiest step, in the order of their offsets.
     stack: Table<'a, u32>,
-    /// How many blocks are in the stack.
+    /// How many blocks are alive at the busiest step: the number of entries of `stack` that are in use.
     stack_len: u32,
     /// Scratch for sorting.
     aside: Table<'a, u32>,
@@ -240,8 +242,10 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Orders the stack by groups and gives its blocks their offsets. `noise` is the most by which a begin is off, and by
-    /// half of which an end is, as a part of the time that most of the stack spans.
+    /// Orders the blocks that are alive at the busiest step, and gives them offsets one on the other, with no gaps but
+    /// for alignment. They are sorted by begin and cut into `groups` groups of equal length; in each group, the block
+    /// that ends last is lowest. Before they are sorted, random time is added to each begin: up to `noise` times twice
+    /// the mean time between a begin and the busiest step; and to each end, up to half of that.
     fn stack(&mut self, groups: u32, noise: f64, unit: &mut impl FnMut() -> f64, offset: &mut Table<'_, u64>) {
         let Self { blocks, by_start, stack, aside, busiest, .. } = self;
         let mut k = 0;
@@ -279,7 +283,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// The highest end of a block of the stack, in bytes.
+    /// The highest end, in bytes, of the blocks that are alive at the busiest step; 0 if there are none.
     fn stacked(&self, offset: &Table<'_, u64>) -> u64 {
         self.stack.first(self.stack_len).last().map_or(0, |&i| self.end(i, offset))
     }
@@ -296,8 +300,9 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Places all blocks of a side of the busiest step around the stack; returns the peak, or none if it is not below
-    /// `limit`.
+    /// Places all blocks that are alive only on this side of the busiest step, around those that are alive at it, which
+    /// stay where they are. `weight` is how much it counts in the cost of a gap that a block and its neighbour there
+    /// end at different times. Returns the peak in bytes, or none if it is not below `limit`.
     fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
         let mut peak = self.fill_with_stack(offset);
         let mut passed = 0;
@@ -330,7 +335,8 @@ impl<'a> Space<'a> {
         (peak < limit).then_some(peak)
     }
 
-    /// The block that is met as number p on the way outward, and the block whose life has been passed as number p.
+    /// Of all blocks, in the direction of time of `side`: the block that is number p, counted from 0, to begin to be
+    /// alive, and the block that is number p to end.
     fn nth(&self, side: Side, p: u32) -> (u32, u32) {
         match side {
             Side::Left => (at(self.by_end, self.n - 1 - p), at(self.by_start, self.n - 1 - p)),
@@ -338,7 +344,8 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Takes all blocks but those of the stack out of memory; returns the stack's highest end, in bytes.
+    /// Makes memory hold just the blocks that are alive at the busiest step, and lists the gaps between them; returns
+    /// the highest end of these blocks, in bytes.
     fn fill_with_stack(&mut self, offset: &Table<'_, u64>) -> u64 {
         let ground = self.n;
         self.gap_count = 0;
@@ -525,7 +532,7 @@ mod tests {
         peak as f64 / plan.max_load() as f64
     }
 
-    /// Skylines alone, with the same work, come to 1.0204.
+    /// Skylines alone, with the same work, reach a peak of 1.0204 times the max load.
     #[test]
     fn an_instance_without_pattern_is_placed_near_the_max_load() {
         let blocks = without_pattern(20_000, 2_000.0, 1, |u| u * 4_194_304.0);
@@ -535,7 +542,8 @@ mod tests {
     }
 
     proptest! {
-        /// Gap by gap, with the gaps computed anew for each block.
+        /// Compares with the rules written down plainly: for each block, all gaps between the blocks that are alive
+        /// then are found anew, and the one of least cost is taken.
         #[test]
         fn one_side_is_placed_as_the_rules_say(
             rows in prop::collection::vec((1u32..30, 1u32..20, 1u64..20), 1..60), before in prop::collection::vec((2u32..40, 1u64..20), 1..12),

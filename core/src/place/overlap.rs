@@ -169,9 +169,10 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     blocks.iter().map(|b| load(b.start)).fold(pinned, u64::max)
 }
 
-/// The bytes that overlaps may spare at a step: for each output, its size less the least of its distances to the inputs
-/// that are alive then, but no more than these inputs have. Overlaps of one output that are not neighbours in the slice
-/// count as those of two outputs.
+/// The bytes that overlaps may spare at a step, summed over all outputs. An output begins at least `distance` bytes
+/// below its input. So it shares at most its size less the least `distance` to one of its inputs that are alive at the
+/// step, and no more bytes than these inputs have. Overlaps of one output that are not neighbours in the slice count as
+/// those of two outputs.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {
@@ -365,7 +366,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
-        /// Blocks anywhere, and overlaps of those of which one begins and ends before the other.
+        /// Blocks have random lifetimes. An output may overlap a block that begins before it and does not end after it.
         #[test]
         fn what_the_search_proves_is_the_least_of_all_placements(
             lives in prop::collection::vec((0u32..4, 1u32..4, 1u64..5), 1..6),

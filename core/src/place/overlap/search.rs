@@ -69,7 +69,7 @@ enum End {
     /// The run has ended at a limit: its nodes, the sections that the whole search may look at, or the length of the
     /// buffer that records changes.
     Limit,
-    /// The watch has broken.
+    /// The caller has stopped the search: its function `watch` returned a break.
     Stopped,
 }
 
@@ -143,7 +143,8 @@ struct Search<'a, 'b> {
     open: Table<'b, u64>,
     /// By section: the bit set of the blocks that are alive in it.
     alive: Table<'b, u64>,
-    /// Bit set: sections in which blocks have changed since conclusions were last drawn.
+    /// Bit set: sections in which a block was raised, placed or taken back since [`Search::propagate`] last looked at
+    /// them.
     dirty: Table<'b, u64>,
     /// By section: how many times a node of the search tree has failed in it.
     weight: Table<'b, u64>,
@@ -163,7 +164,8 @@ struct Search<'a, 'b> {
     full: bool,
     /// By depth of the search tree: the block that the decision there was about.
     placed: Table<'b, u32>,
-    /// By depth of the search tree: `mark` before the decision there.
+    /// By depth of the search tree: the length of the trail of changes before the decision there. To take the decision
+    /// back, all later changes are undone.
     marks: Table<'b, u32>,
     depth: u32,
     nodes: u64,
@@ -398,8 +400,10 @@ impl<'a, 'b> Search<'a, 'b> {
         Some(b)
     }
 
-    /// Raises least offsets as far as the changed sections demand, and those of lifted blocks to the lowest that an
-    /// open block leaves them, until none moves.
+    /// Raises the least offsets of blocks that are not placed yet, until none moves. In a section that has changed, a
+    /// block is raised as far as the other unplaced blocks there demand. A block that can lie on no placed block is
+    /// raised to the lowest offset at which it lies on an unplaced one. `Err` if a block has no place within the
+    /// capacity.
     fn propagate(&mut self) -> Outcome {
         loop {
             for s in 0..self.sections {
@@ -466,8 +470,9 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The least offset that the other open blocks of a section leave to a block; `room` is the highest offset that the
-    /// lowest of them may have.
+    /// The least offset of block `b` that the other unplaced blocks of section `s` allow; 0 if they allow any. `room`
+    /// is the highest offset at which the lowest block of the section may begin so that all of them fit. If `b` is
+    /// above that, it lies on one that is not; and it lies on each block that cannot lie on `b`.
     fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
         let others = self.members(s).filter(|&c| c != b);
         let mut v = 0;
