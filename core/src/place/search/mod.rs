@@ -71,18 +71,19 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// The most blocks that [`Solver::Auto`] searches: what is alive where takes n²/64 words.
 pub const MOST_BLOCKS: usize = 6000;
 
-/// A capacity that is tried is below the incumbent by a part of the distance between incumbent and lower bound; the
-/// least part is 2 to the minus this.
+/// A capacity that is tried lies below the peak of the best plan so far. The distance is the gap between that peak and
+/// the lower bound, divided by 1, 2, 4 and so on, at most by 2 to the power of this.
 const MOST_HALVINGS: u32 = 3;
 /// How long a capacity is tried in the first round, as a multiple of the length of the shortest run.
 const RUNS: u64 = 8;
-/// How long the lower bound, which most instances reach, is tried as the capacity in each round, at least, as a
-/// multiple of the length of the shortest run.
+/// In each round, the lower bound is tried as the capacity for at least this number of times as many nodes as the
+/// shortest run has: a search from the root of the tree that ends after a number of nodes. Most instances reach the
+/// bound.
 const RUNS_AT_BOUND: u64 = 32;
 /// The searches of windows of time may take one node for this number of nodes of the search.
 const PART_OF_WINDOWS: u64 = 16;
-/// The searches of windows look at this number of their own nodes for each node that they may take, because windows
-/// have few blocks.
+/// For each node that the searches of windows of time are granted, they may look at this number of nodes of their own:
+/// these are cheaper, because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
 /// Of this number of runs, one does not prefer blocks that keep the top of what is placed level.
 const UNLEVELLED: u64 = 4;
@@ -154,11 +155,13 @@ struct Search<'a> {
     random: Xoshiro256PlusPlus,
     /// The unit of the search, in bytes: all offsets are multiples of it.
     unit: NonZeroU64,
-    /// The lower bound on the peak, in units.
+    /// The lower bound on the peak, as a multiple of `unit` bytes.
     lower: u64,
-    /// Whether every maximal clique has the same load.
+    /// Whether all sections have the same load. A section is a maximal clique: a set of blocks that are alive at one
+    /// step, and are not all alive with a further block.
     full: bool,
-    /// The capacity of the constraints, in units: a peak within it ends the search.
+    /// The caller's capacity, as a multiple of `unit` bytes: a peak within it ends the search. None if the least peak
+    /// is looked for.
     capacity: Option<u64>,
     /// The peak of the incumbent, in bytes, and the solver that made it.
     best: Option<(u64, Solver)>,
@@ -367,7 +370,8 @@ impl<'a> Search<'a> {
         self.state.techniques.has(technique)
     }
 
-    /// The length of the shortest run, in nodes.
+    /// The length of the shortest run, in nodes of the search tree. A run is a search from the root of the tree that is
+    /// given up after a number of nodes.
     fn base(&self) -> u64 {
         128 + u64::from(self.state.n)
     }

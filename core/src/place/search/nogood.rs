@@ -12,26 +12,28 @@ use super::state::State;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// Words of the ring for each block, beside [`FOR_ANY`] words; at most [`MOST`] in all.
+/// Words for each block in the ring buffer of refuted states. Beside these it has [`FOR_ANY`] words; [`MOST`] at most
+/// in all.
 const FOR_EACH: usize = 1 << 11;
-/// Words of the ring beside those for each block.
+/// Words that the ring buffer of refuted states has for any number of blocks, beside [`FOR_EACH`] words for each block.
 const FOR_ANY: usize = 1 << 17;
-/// The most words of the ring.
+/// The most words that the ring buffer of refuted states has.
 const MOST: usize = 1 << 20;
-/// Words of the ring for each entry of the index.
+/// Words of the ring buffer of refuted states for each entry of `index`, the hash table that finds a state there.
 const WORDS_PER_STATE: usize = 16;
-/// Words at the begin of a state in the ring: the range of its sections, and the capacity at which it was refuted.
+/// Words of a refuted state in the ring buffer before those that tell its blocks: the range of its sections, and the
+/// capacity within which it has no placement.
 const HEAD: u64 = 2;
 
 /// The states that were refuted: searched to the end without a placement.
 pub(super) struct Nogoods<'a> {
     ring: Table<'a, u64>,
     ring_len: u64,
-    /// By remainder of the hash: where the latest such state begins, as 1 + the number of words written before it; 0 if
-    /// there is none.
+    /// By hash of a state, modulo `index_len`: where the latest refuted state with that remainder begins in the ring
+    /// buffer, as 1 + the number of words written before it; 0 if there is none.
     index: Table<'a, u64>,
     index_len: u64,
-    /// Words written to the ring since the search began.
+    /// How many words have been written to the ring buffer since the search began, overwritten ones included.
     written: u64,
 }
 
@@ -56,7 +58,9 @@ impl<'a> Nogoods<'a> {
         }
     }
 
-    /// Whether a component of the state has been refuted, at its capacity or at a higher one.
+    /// Whether it is known that the blocks that are still to be placed in the sections `part` (the first, and one past
+    /// the last) have no placement within the state's capacity: whether [`add`](Self::add) noted them like this, with
+    /// this capacity or a higher one.
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
         // There is no such state, or what was written later has overwritten it.
@@ -76,7 +80,8 @@ impl<'a> Nogoods<'a> {
         same
     }
 
-    /// Notes that a component of the state is refuted, at the state's capacity.
+    /// Notes that the blocks that are still to be placed in the sections `part` (the first, and one past the last) have
+    /// no placement within the state's capacity.
     pub(super) fn add(&mut self, state: &State<'_>, part: (u32, u32)) {
         let slot = self.slot(state, part);
         self.index[slot] = 1 + self.written;
@@ -121,7 +126,8 @@ mod tests {
     use super::super::state::{self, Item};
     use super::*;
 
-    /// Two blocks in one section, of which the second cannot lie at the bottom.
+    /// Adds a state of two blocks in one section. It is known again within the same capacity or a lower one, but not
+    /// where a block is placed, has another least offset, or must lie on the other block.
     #[test]
     fn a_state_is_what_is_open_where_it_can_lie_and_on_what() {
         let len = state::workspace(2).and(workspace(2));

@@ -11,7 +11,8 @@ pub enum Technique {
     Twins,
     /// Ranges of time are searched one by one if no block that is still to be placed crosses from one to the other.
     Components,
-    /// Where the least offsets of blocks raise each other in many small steps, shortest paths find where that ends.
+    /// Where blocks have to lie on each other, a higher least offset of one raises those of others, and these again the
+    /// first, in many small steps. Shortest paths give the last of these steps at once.
     Climbs,
     /// In small instances, edge finding: at each time, blocks are found that must lie below others.
     Edges,
@@ -59,7 +60,7 @@ impl Technique {
         }
     }
 
-    /// The technique of this name.
+    /// The technique of this name; none if no technique has it.
     ///
     /// ```
     /// use sublet_core::place::search::Technique;

@@ -22,7 +22,7 @@ pub(super) enum End {
     Infeasible,
     /// The run's nodes, the budget of the search or the room for changes is used up.
     Limit,
-    /// The watch has broken.
+    /// The caller has stopped the search: its function `watch` returned a break.
     Stopped,
 }
 
@@ -30,16 +30,21 @@ pub(super) enum End {
 pub(super) struct Tree<'a> {
     /// By depth in the tree: the block that the decision there was about.
     block: Table<'a, u32>,
-    /// By depth in the tree: the length of the trail of blocks before the decision there.
+    /// By depth in the search tree: how many changes of blocks had been recorded before the decision there. To take the
+    /// decision back, all later changes are undone.
     block_mark: Table<'a, u32>,
-    /// By depth in the tree: the length of the trail of sections before the decision there.
+    /// By depth in the search tree: how many changes of sections' records had been recorded before the decision there.
+    /// To take the decision back, all later changes are undone.
     section_mark: Table<'a, u32>,
-    /// By depth in the tree: the first section of the component that the decision there was about.
+    /// By depth in the search tree: the first section of the component that the decision there was about. A component
+    /// is a range of sections whose ends no block that is still to be placed crosses.
     low: Table<'a, u32>,
-    /// By depth in the tree: one past the last section of the component that the decision there was about.
+    /// By depth in the search tree: one past the last section of the component that the decision there was about. A
+    /// component is a range of sections whose ends no block that is still to be placed crosses.
     high: Table<'a, u32>,
-    /// By depth in the tree: `block_mark` and `section_mark` when a node of this depth was first entered, before
-    /// anything was refused there.
+    /// By depth in the search tree: how many changes of blocks, and how many of sections' records, had been recorded
+    /// when the present node of that depth was reached, before it was decided of any block that it does not lie at its
+    /// least offset.
     entry: Table<'a, [u32; 2]>,
     /// By depth in the tree: how many nodes had been looked at when a node of this depth was first entered.
     since: Table<'a, u64>,
@@ -48,9 +53,10 @@ pub(super) struct Tree<'a> {
     depth: u32,
     /// The component that is searched, as a range of sections: no block that is still to be placed crosses its ends.
     part: (u32, u32),
-    /// How many ranks a block gains for each end of the level ground that it reaches, and again where its top is level
-    /// with what lies beyond (`choose`); 0 where that does not count. The level ground is the run of sections around
-    /// the chosen one that have the same floor.
+    /// By how many ranks a block is preferred for each end of the level ground at which it begins or ends itself, and
+    /// again where its top is then as high as the ground beyond that end ([`Tree::choose`]); 0 where that does not
+    /// count. The level ground is the run of sections around the chosen one with the same floor: the least offset that
+    /// a block there can have.
     pub fit: u32,
     /// How many nodes were looked at since the search began.
     pub nodes: u64,
@@ -140,8 +146,9 @@ impl<'a> Tree<'a> {
         End::Found
     }
 
-    /// What has been spent since the beginning, in nodes. Runs are as long as their nodes say, whatever these cost, so that
-    /// a budget changes when the search ends and not where it goes.
+    /// What the search has spent since it began, in nodes: those it has looked at, and more for the blocks and sections
+    /// looked at. Only the budget is compared with this. The length of a run counts nodes alone, so that a larger
+    /// budget makes the search go on for longer, and changes nothing before that.
     pub(super) fn spent(&self, state: &State<'_>) -> u64 {
         self.nodes.saturating_add(state.looked / WORK_OF_NODE)
     }
@@ -155,8 +162,10 @@ impl<'a> Tree<'a> {
         self.depth += 1;
     }
 
-    /// Takes back decisions, the last first, up to and with the first one that can have a part in the failure; returns
-    /// that one's block. What was placed since then in other components cannot be the cause.
+    /// Takes back decisions, the last first, up to and with the first one whose component overlaps the component that
+    /// failed; returns that decision's block, or none if there is no such decision. A component is a range of sections
+    /// whose ends no block that is still to be placed crosses. Decisions since then about other components cannot be
+    /// the cause of the failure.
     fn back(&mut self, state: &mut State<'_>) -> Option<u32> {
         let failed = self.part;
         while self.depth > 0 {
@@ -171,17 +180,20 @@ impl<'a> Tree<'a> {
         None
     }
 
-    /// Chooses the component to search: the longest one that is left of the present one or, if nothing is left of that,
-    /// the longest one anywhere.
+    /// Chooses the component to search next: the longest one within the range of sections searched so far or, if no
+    /// block is left to place there, the longest anywhere. A component is a range of sections whose ends no block that
+    /// is still to be placed crosses.
     fn narrow(&mut self, state: &State<'_>) {
         if state.techniques.has(Technique::Components) {
             self.part = longest(state, self.part).or_else(|| longest(state, (0, state.sections))).unwrap_or(self.part);
         }
     }
 
-    /// The block to place next. Of the sections with the lowest floor (the least offset of an open block), the one is
-    /// chosen with the fewest blocks that could lie there, divided by its failures so far; in it, of the lowest blocks,
-    /// the one of best rank. Each of these moves a block up by `fit` ranks: it begins where the level ground does; its
+    /// The block to place next. The floor of a section is the least offset that a block there and not placed yet can
+    /// have. Of the sections with the lowest floor, the one is chosen with the fewest blocks that could lie at the
+    /// floor, divided by 1 + how many nodes have failed there (less what was taken off since); in it, of the blocks
+    /// that could lie at the floor, the one of best rank. The level ground is the run of sections around the chosen one
+    /// with the same floor. Each of these moves a block up by `fit` ranks: it begins where the level ground does; its
     /// top is then level with the ground before; it ends where the level ground does; its top is then level with the
     /// ground after.
     fn choose(&self, state: &State<'_>) -> u32 {

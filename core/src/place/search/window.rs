@@ -52,17 +52,20 @@ pub(super) struct Windows<'a> {
     number: u32,
     /// Bit set, by the number of a window in its pass: windows of which a placement within the lower bound was found.
     decided: Table<'a, u64>,
-    /// The nodes that the windows have taken, in nodes of the whole search.
+    /// How much of the whole search's nodes the searches of windows of time have used: one for each `NODES_OF_WINDOWS`
+    /// nodes that they have looked at.
     pub nodes: u64,
     /// How many times all windows have been searched.
     passes: u32,
-    /// Whether a window of the present length had few enough blocks for a search, or did not need one.
+    /// Whether a window with the present number of sections had few enough blocks for a search, or needed none, because
+    /// its load is low or a placement of it within the lower bound is known. If not, longer windows are not looked at.
     small: bool,
     /// Whether a window of this pass was not searched to the end.
     undecided: bool,
 }
 
-/// The budget of the searches of windows.
+/// How many nodes of their search trees the searches of windows may look at. A window is a stretch of time whose blocks
+/// are searched alone, to raise the lower bound.
 pub(super) struct Budget<'a> {
     /// The nodes that were looked at so far.
     pub nodes: u64,
@@ -77,8 +80,9 @@ const fn most(n: usize) -> usize {
     if n < SMALL { n } else { SMALL }
 }
 
-/// The words of a bit set of all windows of a pass. Lengths of two and of four together have fewer than twice as many
-/// windows as there are sections; each length after that has half as many as the one before.
+/// The length, in words, of a bit set of all windows of a pass over an instance of `n` blocks. Windows of two sections
+/// and windows of four, taken together, are fewer than twice as many as the sections; windows of each doubled length
+/// after that are half as many as those of the length before.
 const fn decided_len(n: usize) -> usize {
     (4 * n).div_ceil(64)
 }
@@ -146,7 +150,9 @@ impl<'a> Windows<'a> {
         End::Found
     }
 
-    /// Goes on to the next length when all windows of this one have been searched, or to the next pass.
+    /// Called when all windows with the present number of sections have been looked at: goes on to windows of twice as
+    /// many sections, or to the next pass over all windows. If every window is decided, it sets `length` to `u32::MAX`,
+    /// which ends the passes.
     fn lengthen(&mut self, sections: u32) {
         self.begin = 0;
         self.length *= 2;
@@ -159,8 +165,10 @@ impl<'a> Windows<'a> {
         self.small = false;
     }
 
-    /// Writes to `members` the blocks of a window but those that are alive in all of it, sorted as the search wants
-    /// them. Returns how many there are; none if they are too many, or the window's load is low.
+    /// Writes to `members` the blocks that are alive in the sections `low..high` of a window; not those that are alive
+    /// in all of it, unless a block is pinned or aligned. They are sorted by begin in the window, then end in the
+    /// window, then size, the largest first. Returns how many there are; none if they are more than `members` holds, or
+    /// if each section's load is far below the capacity (see [`NEAR`]).
     fn collect(&mut self, whole: &State<'_>, low: u32, high: u32, capacity: u64) -> Option<u32> {
         if (low..high).all(|s| self.load[s] < capacity - capacity / NEAR) {
             self.small = true;

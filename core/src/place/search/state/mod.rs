@@ -13,19 +13,22 @@ pub(super) const NONE: u32 = u32::MAX;
 // The fields of a section's record. Open blocks are those that are not placed yet.
 /// In a section's record: the sum of the sizes of its open blocks (those not placed yet), in units.
 pub(super) const REST: usize = 0;
-/// In a section's record: the least offset of an open block.
+/// In a section's record: the lowest offset that a block alive there and not placed yet can still have.
 pub(super) const FLOOR: usize = 1;
-/// In a section's record: the least end of an open block.
+/// In a section's record: the lowest end that a block alive there and not placed yet can still have.
 const END: usize = 2;
-/// In a section's record: the second least end of an open block.
+/// In a section's record: the second lowest of the ends of which [`END`] is the lowest.
 const SECOND: usize = 3;
-/// In a section's record: the open block with the least end, or [`NONE`].
+/// In a section's record: the number of the block whose end is [`END`], or [`NONE`] if all blocks there are placed.
 const ENDER: usize = 4;
-/// In a section's record: how many open blocks have the least offset.
+/// In a section's record, which holds sums and minima over the blocks alive in that section and not placed yet: how
+/// many of these blocks have the least offset.
 pub(super) const CHOICES: usize = 5;
-/// In a section's record: the least end of an open block that can be the lowest of the open ones.
+/// In a section's record: the lowest end of a block, alive there and not placed yet, that at its least offset leaves
+/// room above it for all other such blocks within the capacity; `u64::MAX` if there is none.
 const NEXT: usize = 6;
-/// In a section's record: the least offset of an open block that cannot be the lowest of the open ones.
+/// In a section's record: the lowest of the least offsets at which a block, alive there and not placed yet, leaves no
+/// room above it for all other such blocks within the capacity; `u64::MAX` if there is none.
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
 
@@ -43,11 +46,13 @@ pub(super) struct Item {
     pub low: u32,
     /// One past the last section in which the block is alive.
     pub high: u32,
-    /// The size, in units of the search.
+    /// The size of the block, in units of the search: a number of bytes of which all sizes and offsets are multiples.
     pub size: u64,
-    /// The alignment, in units.
+    /// The offset of the block is a multiple of this, in units of the search (a fixed number of bytes each); at least
+    /// 1.
     pub alignment: u64,
-    /// The pinned offset, in units, if there is one.
+    /// The offset that the block must have, in units of the search (a fixed number of bytes each); none if it is not
+    /// pinned.
     pub pin: Option<u64>,
 }
 
@@ -62,7 +67,7 @@ pub(super) struct State<'a> {
     pub sections: u32,
     /// Words of a section's bit set in `alive`.
     row: u32,
-    /// The capacity, in units.
+    /// The capacity, above which no block may end, in units of the search (a fixed number of bytes each).
     pub capacity: u64,
     pub techniques: Techniques,
 
@@ -71,11 +76,13 @@ pub(super) struct State<'a> {
     pub low: Table<'a, u32>,
     /// By block: one past the number of the last section of time in which it is alive.
     pub high: Table<'a, u32>,
-    /// By block: its size, in units.
+    /// By block: its size, in units of the search (a fixed number of bytes each).
     pub size: Table<'a, u64>,
-    /// By block: its alignment less 1, in units.
+    /// By block: its alignment less 1, in units of the search (a fixed number of bytes each): the bits that are 0 in
+    /// its offset.
     mask: Table<'a, u64>,
-    /// By block: its pinned offset, in units; `u64::MAX` if it has none.
+    /// By block: the offset that it must have, in units of the search (a fixed number of bytes each); `u64::MAX` if it
+    /// is not pinned.
     pin: Table<'a, u64>,
     /// By block: 1 if it has the lifetime, size and alignment of the block before it and neither is pinned; then it
     /// lies above that block. 0 for all without [`Technique::Twins`].
@@ -85,8 +92,8 @@ pub(super) struct State<'a> {
     pin_count: u32,
     /// Whether any block may lie at any offset: none is pinned, and no alignment is above one unit.
     pub movable: bool,
-    /// By block: the least offset that it can still have, and its end there, in units; once it is placed, its offset
-    /// and end.
+    /// By block: an offset and the block's end there, in units of the search (a fixed number of bytes each). For a
+    /// placed block, this is where it lies; for any other, its offset is the least that the block can still have.
     pub span: Table<'a, [u64; 2]>,
     /// Bit set: blocks that cannot lie on what is placed already, only on a block that is not placed yet.
     lifted: Table<'a, u64>,
@@ -113,7 +120,8 @@ pub(super) struct State<'a> {
     moved: Table<'a, u64>,
     /// No word of `moved` before this one has a member.
     moved_from: u32,
-    /// By section: the least end of an open block in it when its blocks were last raised.
+    /// By section: the lowest end that a block alive there and not placed yet could have when [`State::lift`] last
+    /// looked at the section.
     settled: Table<'a, u64>,
     /// Bit set: sections that [`State::settle`] has reached.
     reached: Table<'a, u64>,
@@ -147,7 +155,8 @@ pub(super) struct State<'a> {
     job_of: Table<'a, u32>,
     /// By block: its place in the order in which blocks are tried; the lowest is tried first.
     pub rank: Table<'a, u32>,
-    /// By block: the highest load of its sections, itself included, in units.
+    /// By block: the highest load of a section in which it is alive, itself included, in units of the search (a fixed
+    /// number of bytes each).
     pub load: Table<'a, u64>,
 }
 
@@ -268,7 +277,7 @@ impl<'a> State<'a> {
         sort::by_key(&mut self.pins, self.pin_count, aside, |b| pin[b]);
     }
 
-    /// The item of which block `b` was made.
+    /// What [`State::new`] was told of block `b`.
     pub(super) fn item(&self, b: u32) -> Item {
         Item {
             low: self.low[b],
@@ -279,7 +288,9 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Takes all blocks out and sets a new capacity, in units. The sections' numbers of failures stay.
+    /// Takes all blocks out, sets a new capacity, in units of the search (a fixed number of bytes each), and draws the
+    /// first conclusions from it. How many nodes of the search tree have failed in each section stays counted. `Err` if
+    /// there is no placement within the capacity.
     pub(super) fn reset(&mut self, capacity: u64) -> Outcome {
         self.capacity = capacity;
         self.block_mark = 0;
@@ -332,7 +343,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Counts a failure in section `s`; returns the conflict.
+    /// Counts that a node of the search tree has failed in section `s`, unless [`Technique::Failures`] is turned off;
+    /// returns `Err` always.
     fn fail_in(&mut self, s: u32) -> Outcome {
         self.weight[s] += u64::from(self.techniques.has(Technique::Failures));
         Err(Conflict)

@@ -5,9 +5,10 @@ use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SM
 use crate::table::{Table, at};
 
 impl State<'_> {
-    /// The least offset of block `b`, from `v` on, and whether `b` lies on an open block there: one that is not placed
-    /// yet. In a section where `b` cannot be the lowest open block, it lies above one that can be. If it lies on an
-    /// open block, its offset is no less than the least end of one.
+    /// The least offset of block `b`, from `v` on, and whether `b` lies there on an open block: one that is not placed
+    /// yet; `lifted` says whether it does at `v`. If it does, its offset is no less than the least end of an open block
+    /// alive with it. In a section where the capacity leaves no room for the other open blocks above `b`, block `b`
+    /// lies on one above which there is room.
     #[inline]
     pub(super) fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
         let (mut v, mut lifted) = (v, lifted);
@@ -31,7 +32,9 @@ impl State<'_> {
         (v, lifted)
     }
 
-    /// Raises least offsets as far as the changed sections demand, until none moves.
+    /// Raises the least offsets of blocks that are not placed yet, until none moves: in each section that has changed,
+    /// those that the other blocks there no longer allow. `Err` if that shows that there is no placement within the
+    /// capacity.
     pub(super) fn propagate(&mut self) -> Outcome {
         let words = self.sections.div_ceil(64);
         self.raises = 0;
@@ -58,9 +61,9 @@ impl State<'_> {
         }
     }
 
-    /// Where small blocks lie on each other in turn, `lift` climbs in small steps. This function goes at once to where
-    /// the climb ends: a lifted block lies on a chain of others on one that is not lifted, and its least offset is the
-    /// length of the shortest chain (Dijkstra's algorithm over ends).
+    /// Raises blocks that can lie on no placed block at once to where [`State::lift`] would raise them in many small
+    /// steps. Such a block lies on another unplaced one, and so on down to one that can lie lower: a chain. Its least
+    /// offset is the end of the shortest chain, which Dijkstra's algorithm finds.
     fn settle(&mut self) -> Outcome {
         const UNKNOWN: u64 = u64::MAX;
         self.heap.clear();
@@ -153,7 +156,9 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Raises the blocks in section `s` that cannot lie at their least offsets, because of the least ends there.
+    /// Raises the unplaced blocks of section `s` that cannot lie at their least offsets: above which there is no room
+    /// for the others, or that have to lie on another one while all others end higher. In small instances, also those
+    /// that [`State::find_edges`] finds.
     fn lift(&mut self, s: u32) -> Outcome {
         let section = self.section[s];
         let (end, second, ender, next) = (section[END], section[SECOND], section[ENDER], section[NEXT]);
@@ -231,7 +236,8 @@ impl State<'_> {
     }
 }
 
-/// Takes the first member out of a bit set none of whose members is below word `from`.
+/// Takes the lowest member out of a bit set of `words` words; none if the set is empty. No word before number `from`
+/// has a member; `from` is raised to the word that had it.
 #[inline]
 fn pop(set: &mut Table<'_, u64>, from: &mut u32, words: u32) -> Option<u32> {
     while *from < words {
