@@ -62,11 +62,12 @@ pub(crate) struct Skyline<'a> {
     pins: Table<'a, u32>,
     /// How many blocks are pinned.
     pin_count: u32,
-    /// By section where a line begins: one past the line's last section.
+    /// By first section of a line (a stretch of time with one height): one past the line's last section.
     end: Table<'a, u32>,
-    /// By section where a line begins: the section where the line to its left begins.
+    /// By first section of a line (a stretch of time with one height): the first section of the line before it in time.
     previous: Table<'a, u32>,
-    /// By section where a line begins: the line's height, in bytes.
+    /// By first section of a line (a stretch of time with one height): that height, up to which memory is taken there,
+    /// in bytes.
     height: Table<'a, u64>,
     /// By section: the load that is still to be placed, in bytes.
     remaining: LoadTree<'a>,
@@ -81,11 +82,13 @@ pub(crate) struct Skyline<'a> {
 pub(crate) enum Rule {
     /// The block of the best rank.
     Rank,
-    /// The block of the best rank among those that are alive at the busiest step of the line; if there are none, among
-    /// all.
+    /// The block of the best rank among those that are alive at the busiest step of the line, where the most load is
+    /// still to be placed. If no block that fits the line is alive at that step, the block of the best rank among all
+    /// that fit.
     BusiestFirst,
-    /// As [`BusiestFirst`](Self::BusiestFirst); but where the block would rise above a neighbouring line that is far
-    /// fuller, the line is lifted to that neighbour instead, see [`Skyline::goes_level`].
+    /// As [`BusiestFirst`](Self::BusiestFirst). But where the block would rise above a neighbouring line that is far
+    /// fuller, counting its height and the load still to be placed over it, no block is placed: the line gets the
+    /// height of that neighbour, and the bytes between stay unused; see [`Skyline::goes_level`].
     Level,
     /// As [`Level`](Self::Level); of the few blocks of best rank, the one that leaves the least unused room beside it,
     /// see [`Skyline::flush`].
@@ -101,16 +104,19 @@ const LEVEL: u32 = 7;
 const FLUSH_CHOICE: usize = 8;
 /// How many blocks [`Rule::WideFlush`] chooses from.
 const WIDE_CHOICE: usize = 64;
-/// [`Rule::Flush`] and [`Rule::WideFlush`] add to every slack the max load shifted right by this many bits: 0.8 percent.
+/// [`Rule::Flush`] and [`Rule::WideFlush`] divide unused room by the slack over it: the bytes by which the height there
+/// plus the load still to be placed stays below the max load. To every slack they add the max load shifted right by
+/// this many bits, which is 0.8 percent of it.
 const FLUSH_SLACK: u32 = 7;
 
-/// What happens next at a line.
+/// What happens next at a line: a stretch of time with one height, up to which memory is taken.
 enum Pick {
-    /// This block goes on the line.
+    /// This block is the one to place next: within the line's stretch of time, and not below its height.
     Block(u32),
-    /// No unplaced block lies within the line.
+    /// No unplaced block has its whole lifetime within the stretch of time of the line.
     NoneFits,
-    /// The line's height and the load still to be placed over the line's busiest step reach the limit.
+    /// No plan with a peak below the limit can be reached any more: the height up to which memory is taken, and the
+    /// load still to be placed at the busiest step of the line, add up to the limit or more.
     AtLimit,
 }
 
@@ -288,10 +294,10 @@ impl<'a> Skyline<'a> {
         Pick::Block(self.by_rank[if best == ABSENT { choose(&within) } else { best }])
     }
 
-    /// Whether the line is lifted to its lower neighbour instead of taking a block of `size` bytes. On the line, the
-    /// block would rise above the neighbour, so that no block could cross from the neighbour to the line any more. The
-    /// neighbour is fuller: over its busiest step, its height and the load still to be placed are more than over the
-    /// line, so that unused bytes cost more there.
+    /// Whether a line (a stretch of time with one height) gets the height of its lower neighbour instead of taking a
+    /// block of `size` bytes. On the line, the block would rise above the neighbour, so that no block could cross from
+    /// the neighbour to the line any more. The line is raised if that leaves few bytes unused for how much fuller the
+    /// neighbour is. How full a line is, is its height plus the load still to be placed over its busiest step.
     fn goes_level(&self, line: u32, size: u64) -> bool {
         let (before, after) = (self.height_before(line), self.height_after(line));
         let level = before.min(after);
@@ -305,10 +311,12 @@ impl<'a> Skyline<'a> {
         rise <= left.max(right).saturating_sub(fullness(line)) >> LEVEL
     }
 
-    /// Of the `CHOICE` blocks of best rank, the one that leaves the least unused room; returns its rank. The parts of the
-    /// line to its left and right are too narrow for most others, and may stay empty up to the top of the block or of
-    /// the neighbouring line. An empty part costs more the less slack its busiest step has: the max load, less the
-    /// height of the line and the load still to be placed there. The cost is per byte of the block's size.
+    /// Of the `CHOICE` blocks of best rank that fit on a line (a stretch of time with one height), the one that leaves
+    /// the least unused room beside it; returns its rank, or [`ABSENT`] if none fits. The parts of the line to its left
+    /// and right are too narrow for most other blocks, and may stay empty up to the top of the block or to the height
+    /// of the neighbouring line, whichever is lower. The unused room of a part, bytes times sections, is divided by its
+    /// slack: the max load, less the height of the line and the load still to be placed over the part's busiest step.
+    /// The blocks are compared by this cost per byte of their size.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn flush<const CHOICE: usize>(&self, line: u32, of: &Lifetimes) -> u32 {
         let (end, height) = (self.end[line], self.height[line]);
@@ -408,8 +416,9 @@ impl<'a> Skyline<'a> {
         self.height[low] = top;
     }
 
-    /// Lifts a line to its lowest neighbour and merges them; returns the merged line. A line that spans everything is
-    /// never lifted: every block that is left fits on it.
+    /// Gives a line (a stretch of time with one height) the height of its lower neighbour, and merges the two, or all
+    /// three if both neighbours have that height; returns the first section of the merged line. A line that spans all
+    /// sections is never lifted: the lifetime of every unplaced block is within it.
     fn lift(&mut self, line: u32) -> u32 {
         let (before, after) = (self.height_before(line), self.height_after(line));
         self.height[line] = before.min(after);

@@ -19,6 +19,9 @@
 //! 4. When the last state is reached, offsets are read off it, and events are undone one by one: the blocks that
 //!    end get the place of those that begin, in an order that the tree before allows.
 //!
+//! The PQ-trees lie in memory as *tokens*, one number for each node and each leaf; a leaf is a block. An *item* is a
+//! state after some or all of the events of the next section: what 2 makes of a state before it is a successor.
+//!
 //! Most instances have hardly a choice in 2, so that a narrow beam solves a thousand blocks in a tenth of a second,
 //! where searches that decide each offset find no such plan. Instances are left alone in which a step has less than the
 //! max load, with pins, or with sizes that are no multiples of the alignments. Ties: the state and the partition that
@@ -41,16 +44,19 @@ use crate::table::{Table, at, count};
 use crate::workspace::workspace;
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The most items of all states in one section. An *item* is a successor of a state, or one of which only the first
-/// events are known.
+/// The most items that are made from all states in one section. An *item* is a state, as a PQ-tree, after some or all
+/// of the ends and begins of the section; after all of them, it is a successor of the state.
 const MOST_ITEMS: usize = 4096;
 /// Room for the trees of all states of a section, in tokens for each block of the instance.
 const STATES: usize = 40;
-/// Room for the trees of all items of a section, in tokens for each block of the instance.
+/// Room for the PQ-trees of all items of a section (the states after some or all of its ends and begins), in tokens,
+/// which are nodes and leaves of the trees, for each block of the instance.
 const ITEMS: usize = 480;
-/// Room for all trees on the way to the plan, in tokens for each block of the instance.
+/// Room for the PQ-trees before all events that lead from the first state to the plan, in tokens, which are nodes and
+/// leaves of the trees, for each block of the instance.
 const WAY: usize = 160;
-/// For each group of blocks that end, the most groups of as many bytes that are tried to begin in its place.
+/// Where a group of blocks ends, a group of the same total size begins in its place. This is the most such groups that
+/// are tried for each group of blocks that end.
 const MOST_SUMS: u32 = 8;
 /// The most states that are kept from one section to the next.
 const MOST_WIDTH: usize = 256;
@@ -58,16 +64,20 @@ const MOST_WIDTH: usize = 256;
 const MOST_ROUNDS: u32 = 16;
 /// The number of states that the first passes keep from one section to the next.
 const NARROW: u32 = 4;
-/// In later rounds, random numbers below this are added to the costs: up to three powers of two, with 8 fraction bits.
+/// In later rounds, a random number below this is added to the cost of each successor. Costs are in 256ths of a
+/// logarithm to the base 2 of a number of orders; so this is up to 3 in the logarithm, a factor of 8 in the number.
 const NOISE: u64 = 3 * 256;
 /// Every other round looks this number of sections ahead.
 const AHEAD: u32 = 5;
-/// What each section that is looked at ahead adds to the cost if the blocks that end together there cannot be
-/// consecutive: two powers of two, with 8 fraction bits.
+/// What is added to the cost of a successor for each of the next sections in which the blocks that end together cannot
+/// be consecutive. Costs are in 256ths of a logarithm to the base 2 of a number of orders; so this counts as if the
+/// successor left a quarter of its orders open.
 const SCATTERED: u64 = 2 * 256;
-/// The time that a node of the exact search takes, in tokens looked at for each block of the instance.
+/// How many tokens (nodes and leaves of PQ-trees), for each block of the instance, can be looked at in the time that
+/// the exact search takes for a node of its search tree.
 const TOKENS_OF_A_NODE: u64 = 2;
-/// The entry in `source` of an item that was made from a state, and not from another item.
+/// Stands in `source`, in place of an item, for an item that was made from a state itself, and not from another item.
+/// An item is a state after some or all of the ends and begins of the section.
 const STATE: u32 = u32::MAX;
 
 /// Length of the workspace that [`improve`] needs for `n` blocks.
@@ -118,7 +128,8 @@ pub(super) fn improve(
 }
 
 workspace! {
-    /// The blocks, of which the load is the max load at every step, and the states that a pass has reached.
+    /// The blocks, of which the load is the max load at every step, and the states that a pass over all sections has
+    /// reached. A state is the set of orders in which the blocks that are alive can lie, as a PQ-tree.
     struct Tiling<'a>(
         n, width;
         blocks: &'a [Block], ranges: [Table<'a, u32>; 2], sections: u32, seed: u64
@@ -141,10 +152,11 @@ workspace! {
             orders: u64[n + 1],
             /// The PQ-trees of the states, as tokens; `row` tokens for each state.
             state: u32[STATES * n],
-            /// By state: how many tokens it has.
+            /// By state of the present section: how many tokens its PQ-tree has, one for each node and leaf.
             state_len: u32[width],
-            /// By section and state: the item of which the state was made. Each state of the section before had `share`
-            /// items, so that the item divided by `share` is the state that it came from.
+            /// By section and state: the number of the item of which the state was made. The items of state k of the
+            /// section before have the numbers from k times `share` on, `share` of them: divided by `share`, the number
+            /// of an item gives the state that it came from.
             back: u32[n * width],
             /// The successors of all states: the cost (upper half of a word), and the item (lower half).
             rank: u64[items(n)],
@@ -152,18 +164,25 @@ workspace! {
             seen: u64[4 * width],
             /// By token of an item: the hash of its subtree.
             token_hash: u64[row(n)],
-            /// By section: the most items that each state of the section before may have.
+            /// By section: the most items that may be made from each state of the section before. An item is a state
+            /// after some or all of the ends and begins of the section.
             share: u32[n + 1],
-            /// By section, on the way to the plan: which of the items of the state before was taken.
+            /// By section, on the way to the plan: which of the items made from the state of the section before became
+            /// the state of this section, counted from 0. An item is a state after some or all of the ends and begins
+            /// of the section.
             taken: u32[n + 1],
-            /// The PQ-trees before the events on the way to the plan, as tokens, one tree after the other.
+            /// The PQ-tree before each event that leads to the plan, as tokens (one for each node and leaf), one tree
+            /// after the other. At an event, blocks that lie side by side end, and others take their place.
             way: u32[WAY * n],
-            /// By event on the way to the plan: where its tree begins in `way`, the blocks that end in it in `ended`,
-            /// and those that begin in it in `begun`.
+            /// By event that leads to the plan: where its tree begins in `way`, the blocks that end in it in `ended`,
+            /// and those that begin in it in `begun`. At an event, blocks that lie side by side end, and others take
+            /// their place.
             event: [u32; 3][n + 1],
-            /// The blocks that end in the events, event by event.
+            /// The blocks that end in each event that leads to the plan, one event after the other. At an event, blocks
+            /// that lie side by side end, and others take their place.
             ended: u32[n],
-            /// The blocks that begin in the events, event by event.
+            /// The blocks that begin in each event that leads to the plan, one event after the other. At an event,
+            /// blocks that lie side by side end, and others take their place.
             begun: u32[n],
             /// By token of a tree: the lowest and the highest offset of the blocks below it, in bytes.
             nearest: [u64; 2][row(n)],
@@ -183,30 +202,37 @@ workspace! {
             forward: bool = true,
             /// How many states of the present section there are.
             count: u32 = 0,
-            /// The most tokens that the PQ-tree of a state has.
+            /// The most tokens (nodes and leaves) that the PQ-tree of a state can have in this pass.
             row: u32 = 0,
-            /// The number of the present group: the blocks whose `mark` it is end together.
+            /// The number of the present group of blocks that end together: `mark` is this number for the blocks of the
+            /// group, and a lower one for others.
             marks: u32 = 0,
-            /// Tokens that have been looked at.
+            /// How many tokens (nodes and leaves of PQ-trees) have been looked at in all passes: a measure of the work.
             looked: u64 = 0,
         }
     }
 }
 
 workspace! {
-    /// The items of all states in one section. An item is a successor of a state, or one of which only the first events
-    /// are known.
+    /// The items of all states in one section. An item is a state, as a PQ-tree, after some or all of the ends and
+    /// begins of the section; after all of them, it is a successor of the state.
     struct Items<'a>(n, items) {
         tables {
-            /// The PQ-trees of the items, as tokens; a row for each item.
+            /// The PQ-trees of the items as tokens (one for each node and leaf), a row of the table for each item. An
+            /// item is a state after some or all of the ends and begins of the section.
             token: u32[ITEMS * n],
-            /// By item: how many tokens it has; 0 if there is no such item.
+            /// By item: how many tokens (nodes and leaves) its PQ-tree has; 0 if there is no such item. An item is a
+            /// state after some or all of the ends and begins of the section.
             len: u32[items],
-            /// By item: the blocks that end, and those that begin, that are in no event yet.
+            /// By item, as two bit sets: of the blocks that end in the section, those that have not ended yet; and of
+            /// the blocks that begin in it, those that have not begun yet. An item is a state after some or all of the
+            /// ends and begins of the section.
             rest: [u64; 2][items],
-            /// By item: the blocks that end, and those that begin, in its last event.
+            /// By item, as two bit sets: the blocks that ended last, and those that began in their place. An item is a
+            /// state after some or all of the ends and begins of the section.
             group: [u64; 2][items],
-            /// By item: the item of which it was made by its last event, or [`STATE`].
+            /// By item: the item from which it was made when further blocks ended and began, or [`STATE`] if it was
+            /// made from a state. An item is a state after some or all of the ends and begins of the section.
             source: u32[items],
             /// By item: the hash of its tree.
             hash: u64[items],
@@ -308,7 +334,9 @@ impl Tiling<'_> {
         (self.count, self.state_len[0]) = (1, count(made));
     }
 
-    /// Makes the successors of a state: items in which each block that ends or begins in the section has its event.
+    /// Makes the successors of a state. For each way to divide the blocks that end or begin in the section into events,
+    /// a successor is the PQ-tree after all these events. At an event, blocks that lie side by side end, and others
+    /// take their place.
     fn expand(&mut self, state: u32, section: u32) {
         let of = |first: &Table<'_, u32>| Group::all(first[section + 1] - first[section]);
         let all = [of(&self.first_end), of(&self.first_begin)];
@@ -330,8 +358,10 @@ impl Tiling<'_> {
         }
     }
 
-    /// Adds an item for each event of the blocks in `rest` that can come first: of all these blocks, or of a part that
-    /// has the first block of those that end.
+    /// Adds an item, the PQ-tree after one event more, for each event that can come next: all blocks in `rest` (those
+    /// that end, those that begin), or a part that has the first block of those that end, and blocks of the same size
+    /// that begin. The tree before the event is the loaded one, and `source` is its item; `free` has the numbers of
+    /// items that are not used yet.
     fn divide(&mut self, rest: [Group; 2], section: u32, source: u32, free: &mut Range<u32>) {
         let mut add = |tiling: &mut Self, group: [Group; 2]| {
             let item = free.start;
@@ -363,8 +393,9 @@ impl Tiling<'_> {
         sums.next(|i| at(self.blocks, block(i)).size, |i| self.kind[block(i)])
     }
 
-    /// Makes an item of the tree in hand, in which a group of blocks has ended and one has begun in its place; false if
-    /// they cannot lie side by side.
+    /// Writes as number `item` the PQ-tree that is loaded, after one event: the first group of blocks has ended, and
+    /// the second has begun in its place. False if the blocks of the first group can lie side by side in no order of
+    /// the tree.
     fn event(&mut self, group: [Group; 2], section: u32, item: u32) -> bool {
         let Self { tree, mark, by_begin, by_end, first_begin, first_end, marks, .. } = self;
         *marks += 1;
@@ -388,8 +419,9 @@ impl Tiling<'_> {
         fits
     }
 
-    /// Makes the next states of the successors that cost least. The more orders a successor leaves open, the less it
-    /// costs.
+    /// Makes the next states: of the successors of all states, up to `width` different ones that cost least. The more
+    /// orders of its blocks a successor's PQ-tree allows, the less it costs. For each of the next `ahead` sections
+    /// whose ending blocks cannot lie side by side, it costs more; a random number below `noise` is added.
     fn select(&mut self, section: u32, width: u32, noise: u64, ahead: u32) {
         let mut found = 0;
         for item in 0..self.count * self.share[section] {
@@ -423,7 +455,8 @@ impl Tiling<'_> {
         }
     }
 
-    /// In how many of the next sections the blocks that end there and are alive already cannot all be consecutive.
+    /// In how many of the next `ahead` sections the blocks that end there can lie side by side in no order that the
+    /// item's PQ-tree allows; of these blocks, only those that are alive already count.
     fn scattered(&mut self, item: u32, section: u32, ahead: u32) -> u64 {
         let Self { tree, items, mark, marks, by_end, first_end, ranges: [low, high], sections, forward, .. } = self;
         let len = items.len[item];
@@ -448,8 +481,9 @@ impl Tiling<'_> {
         scattered
     }
 
-    /// The logarithm of how many orders an item leaves open, to the base 2 with 8 fraction bits. Writes its hash, too,
-    /// which does not tell blocks apart that are alike.
+    /// The logarithm to the base 2, in 256ths, of how many orders of blocks the PQ-tree of an item allows. Writes the
+    /// hash of the tree, too, in which blocks of the same size and end are alike. An item is a state after some or all
+    /// of the ends and begins of the section.
     fn judge(&mut self, item: u32) -> u64 {
         let Self { items, token_hash, kind, orders, .. } = self;
         let len = items.len[item];
@@ -480,7 +514,7 @@ impl Tiling<'_> {
     }
 }
 
-/// A logarithm as fixed point with 8 fraction bits.
+/// Converts a logarithm to a fixed-point number with 8 fraction bits: 256 times the logarithm, rounded down.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 2³² times 32")]
 fn fixed(x: f64) -> u64 {
     (x * 256.0) as u64

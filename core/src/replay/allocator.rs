@@ -134,7 +134,7 @@ pub struct Allocator<'a, S: Source = Fixed> {
     /// How many events the running iteration has had, if the caller marks iterations: mallocs, and frees of blocks that
     /// were allocated in this iteration.
     events: usize,
-    /// How many of these events are frees.
+    /// How many of the events that `events` counts are frees.
     frees: usize,
     /// How many blocks the plan has.
     planned: usize,
@@ -443,7 +443,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Gives an event to the detector. If the detector now finds a period, makes a plan of that iteration.
+    /// Passes the malloc or free of a block of `size` bytes to the detector, which looks for a period in the stream of
+    /// events; `last` is the position of the block's previous event, 0 if none. If the detector now finds a new period,
+    /// makes a plan of the newest events, as many as are in a period.
     fn watch(&mut self, event: Event, size: u64, last: u32) {
         let before = self.detector.period();
         self.detector.push(event, size, last);

@@ -7,8 +7,9 @@ use crate::sort;
 use crate::table::{Table, at, count};
 
 impl Tiling<'_> {
-    /// Writes to `offsets` the plan of the first state of the last section; false if the trees on the way to it have
-    /// more tokens than there is room for.
+    /// Writes the plan to `offsets`: takes one order of the blocks from the first state of the last section, and undoes
+    /// all events that led to this state. False if the PQ-trees before these events have more tokens than there is room
+    /// for.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };
@@ -23,8 +24,9 @@ impl Tiling<'_> {
         true
     }
 
-    /// Makes the states on the way to the first state of the last section again, and keeps the events and the tree
-    /// before each event. Returns the number of events; none if there is no room for the trees.
+    /// Makes the states that led to the first state of the last section again, and keeps each event on the way, with
+    /// the PQ-tree before it. At an event, blocks that lie side by side end, and others take their place. Returns the
+    /// number of events; none if there is no room for the trees.
     fn retrace(&mut self) -> Option<u32> {
         let mut state = 0;
         for section in (1..self.sections).rev() {
@@ -56,7 +58,8 @@ impl Tiling<'_> {
         Some(events)
     }
 
-    /// Keeps the event that made an item: the tree before it, what ended and what began.
+    /// Keeps, as number `event`, the event that made an item, at which some blocks ended and others took their place:
+    /// these blocks, and the PQ-tree before the event. None if there is no room for the tree.
     fn keep(&mut self, event: u32, section: u32, item: u32) -> Option<()> {
         let [mut used, mut ended, mut begun] = self.event[event];
         let source = self.items.source[item];
@@ -84,8 +87,8 @@ impl Tiling<'_> {
         Some(())
     }
 
-    /// Undoes an event: gives the blocks that end in it the place of those that begin, in an order that the tree before
-    /// the event allows if all other blocks lie as they do.
+    /// Undoes an event: gives the blocks that end in it offsets in the place of those that begin. The PQ-tree before
+    /// the event says in which orders they can lie while all other blocks stay where they are; one of these is taken.
     fn undo(&mut self, event: u32, offset: &mut Table<'_, u64>) {
         let ([from, ended, begun], [to, ended_to, begun_to]) = (self.event[event], self.event[event + 1]);
         let base = (begun..begun_to).map(|i| offset[self.begun[i]]).min().unwrap_or(0);

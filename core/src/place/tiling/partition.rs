@@ -1,7 +1,8 @@
 //! Groups of blocks that end or begin together, and how they are divided into events.
 
-/// Of a group of the first block and up to this number of others, all parts with the first block are tried. Of a larger
-/// group only these are tried: the first block alone or with one other, and all blocks but one other.
+/// A group of blocks is divided into a part that has the first block, and the rest. If the group has up to this number
+/// of other blocks, all such parts are tried. Of a larger group only these are tried: the first block alone or with one
+/// other, and all blocks but one other.
 const MOST_DIVIDED: u32 = 10;
 /// A search for parts of a given sum ends when more than this number of blocks have been looked at.
 const MOST_STEPS: u32 = 500;
@@ -57,7 +58,7 @@ impl Group {
 /// The search for the parts of a group whose blocks' sizes add up to a given sum.
 pub(super) struct Sums {
     group: Group,
-    /// The blocks in the part so far, a bit for each.
+    /// The blocks chosen so far whose sizes are to add up to the given sum, a bit for each.
     taken: u64,
     /// The bytes that the part still lacks: the given sum less the sizes of the blocks in `taken`.
     missing: u64,
@@ -73,9 +74,9 @@ impl Sums {
         Self { group, taken: 0, missing: sum, place: 0, steps: 0 }
     }
 
-    /// The next part of the group with the sum; none if there are no more, or if [`MOST_STEPS`] ends the search. Of
-    /// parts that differ only in which blocks of one kind they hold, one is returned; blocks of one kind have adjacent
-    /// numbers.
+    /// The next part of the group whose blocks' sizes add up to the given sum; none if there are no more, or if
+    /// [`MOST_STEPS`] ends the search. Blocks for which `kind` is equal are alike, and must have adjacent numbers in
+    /// the group: of parts that differ only in which of these they hold, one is returned.
     pub(super) fn next(&mut self, size: impl Fn(u32) -> u64, kind: impl Fn(u32) -> u32) -> Option<Group> {
         loop {
             // A part that is found gives up its last block before it is returned: so bytes are missing at the next

@@ -131,7 +131,8 @@ impl PqTree<'_> {
         done
     }
 
-    /// Counts the leaves before each token that are to be replaced.
+    /// Writes to `marked`, for each token, how many of the leaves before it are to be replaced: those for which
+    /// `replaced` holds.
     fn count(&mut self, replaced: impl Fn(u32) -> bool) {
         let mut before = 0;
         for i in 0..self.len {
@@ -164,8 +165,10 @@ impl PqTree<'_> {
         n
     }
 
-    /// Replaces leaves below a P node. The children that keep all leaves stay; the others become one child, the new
-    /// leaves between what at most two children keep. False if that is not possible.
+    /// Replaces leaves below node `root`, a P node, by the new ones. Children with no such leaf stay; the others become
+    /// one child: the new leaves, and on each side of them what stays of one child of which only some leaves are
+    /// replaced. False if more than two children are like this, or one of them cannot have all its replaced leaves at
+    /// one end.
     fn replace_in_free(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let (mut kept, mut ends, mut end) = (0, 0, [0; 2]);
@@ -201,8 +204,9 @@ impl PqTree<'_> {
         true
     }
 
-    /// Replaces leaves below a Q node: those of a run of children, of which only the first and the last may keep some
-    /// leaves. False if that is not possible.
+    /// Replaces leaves below node `root`, a Q node, by the new ones. The children with such leaves must stand next to
+    /// each other and have all their leaves replaced; only the first and the last of these children may keep some, on
+    /// their outer sides. False if that is not so.
     fn replace_in_row(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let kept = |tree: &Self, i: u32| tree.part(tree.child[i]) == Part::None;
@@ -227,8 +231,9 @@ impl PqTree<'_> {
         true
     }
 
-    /// Writes what the node `top` keeps, if its leaves to be replaced are at one of its ends: with `nearest_first`,
-    /// what is nearest to these leaves comes first, else last. False if they cannot all be at one end.
+    /// Writes to `next` what stays of node `top` when its leaves that are to be replaced are gone. These leaves must
+    /// all stand at one end of the node, next to where the new leaves go. With `nearest_first`, what stays is written
+    /// from that end on, else up to that end. False if they cannot all be at one end.
     fn put_chain(&mut self, top: u32, nearest_first: bool) -> bool {
         let (mut node, mut nodes) = (Some(top), 0);
         while let Some(i) = node {
