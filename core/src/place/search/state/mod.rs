@@ -123,7 +123,7 @@ pub(super) struct State<'a> {
     /// By section: the lowest end that a block alive there and not placed yet could have when [`State::lift`] last
     /// looked at the section.
     settled: Table<'a, u64>,
-    /// Bit set: sections that [`State::settle`] has reached.
+    /// Bit set: sections of which [`State::settle`] already knows the lowest end of an unplaced block.
     reached: Table<'a, u64>,
 
     /// The changes of blocks that can be taken back: the least offset before the change.
@@ -138,9 +138,11 @@ pub(super) struct State<'a> {
     section_trail_of: Table<'a, u32>,
     /// How many changes of sections there are in the trail.
     pub section_mark: u32,
-    /// The most changes that either trail has room for.
+    /// The most changes that can be recorded in `block_trail`, and the same number in `section_trail`, to be taken back
+    /// later.
     trail_len: u32,
-    /// Whether a trail had no room: the descent is given up.
+    /// Whether `block_trail` or `section_trail` had no room for a change, which then cannot be taken back: the run is
+    /// given up.
     pub full: bool,
     /// How many least offsets were raised since [`State::propagate`] began, or since [`State::settle`] last ended.
     raises: u32,
@@ -149,7 +151,8 @@ pub(super) struct State<'a> {
     heap: Heap<'a>,
     /// By block: the least offset that [`State::settle`] has found; `u64::MAX` if none yet.
     settling: Table<'a, u64>,
-    /// The blocks of a section, for [`State::find_edges`]: least offset and size, in units.
+    /// The unplaced blocks of the section that [`State::find_edges`] looks at, by falling least offset: that offset and
+    /// the size, in units of the search (a fixed number of bytes each).
     jobs: Table<'a, [u64; 2]>,
     /// The numbers of the blocks in `jobs`, in the same order.
     job_of: Table<'a, u32>,
