@@ -264,7 +264,7 @@ workspace! {
             pub(super) aside: u32[most],
         }
         state {
-            /// How many blocks may be on the host.
+            /// How many entries of `size`, `since` and `until` are in use: one for each block that may be on the host.
             pub(super) len: u32 = 0,
         }
     }
@@ -296,8 +296,9 @@ impl Away<'_> {
         self.sort();
     }
 
-    /// Adds a block of `size` bytes. Its copy out has the time from `written` to `then`, any time if `written` is none,
-    /// since the host then has the value from the start; its copy in has the time from `now` to `deadline`. All in ns.
+    /// Appends a block of `size` bytes to those that may be on the host. Its copy to the host must run between
+    /// `written` and `then`; if `written` is none, the host has the value from the start, and the time for the copy has
+    /// no limit. Its copy back must run between `now` and `deadline`. All times are in ns.
     pub(super) fn add(&mut self, size: u64, (written, then): (Option<u64>, u64), (now, deadline): (u64, u64)) {
         self.size[self.len] = size;
         self.since[self.len] = written.map_or(u64::MAX, |written| then.saturating_sub(written));

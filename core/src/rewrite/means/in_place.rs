@@ -112,8 +112,9 @@ workspace! {
     /// The live ranges of a trace, and where their memory is reused.
     struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, of: Table<'a, u32>) {
         tables {
-            /// By row: 1 + the row of the malloc of the block whose memory is reused after this row, or 0; and the row
-            /// of the malloc of the block that reuses it.
+            /// By row: where the memory of one block is reused by another after this row, 1 + the row of the malloc of
+            /// the block that gives up its memory, and the row of the malloc of the block that takes it. The first is 0
+            /// if no memory is reused after this row.
             reuses: [u32; 2][rows],
         }
         records {
@@ -157,7 +158,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Decides which operators write their output over their input.
+    /// Decides which operators write their output over their input. Fails with [`RowFault::OtherAccess`] at a row whose
+    /// operator the recording does not have.
     fn decide(&mut self, rows: &[Row], operators: &mut Operators<'_>) -> Result<(), Error> {
         let mut running = Running::default();
         for (row, r) in (0u32..).zip(rows) {

@@ -101,9 +101,11 @@ record! {
     struct Range {
         /// 1 + the last row of the ReLU that can make the mask; 0 if there is none.
         relu: u32,
-        /// 1 + the last row that needs the block itself; 0 is none.
+        /// 1 + the last row of the last operator, or of the last copy to or from the host, that needs the block's full
+        /// values and not only their signs, which a mask would keep; 0 if none does.
         needed: u32,
-        /// How many times gradients of ReLU operators read the block after the last row that needs the block itself.
+        /// How many times gradients of ReLU operators read the block after the row in `needed`. They use the signs of
+        /// its elements only, so that each may read a mask instead.
         reads: u32,
         /// The row of the block's free; the number of rows if there is none.
         end: u32,
@@ -139,6 +141,7 @@ workspace! {
 
 impl Masks<'_> {
     /// Finds which blocks get no mask because they are persistent, and how many bytes the masks of the others have.
+    /// Fails at a row of the recording whose block number is out of range.
     fn know_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.recorded.rows) {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
@@ -297,7 +300,8 @@ mod tests {
         }
     }
 
-    /// The mask would hold other signs than the ReLU left.
+    /// An operator that writes the block after the ReLU changes the signs, so that a mask made by the ReLU would be
+    /// wrong.
     #[test]
     fn what_is_written_after_the_relu_has_no_mask() {
         assert_eq!(masked(6400, 4, Event::Write), []);

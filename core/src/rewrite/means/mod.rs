@@ -16,7 +16,8 @@ use crate::simulate::Device;
 use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// Declares the means: the comment, the bit in a set and in C, and the name on the command line of each.
+/// Declares the means of saving memory. Each has a doc comment, a name, the bit that stands for it in a `Using` set and
+/// in the C interface, and its name on the command line.
 macro_rules! means {
     ($($(#[$about:meta])* $means:ident = $bit:literal $name:literal,)*) => {
         /// A means of saving memory.
@@ -27,7 +28,7 @@ macro_rules! means {
         }
 
         impl Means {
-            /// All means.
+            /// All means of saving memory.
             pub const ALL: &'static [Self] = &[$(Self::$means),*];
 
             /// The name of the means, for people and on the command line.
@@ -71,7 +72,7 @@ impl Means {
     }
 }
 
-/// A set of means.
+/// A set of means of saving memory.
 ///
 /// ```
 /// use sublet_core::rewrite::fit::{Means, Using};
@@ -93,7 +94,7 @@ impl Using {
     /// All means but [`Means::Layer`], which is there to compare with: swapping is better.
     pub const ALL: Self = Self(Self::EVERY).without(Means::Layer);
 
-    /// The bits of all means.
+    /// The bits of all means of saving memory, in one word: every bit that a set may have.
     const EVERY: u32 = {
         let (mut bits, mut i) = (0, 0);
         while i < Means::ALL.len() {
@@ -176,8 +177,10 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
     mask::workspace(rows, blocks).max(in_place::workspace(rows, most_rows(rows), blocks))
 }
 
-/// Rewrites a recording by masks and in-place reuse, as far as these means are in `using`. Sizes of masks are rounded
-/// up to `alignment`, in bytes. The rows are written to `out`, two slices of [`most_rows`].
+/// Rewrites a recording so that gradients of ReLU operators read masks (one bit for each element, in place of the
+/// element) and operators write outputs over inputs, as far as these means are in `using`. Sizes of masks are rounded
+/// up to a multiple of `alignment`, in bytes. `masked` is filled with the rows with masks, and `shared` with the rows
+/// of operators that work in place; each has room for [`most_rows`].
 ///
 /// # Errors
 /// As [`mask::rewrite`] and [`in_place::rewrite`].

@@ -47,8 +47,8 @@ impl Reordering {
     }
 }
 
-/// The effort of the search for a trace of `rows` rows: less for longer traces, whose sets of operators take more
-/// memory and time.
+/// How much the search for an order may do on a trace of `rows` rows. It is less for longer traces: the search keeps
+/// sets of operators that have run, and each set takes more memory and time if there are more operators.
 #[expect(clippy::cast_possible_truncation, reason = "both are small")]
 const fn effort(rows: usize) -> Options {
     let rows = if rows == 0 { 1 } else { rows };
@@ -105,9 +105,10 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
         .and(order::search_workspace(blocks, rows, effort(rows)))
 }
 
-/// Writes the rows of a recording in another order to `out`, which is as long. Returns false where every operator is
-/// ordered, where the order is the recorded one, or where [`Reordering::LeastLoad`] finds no lower max load; then `out`
-/// means nothing. The search ends when `stops` returns true, with the best order so far.
+/// Writes the rows of a recording to `out`, which is as long, with the operators in another order. Returns false where
+/// every operator has to stay in the recorded order ([`ordered`](crate::trace::Operator::ordered)), where the order
+/// that is found is the recorded one, or where [`Reordering::LeastLoad`] finds no lower max load; then `out` means
+/// nothing. The search ends when `stops` returns true, with the best order so far.
 ///
 /// # Errors
 /// As [`Program::new`] of a trace that is not as recorded.

@@ -51,20 +51,21 @@ workspace! {
     /// A program as sets of values: bit v of a set says whether value v is in it.
     struct Problem<'a>(rows, blocks) {
         tables {
-            /// By operator: the values that it reads.
+            /// By operator: the set of the values that it reads; bit v stands for value v.
             reads: u64[rows + 1],
-            /// By operator: the values that it writes.
+            /// By operator: the set of the values that it writes; bit v stands for value v.
             writes: u64[rows + 1],
-            /// By operator: the values that may still be needed before it runs: it or a later operator reads them when
-            /// it runs for the first time, or they may be read to recompute such a value.
+            /// By operator: the set of the values that may still be needed before it runs; bit v stands for value v.
+            /// Such a value is read by this or a later operator when that runs for the first time, or by the
+            /// recomputation of another such value.
             useful: u64[rows + 2],
-            /// By operator: the values that it or a later operator reads when it runs for the first time; recomputation
-            /// is not counted.
+            /// By operator: the set of the values that it or a later operator reads when it runs for the first time;
+            /// bit v stands for value v. Reads by recomputations are not counted.
             wanted: u64[rows + 2],
-            /// By operator: the values that the operators before it write.
+            /// By operator: the set of the values that the operators before it write; bit v stands for value v.
             made: u64[rows + 2],
-            /// By operator: the bytes on the device before it runs, of blocks that live as recorded; in two's
-            /// complement.
+            /// By operator: the bytes on the device before it runs, of blocks that are always allocated and freed as in
+            /// the recording, never evicted or recomputed; in two's complement.
             fixed: u64[rows + 2],
             /// By value: its size in bytes.
             size: u64[MOST_VALUES as usize],
@@ -76,7 +77,7 @@ workspace! {
         state {
             /// How many values there are.
             values: u32 = 0,
-            /// The values that may be evicted.
+            /// The set of the values that may be evicted; bit v stands for value v.
             movable: u64 = 0,
         }
     }
@@ -86,7 +87,7 @@ workspace! {
     /// The states found so far.
     struct States<'a>(n) {
         tables {
-            /// By state: the values on the device.
+            /// By state: the set of the values on the device; bit v stands for value v.
             set: u64[n],
             /// By state: the time recomputed so far, in ns.
             cost: u64[n],
@@ -118,7 +119,7 @@ workspace! {
 struct State {
     /// How many operators have run.
     at: u32,
-    /// The values on the device.
+    /// The set of the values on the device; bit v stands for value v.
     set: u64,
     /// The time recomputed so far, in ns.
     cost: u64,
@@ -132,8 +133,9 @@ impl States<'_> {
         State { at: self.at[i], set: self.set[i], cost: self.cost[i] }
     }
 
-    /// Keeps a state, if it is new or its cost is less than when it was found before. `parent` and `ran` are as in
-    /// [`States`].
+    /// Keeps a state, if it is new or its cost is less than when it was found before. `key` is its cost plus a lower
+    /// bound on the time still to recompute, in ns. `parent` is 1 + the state from which it was reached, and `ran` is 1
+    /// + the operator whose run led to it, or 0 where an eviction did. Fails if there is no memory for another state.
     fn reach(&mut self, state: State, key: u64, [parent, ran]: [u32; 2]) -> Result<(), Full> {
         let State { at, set, cost } = state;
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);

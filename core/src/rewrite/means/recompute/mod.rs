@@ -1,4 +1,12 @@
 //! Recomputation: a value is freed, and the operator that made it runs a second time before the value is read again.
+//!
+//! A *walk* runs all operators in their order under a limit and decides which values are evicted and recomputed. It
+//! makes a *script*: which operators run, which are recomputed, and which blocks are freed, in order. The cost of a
+//! script is its *excess*, the bytes by which its load exceeds the limit, and its *delay*, the time that it adds.
+//!
+//! Two things steer a walk: the *weight* of each block, a factor of the score by which blocks are chosen to be evicted,
+//! and *virtual uses*, which are the reads by recomputations in an earlier walk, counted as uses of what they read.
+//! `Recomputer` changes both from walk to walk, in the end by simulated annealing, and keeps the best script.
 
 pub(in crate::rewrite) mod exact;
 pub(in crate::rewrite) mod segments;
@@ -48,17 +56,19 @@ const DISTURBED: usize = 4;
 /// The temperature at the start of the annealing, as a part of the original's time.
 const HEAT: f64 = 0.0005;
 
-/// The annealing is divided by its work into at least this many parts. It ends after a part that has neither lowered
-/// the excess nor lowered the delay by the delay divided by [`PROGRESS`].
+/// The annealing checks its progress after each part of its work; there are at least this many parts. It ends after a
+/// part that has neither lowered the excess (the bytes by which the best script's load exceeds the limit) nor lowered
+/// the delay (the time that this script adds) by the delay divided by [`PROGRESS`].
 const PATIENCE: u64 = 6;
-/// The rows for each part in a large trace, so that it has more than `PATIENCE` parts: a few blocks make little
-/// difference there.
+/// In a large trace, the rows for each part of the annealing's work. It then has more than [`PATIENCE`] parts and may
+/// end sooner: a move changes the weights of a few blocks, which makes little difference among so many.
 const PATIENCE_ROWS: usize = 2500;
-/// The annealing ends after a part that lowers the delay by less than the delay divided by this (see [`PATIENCE`]).
+/// The annealing ends after a part of its work (see [`PATIENCE`]) that lowers the delay, the time that the best script
+/// adds, by less than the delay divided by this.
 const PROGRESS: u64 = 300;
 
-/// On average one move of the annealing in this many renews the virtual uses, the reads by recomputations in a walk
-/// before; the others change weights.
+/// On average one move of the annealing in this many replaces the virtual uses: the reads by recomputations in an
+/// earlier walk, which the next walk counts as uses of the values. The other moves change the weights of blocks.
 const REMEMBERS: u64 = 16;
 /// A move sets a weight to e to the power of a random number between -`STEP` and `STEP`.
 const STEP: f64 = 3.0;
@@ -94,7 +104,8 @@ workspace! {
             best: Step[most_rows(rows)],
             /// The blocks that may be evicted.
             movable: u32[blocks],
-            /// The blocks whose weights the last move changed, and the weights before.
+            /// The blocks whose eviction weights the last move of the annealing changed, each with its weight before
+            /// the move.
             disturbed: Weight[DISTURBED],
         }
         parts {
@@ -132,12 +143,13 @@ impl<'a> Recomputer<'a> {
         self.optimum
     }
 
-    /// The work of the last search, in references and closures looked at.
+    /// The work of the last search: a count of the accesses of operators to blocks, and of the values' recompute costs,
+    /// that it looked at.
     pub(in crate::rewrite) const fn work_done(&self) -> u64 {
         self.walk.work
     }
 
-    /// The headroom of each operator, in bytes; the caller may change it.
+    /// By operator: its headroom, which is the bytes held back below the limit while it runs. The caller may change it.
     pub(in crate::rewrite) fn headroom(&mut self) -> &mut Table<'a, u64> {
         self.walk.headroom()
     }
@@ -159,8 +171,9 @@ impl<'a> Recomputer<'a> {
         self.walk.most_price = f64::from_bits(high);
     }
 
-    /// Makes the best script for a limit in bytes, by about `work`: first with every preference, then by annealing over
-    /// weights. Returns the script's cost; none if no walk came to its end.
+    /// Makes the best script for a limit in bytes: first with each of [`PREFERENCES`], then by annealing over the
+    /// weights of blocks, which say how readily a block is evicted. `work` is about how much it may do, in the unit of
+    /// [`work_done`](Self::work_done). Returns the script's cost; none if no walk over the operators came to its end.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64) -> Option<Cost> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;
@@ -202,14 +215,16 @@ impl<'a> Recomputer<'a> {
         Some(self.improve(least?, limit, work))
     }
 
-    /// Resets weights and virtual uses.
+    /// Sets the weights of all blocks to 1 and forgets the virtual uses, which are the reads by recomputations in an
+    /// earlier walk.
     fn begin(&mut self) {
         self.walk.weight().fill(1.0);
         self.walk.forget();
     }
 
-    /// Learns from a walk for the next one: within the limit, its virtual uses; above it, which blocks should not have
-    /// been evicted.
+    /// Prepares the next walk by what the last one, of cost `found`, has shown. If its load was above the limit, the
+    /// weights of the blocks that should not have been evicted are raised. Else its reads by recomputations become
+    /// virtual uses: the next walk counts them as uses of the values.
     fn learn(&mut self, found: Option<Cost>) {
         if found.is_some_and(|found| found.excess > 0) {
             self.walk.raise();
@@ -218,7 +233,9 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Searches on from the last script, after the limit or the headroom has changed.
+    /// Searches on from the last script, after the limit or the headroom has changed, for about `work` more, in the
+    /// unit of [`work_done`](Self::work_done). Returns the cost of the best script; none if a walk does not come to its
+    /// end before the annealing begins.
     pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Cost> {
         self.walk.work = 0;
         let mut found = self.walk.walk(self.preference, limit, Cost::MOST)?;
@@ -233,9 +250,10 @@ impl<'a> Recomputer<'a> {
         Some(self.improve(found, limit, work))
     }
 
-    /// Simulated annealing. A move changes what steers the walk: the weight of a block in the choice of what is
-    /// evicted, or a virtual use of it. The move is kept if the recomputation takes no longer than before, and by
-    /// chance if it takes a little longer. `least` is the cost before; returns that of the best plan.
+    /// Simulated annealing. A move changes what steers the walk: the weights of a few blocks in the choice of what is
+    /// evicted, or the virtual uses, which are the reads by recomputations in an earlier walk. The move is kept if the
+    /// script exceeds the limit by fewer bytes or takes no longer than before, and by chance if it takes a little
+    /// longer. `least` is the cost before; returns that of the best script.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -292,8 +310,9 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Makes the script of the least limit below `most` that walks with the first preference keep, and returns this
-    /// limit; none if they keep no limit that was tried. Found by bisection, to within `most` / 2^[`NEAR`] bytes.
+    /// Makes the script for the least limit, in bytes below `most`, that is kept with the first of [`PREFERENCES`]
+    /// alone, and returns this limit; none if no limit that was tried is kept. Found by bisection, to within `most` /
+    /// 2^[`NEAR`] bytes.
     pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
@@ -330,8 +349,9 @@ impl<'a> Recomputer<'a> {
         self.best.copy_from(script);
     }
 
-    /// Makes the script of these runs and returns its cost, with the headroom counted; none where [`Follower::follow`]
-    /// returns none.
+    /// Makes the script of `runs`, the operators that run and are recomputed, in their order, by adding where blocks
+    /// are freed. Returns its cost for a limit in bytes, with the headroom counted; none if a run reads a missing
+    /// value, or the script is full.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }
@@ -344,7 +364,8 @@ impl<'a> Recomputer<'a> {
         emit::write(self.values, &self.best, most_rows(self.values.program.rows.len()), scratch, out)
     }
 
-    /// Changes the weights of a few random blocks, and notes the weights before.
+    /// A move of the annealing: changes the eviction weights of up to three random blocks, and notes the weights
+    /// before.
     fn disturb(&mut self) {
         self.disturbed.clear();
         let n = 1 + self.random.number() % 3;
@@ -358,7 +379,7 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Restores the weights that the last move changed.
+    /// Undoes the last move of the annealing: gives the blocks whose eviction weights it changed their weights before.
     fn restore(&mut self) {
         while let Some(Weight { block, weight }) = self.disturbed.pop() {
             self.walk.weight().set(block, weight);

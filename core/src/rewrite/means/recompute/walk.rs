@@ -50,27 +50,30 @@ const RAISE: f64 = 4.0;
 const CLOSURE: u32 = 256;
 
 workspace! {
-    /// The state of a walk, and its parameters.
+    /// One walk: runs all operators in their order under a limit, and decides which values are evicted and recomputed.
+    /// Holds its state and its parameters.
     pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, least: u64) then begin {
         tables {
-            /// By operator: the headroom, in bytes.
+            /// By operator: the headroom, which is the bytes held back below the limit while it runs.
             headroom: u64[rows + 2],
             /// By version: the index of its first virtual use (a read by a recomputation in a walk before) in
             /// `virtual_use`.
             first_virtual: u32[rows + blocks + 1],
-            /// The operators before which the virtual uses read: those of version 0 in ascending order, then those of
-            /// version 1, and so on.
+            /// By virtual use, which is a read by a recomputation in a walk before: the operator before which the value
+            /// was read. Those of version 0 come first, in ascending order, then those of version 1, and so on.
             virtual_use: u32[rows],
             /// By block: 1 + the version that it holds; 0 if it has no memory.
             holds: u32[blocks],
             /// By block: how many accesses of operators that run now or are to be recomputed now need it. While there
             /// are any, the block is not evicted.
             pinned: u32[blocks],
-            /// By version: the index of its next use among its uses, and that of its next virtual use in `virtual_use`.
+            /// By version (a block's value from one write to the next): the index of its next use among its uses, and
+            /// that in `virtual_use` of its next virtual use, a read by a recomputation in a walk before.
             next: [u32; 2][rows + blocks],
             /// By block: whether memory was too small to recompute it in this walk.
             blamed: u32[blocks],
-            /// By operator: the number, counted in `count`, of the last closure in whose cost it was counted.
+            /// By operator: the number, counted in `count`, of the last sum of recompute costs to which its time was
+            /// added. So no operator is added to a sum twice.
             counted: u32[rows + 2],
         }
         records {
@@ -80,16 +83,21 @@ workspace! {
             weight: f64[blocks],
         }
         lists {
-            /// The reads by recomputations in this walk: the version, and the operator before which it was read.
+            /// The reads by recomputations in this walk: the version (a block's value from one write to the next) that
+            /// was read, and the operator before which it was read.
             noted: [u32; 2][rows],
-            /// The virtual uses in this walk: the version, and the operator before which it is read.
+            /// The virtual uses in this walk, which are the reads by recomputations in a walk before: the version that
+            /// was read, and the operator before which it was read.
             remembered: [u32; 2][rows],
-            /// The virtual uses that `keep_memory` saved: the version, and the operator before which it is read.
+            /// The virtual uses (reads by recomputations in a walk before) that `keep_memory` saved: the version that
+            /// was read, and the operator before which it was read.
             kept: [u32; 2][rows],
-            /// The operators that are to be recomputed, each with the index of its reference that is looked at next.
+            /// The operators that are to be recomputed, each because the one before it reads what it writes; with the
+            /// index of the block access ([`Reference`]) of the operator that is looked at next.
             stack: [u32; 2][rows + 1],
-            /// Versions of a closure that are still to be looked at. For the cost of a closure: 2 · version, plus 1 if
-            /// its operator is owed.
+            /// The versions that are still to be looked at on the way from a value to those that it is made from, or
+            /// that are made from it. While a recompute cost is summed, an entry is 2 · version, plus 1 if its operator
+            /// has to be recomputed for another value anyway; else it is the version.
             closure: u32[2 * CLOSURE as usize],
             /// The steps of this walk so far.
             script: Step[most_rows(rows)],
@@ -106,9 +114,10 @@ workspace! {
             pub(in crate::rewrite) most_price: f64 = f64::INFINITY,
             /// The least bytes of a block that may be evicted.
             least: u64 = least,
-            /// How many of the virtual uses in `remembered` are of operators that have run.
+            /// How many of the virtual uses in `remembered` (reads by recomputations in a walk before) come before the
+            /// operator that runs now.
             passed: u32 = 0,
-            /// How many costs of closures were counted so far.
+            /// How many sums of recompute costs, the times to recompute one missing value, were begun so far.
             count: u32 = 0,
             /// Whether operators work in place.
             pub(in crate::rewrite) in_place: bool = false,
@@ -124,9 +133,11 @@ workspace! {
             limit: u64 = 0,
             /// The cost of the script so far.
             cost: Cost = Cost::default(),
-            /// A walk is ended once its excess or its delay is above that of this cost.
+            /// The walk is ended once its excess (the bytes by which the load exceeds the limit) or its delay (the time
+            /// that it adds) is above that of this cost.
             most: Cost = Cost::MOST,
-            /// The work done, in references and closures looked at.
+            /// The work done: a count of the accesses of operators to blocks, and of the values' recompute costs, that
+            /// were looked at.
             pub(in crate::rewrite) work: u64 = 0,
         }
     }
@@ -148,12 +159,13 @@ impl<'a> Walk<'a> {
         &self.script
     }
 
-    /// The factors of the blocks' scores, which the caller may change.
+    /// By block: the factor of its score by which it is chosen to be evicted; the lowest scores go first. The caller
+    /// may change the factors.
     pub(in crate::rewrite) fn weight(&mut self) -> &mut Records<'a, f64> {
         &mut self.weight
     }
 
-    /// The headroom of an operator, in bytes.
+    /// The headroom of an operator: the bytes held back below the limit while it runs.
     pub(in crate::rewrite) fn headroom_of(&self, operator: u32) -> u64 {
         self.headroom[operator.min(self.values.program.operators)]
     }
@@ -167,35 +179,36 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The headroom of each operator, in bytes, which the caller may change.
+    /// By operator: its headroom, which is the bytes held back below the limit while it runs. The caller may change it.
     pub(in crate::rewrite) fn headroom(&mut self) -> &mut Table<'a, u64> {
         &mut self.headroom
     }
 
-    /// Forgets all virtual uses.
+    /// Forgets all virtual uses: the next walk counts no reads by recomputations in an earlier walk as uses.
     pub(in crate::rewrite) fn forget(&mut self) {
         self.noted.clear();
         self.remember();
     }
 
-    /// The reads that the last walk noted become the virtual uses of the next.
+    /// Makes the reads by recomputations in the last walk the virtual uses of the next: they count there as uses of the
+    /// values.
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.copy_from(&self.noted);
         self.list_virtual();
     }
 
-    /// Saves the virtual uses.
+    /// Saves the virtual uses: the reads by recomputations in an earlier walk that count as uses in the next.
     pub(in crate::rewrite) fn keep_memory(&mut self) {
         self.kept.copy_from(&self.remembered);
     }
 
-    /// Restores the saved virtual uses.
+    /// Restores the saved virtual uses: the reads by recomputations in an earlier walk that count as uses in the next.
     pub(in crate::rewrite) fn restore_memory(&mut self) {
         self.remembered.copy_from(&self.kept);
         self.list_virtual();
     }
 
-    /// Sorts the virtual uses by version.
+    /// Sorts the virtual uses, which are the reads by recomputations in an earlier walk, by the version that is read.
     fn list_virtual(&mut self) {
         let versions = self.values.versions;
         for v in 0..=versions {
@@ -215,8 +228,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Makes a script of all operators and returns its cost. None if a value that is read cannot be recomputed, the
-    /// script is full, or the walk exceeds `most`. The limit is in bytes.
+    /// Runs all operators within a limit in bytes; evicts and recomputes values, by scores with the parameters in
+    /// `preference`. Returns the cost of the script that it makes. None if a value that is read cannot be recomputed,
+    /// the script is full, or its excess or its delay is above that of `most`.
     pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let values = self.values;
         self.preference = preference;
@@ -238,7 +252,8 @@ impl<'a> Walk<'a> {
         Some(self.cost)
     }
 
-    /// Prepares for a walk: nothing has run yet.
+    /// Prepares to run all operators within a limit in bytes: none has run, and nothing is on the device. `most` is the
+    /// cost above which the walk is ended.
     fn restart(&mut self, limit: u64, most: Cost) {
         (self.limit, self.most, self.cost) = (limit.min(u64::MAX / 2), most, Cost::default());
         (self.load, self.rows, self.now, self.passed) = (0, 0, 0, 0);
@@ -256,7 +271,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Runs an operator for the first time: recomputes its missing inputs, makes room for its outputs, and frees what
-    /// nobody needs after it.
+    /// nobody needs after it. None if an input cannot be recomputed, the script is full, or its cost is above `most`.
     fn run_first(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         let managed = Reference::is_managed;
@@ -299,7 +314,9 @@ impl<'a> Walk<'a> {
         if last { self.values.program.size[output] } else { 0 }
     }
 
-    /// Recomputes a version if it is missing, and before it the missing versions that it is made from.
+    /// Recomputes a version (a block's value from one write to the next) if it is missing, and before it the missing
+    /// versions that it is made from. None if one of these cannot be recomputed, the script is full, or its cost is
+    /// above `most`.
     fn make(&mut self, version: u32) -> Option<()> {
         let values = self.values;
         if self.holds[values.block(version)] == version + 1 {
@@ -334,7 +351,9 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Puts the writer of a version on the stack, and pins the blocks that it accesses.
+    /// Puts the operator that writes a version on the stack of those to recompute, and pins the blocks that it
+    /// accesses: they are not evicted until it has run. None if it may not be recomputed, a later version of one of the
+    /// blocks is pinned for another operator, the script is full, or its cost is above `most`.
     fn enter(&mut self, version: u32) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -359,7 +378,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Recomputes an operator whose inputs are all there.
+    /// Recomputes an operator whose inputs are all there. None if the script is full, or its cost is above `most`.
     fn recompute(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         let managed = Reference::is_managed;
@@ -381,7 +400,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Adds a step to the script; none if the script is full or the walk exceeds `most`.
+    /// Adds a step to the script; none if the script is full, or its excess or its delay is above that of `most`, the
+    /// cost at which the walk is ended.
     fn push(&mut self, step: Step) -> Option<()> {
         self.rows += step.most_rows(self.values);
         if let Some((g, _)) = step.run() {
@@ -394,7 +414,8 @@ impl<'a> Walk<'a> {
         (room && is_worth_it && self.script.push(step)).then_some(())
     }
 
-    /// Marks the blocks whose virtual use has passed as stale, since their next use may be later now.
+    /// Marks a block as stale, to have its score computed anew, if a virtual use of it (a read by a recomputation in a
+    /// walk before) has passed: its next use may be later now.
     fn virtual_uses_pass(&mut self) {
         while let Some([version, _]) = self.remembered.at(self.passed).filter(|&[_, at]| at < self.now) {
             self.stale.insert(self.values.block(version));
@@ -407,7 +428,8 @@ impl<'a> Walk<'a> {
         self.noted.push([version, self.now]);
     }
 
-    /// The operator that reads a version next, virtual uses included; [`NONE`] if there is none.
+    /// The operator that reads a version (a block's value from one write to the next) next, or before which a
+    /// recomputation in a walk before read it; [`NONE`] if there is none.
     fn next_use(&mut self, version: u32) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
@@ -424,7 +446,8 @@ impl<'a> Walk<'a> {
         of_real.min(of_noted)
     }
 
-    /// Gives a managed block a value, and memory if it has none.
+    /// Gives a value to a block that may be freed and allocated anywhere in the trace (a managed one), and memory if it
+    /// has none.
     fn put(&mut self, block: u32, version: u32) {
         if self.holds[block] == 0 {
             self.load = self.load.wrapping_add(self.values.program.size[block]);
@@ -432,7 +455,8 @@ impl<'a> Walk<'a> {
         self.holds[block] = version + 1;
     }
 
-    /// Frees a block that is not pinned if no operator needs its value any more, and marks it as stale if one does.
+    /// Frees a block that no running operator accesses if its value is not needed any more, and marks it as stale, to
+    /// have its score computed anew, if it is. None if it is freed but the script is full, or its cost is above `most`.
     fn free_if_done(&mut self, block: u32) -> Option<()> {
         let holds = self.holds[block];
         if holds > 0 && self.pinned[block] == 0 {
@@ -444,7 +468,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Frees a block; none if the script is full or the walk exceeds `most`.
+    /// Frees a block, as a step of the script; none if the script is full, or its excess or its delay is above that of
+    /// `most`, the cost at which the walk is ended.
     fn drop_block(&mut self, block: u32) -> Option<()> {
         self.queue.remove(block);
         let holds = self.holds[block];

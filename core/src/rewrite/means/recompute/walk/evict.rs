@@ -21,11 +21,13 @@
 use super::{CLOSURE, Walk};
 use crate::rewrite::values::NONE;
 
-/// After a value is recomputed, the most values that are followed to find the blocks whose scores have fallen by that.
+/// The most values that are looked at after a recomputation, to find the blocks made from the recomputed value: they
+/// cost less to recompute now, so that their scores have fallen.
 const REACH: u32 = 32;
 
-/// Adding up the cost of a block ends where its score is more than this many times the least one. With a smaller factor
-/// it would end sooner, but the block would have to be scored anew soon.
+/// The time to recompute a block's value is summed no further once the block's score is more than this many times the
+/// least score of the others: it is not evicted then. With a smaller factor the sum would end sooner, but the score
+/// found would be so low that the block would soon be looked at again.
 const SLACK: f64 = 4.0;
 
 impl Walk<'_> {
@@ -89,8 +91,9 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// The time to recompute a version before operator `at`, in ns, where operators that are owed count in part; or any
-    /// number from `bound` up if that time is more. None if the version cannot be recomputed.
+    /// The time to recompute a version (a block's value from one write to the next) before operator `at`, in ns, or any
+    /// number from `bound` up if the time is more. Operators that have to be recomputed for another value anyway (that
+    /// are owed) count in part. None if the version cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: u32, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
@@ -186,7 +189,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Marks the other outputs of this value's operator as stale, since the operator may be owed now.
+    /// Marks the blocks of the other values that this value's operator writes as stale, to have their scores computed
+    /// anew. This value is missing now, so that the operator may have to be recomputed anyway (be owed).
     pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: u32) {
         let values = self.values;
         let Some(maker) = values.maker(version) else { return };
