@@ -7,25 +7,27 @@
 use crate::workspace::workspace;
 
 workspace! {
-    /// For each of `boundaries` boundaries, a count of the reasons to stop there; all 0 at first.
+    /// The boundaries between operators at which a pass over a schedule has something to do: for each of `boundaries`
+    /// of them, a count of the reasons to stop there; all 0 at first.
     pub(in crate::rewrite) struct Agenda<'a>(boundaries) {
         tables {
             /// By boundary: how many reasons there are to stop there (a copy, a free, a malloc, or a use of a block).
             counts: u32[boundaries],
-            /// A bit for each boundary: whether its count is not 0.
+            /// A bit for each boundary between operators: whether there is any reason to stop there (its count is not
+            /// 0).
             bits: u64[boundaries / 64 + 1],
         }
     }
 }
 
 impl Agenda<'_> {
-    /// Adds one thing to do at a boundary.
+    /// Adds one reason to stop at a boundary between operators: a copy, a free, a malloc, or a use of a block.
     pub(in crate::rewrite) fn add(&mut self, boundary: u32) {
         self.counts[boundary] += 1;
         self.bits[boundary / 64] |= 1 << (boundary % 64);
     }
 
-    /// Removes one thing that was added at a boundary.
+    /// Removes one reason to stop at a boundary between operators that was added there.
     pub(in crate::rewrite) fn remove(&mut self, boundary: u32) {
         self.counts[boundary] -= 1;
         if self.counts[boundary] == 0 {

@@ -13,8 +13,9 @@ workspace! {
     /// The load of `operators` operators, at most `room`; 0 at first.
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
-            /// By operator: its load less the bytes of its run in `whole`. The sum of both wraps, so that this part may
-            /// be negative.
+            /// By operator: its load in bytes, less the bytes that `whole` adds to all of its run of [`RUN`]
+            /// neighbouring operators. The two are added with wrapping, so that this part may be a negative number in
+            /// two's complement.
             own: u64[room],
             /// By run of operators: the bytes that are added to all operators of the run.
             whole: u64[room / RUN as usize + 1],
@@ -63,7 +64,8 @@ impl Load<'_> {
         }
     }
 
-    /// Finds the highest load of a run anew.
+    /// Finds the highest load of an operator anew in a run of [`RUN`] neighbouring operators, given by the number of
+    /// the run.
     fn look(&mut self, run: u32) {
         let first = run * RUN;
         let whole = self.whole[run];

@@ -26,8 +26,9 @@ use crate::{Block, Error, Workspace};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
-    /// A search over positions that starts from the best schedule of the four scores below, of their mixture, and of
-    /// using all gaps. [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
+    /// A search over when the blocks leave the device and come back. It starts from the fastest of these schedules:
+    /// those of the four scores below, that of a weighted sum of the scores, and those in which blocks leave whenever
+    /// they are idle. [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
     Auto,
     /// The gaps with the highest duration of absence first: their time less that of their copies (Zhang et al. 2019).
     Doa,
@@ -39,7 +40,8 @@ pub enum Policy {
     /// The gaps with the highest submodular weighted duration of absence first: the area under the load curve that is
     /// left after the gaps already chosen (Zhang et al. 2019).
     Swdoa,
-    /// A weighted sum of these four scores, whose weights are found by Bayesian optimisation (Zhang et al. 2019).
+    /// The gaps with the highest weighted sum of four scores first: [`Policy::Doa`], [`Policy::Aoa`], [`Policy::Wdoa`]
+    /// and [`Policy::Swdoa`]. The weights are found by Bayesian optimisation (Zhang et al. 2019).
     Bayes,
     /// Blocks are copied out after their last forward reader, and back one operator ahead of the next reader (Jin et
     /// al. 2018, Layrub).
@@ -50,7 +52,7 @@ impl Policy {
     /// All policies.
     pub const ALL: [Self; 7] = [Self::Auto, Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa, Self::Bayes, Self::Layer];
 
-    /// The four published scores.
+    /// The policies that choose gaps by one of the four scores that Zhang et al. 2019 published.
     pub(in crate::rewrite) const SCORES: [Self; 4] = [Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa];
 
     /// The name of the policy, for people and on the command line.
@@ -82,9 +84,11 @@ impl Policy {
 /// A schedule from which the search may start.
 #[derive(Clone, Copy)]
 enum Start {
-    /// All gaps of the scope are used.
+    /// Blocks leave in all of their gaps, the times in which they are idle, as far as the scope allows gaps that reach
+    /// across the end of the iteration.
     All(Scope),
-    /// Gaps are chosen by the sum of their four scores, with these weights.
+    /// Blocks leave first in the gaps, the times in which they are idle, with the highest sum of the four scores of
+    /// Zhang et al. 2019, with these weights.
     Score(Weights),
 }
 
@@ -112,7 +116,8 @@ workspace! {
             left: Positions(rows, blocks),
         }
         state {
-            /// The limit for which the mixture of scores was found, in bytes, and its weights.
+            /// The weights that were found for the sum of the four scores in [`Policy::SCORES`], and before them the
+            /// limit in bytes for which they were found; none if they were not searched for yet.
             mixture: Option<(u64, Weights)> = None,
             /// The seed of the Bayesian optimisation.
             seed: u64 = seed,
@@ -121,7 +126,7 @@ workspace! {
 }
 
 impl<'a> Swapper<'a> {
-    /// A swapper over these gaps.
+    /// A swapper for blocks that may leave the device in these gaps, the times in which they are idle.
     pub(in crate::rewrite) fn new(gaps: &'a Gaps<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let program = gaps.program;
         Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)
@@ -134,8 +139,9 @@ impl<'a> Swapper<'a> {
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Zhang et al.'s `load_min`, in bytes: the max load that is left when blocks are away in every gap within the
-    /// iteration that spans the operator with the original's max load. Afterwards these gaps are in use.
+    /// Zhang et al.'s `load_min`, in bytes: the max load that is left if every block is swapped that can be copied out
+    /// before the operator with the original's max load, and back in after it, within the iteration. The schedule is
+    /// left like this.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -171,13 +177,16 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The work that choosing gaps by scores has taken so far, in the unit in which the search counts its work.
+    /// The work that choosing gaps by scores has taken so far, in the unit in which the search counts its work: one for
+    /// each operator or gap that the search looks at.
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }
 
-    /// The weights of the mixture of scores for a limit in bytes, found by Bayesian optimisation. It ends early after
-    /// `work`, which only very large networks need.
+    /// The weights with which the sum of the four scores gives the fastest schedule for a limit in bytes, found by
+    /// Bayesian optimisation, or kept from the last call for the same limit. The optimisation ends early once choosing
+    /// gaps has taken `work`, in the unit of [`selected`](Self::selected); only for very large networks does it take so
+    /// much.
     fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
             Some((known, weights)) if known == limit => weights,
@@ -192,14 +201,17 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Makes the published schedule for these weights: with gaps within the iteration or across its end, whichever
-    /// takes less time.
+    /// Makes the schedule of Zhang et al. for a limit in bytes: blocks leave first in the gaps with the highest sum of
+    /// the four scores, with these weights. Makes one with gaps within the iteration and one with gaps across its end
+    /// too, and keeps the faster. Returns how much longer it takes than the original, in ns; none if neither is within
+    /// the limit.
     fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
 
-    /// Makes a schedule with `select` in each scope and keeps the one that takes less time. Returns how much longer it
-    /// takes than the original, in ns; none if `select` fails in both.
+    /// Makes a schedule with `select` in each scope, which is with gaps within the iteration or across its end too, and
+    /// keeps the one that takes less time. `select` sets the schedule, and returns whether it is within the limit.
+    /// Returns how much longer the schedule takes than the original, in ns; none if neither is within the limit.
     fn in_best_scope(
         &mut self,
         mut select: impl FnMut(&mut Selection<'a>, &mut Schedule<'a>, Scope) -> bool,
@@ -225,15 +237,17 @@ impl<'a> Swapper<'a> {
         self.schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Makes the best schedule of the four scores and of those that use all gaps, and improves it by the search. Returns
-    /// how much longer it takes than the original, in ns; none if none of these schedules is within the limit.
+    /// Makes the fastest schedule of those by each of the four scores and of those in which blocks leave in all their
+    /// gaps, and improves it by the search. `work` is how many operators and gaps the search may look at. Returns how
+    /// much longer the schedule takes than the original, in ns; none if none of those is within the limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (start, _) = self.best_start(limit)?;
         self.improve(start, limit, work)
     }
 
-    /// As [`Swapper::search`], and also starts from the schedule of a mixture of the scores, which takes about as long
-    /// to find as the search itself.
+    /// As [`Swapper::search`], and also starts from the schedule by a weighted sum of the four scores, if that is
+    /// faster. To find its weights takes about as long as the search itself. None if none of the schedules that
+    /// [`Swapper::search`] starts from is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit)?;
         // No schedule is better than one that never waits.
@@ -246,8 +260,9 @@ impl<'a> Swapper<'a> {
         self.improve(start, limit, work)
     }
 
-    /// The start whose schedule takes least time, without a mixture of scores, and how much longer it takes than the
-    /// original, in ns; none if no schedule is within the limit.
+    /// The fastest schedule to start the search from, and how much longer it takes than the original, in ns: of those
+    /// by each of the four scores and those in which blocks leave in all their gaps, but none by a weighted sum of
+    /// scores. None if no schedule is within the limit, in bytes.
     fn best_start(&mut self, limit: u64) -> Option<(Start, f64)> {
         let mut best: Option<(Start, f64)> = None;
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
@@ -259,14 +274,16 @@ impl<'a> Swapper<'a> {
         best
     }
 
-    /// Improves the schedule of a start by the search. Returns how much longer it takes than the original, in ns.
+    /// Makes the schedule from which the search is to start, and improves it by the search, which may look at `work`
+    /// operators and gaps. Returns how much longer the schedule takes than the original, in ns; none if the search
+    /// would start from one above the limit.
     fn improve(&mut self, start: Start, limit: u64, work: u64) -> Option<f64> {
         self.begin(start, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
     }
 
-    /// Makes the schedule of a start. Returns how much longer it takes than the original, in ns; none if it misses the
-    /// limit.
+    /// Makes the schedule from which the search is to start: by scores, or with all gaps. Returns how much longer it
+    /// takes than the original, in ns; none if it is above the limit, in bytes.
     fn begin(&mut self, start: Start, limit: u64) -> Option<f64> {
         match start {
             Start::All(scope) => self.selection.all(&mut self.schedule, limit, scope).then(|| self.overhead()),
@@ -308,7 +325,9 @@ impl<'a> Swapper<'a> {
         self.schedule.lower_headroom();
     }
 
-    /// Plans anew after the headroom has changed. The search goes on from its schedule; the mixture of scores is kept.
+    /// Plans anew after the headroom has changed. With [`Policy::Auto`] the search goes on from its schedule; with
+    /// [`Policy::Bayes`] the weights of the scores that were found for this limit are kept. Returns how much longer the
+    /// schedule takes than the original, in ns; none if it is above the limit.
     pub(in crate::rewrite) fn replan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         let (schedule, search) = (&mut self.schedule, &mut self.search);
         match policy {

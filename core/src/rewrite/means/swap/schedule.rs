@@ -1,4 +1,5 @@
-//! A swap schedule: the positions of all gaps, and the time that follows from them.
+//! A swap schedule: the positions of all gaps, and the time that follows from them. A gap is a time in which a block is
+//! idle; it is *in use* if the block is freed in it.
 //!
 //! The positions of a gap are two boundaries: its block's memory is freed at *give* and allocated again at *take*. If
 //! they are equal, the gap is not used. The load of each operator depends on the positions alone, and so does the time,
@@ -40,7 +41,8 @@ pub(in crate::rewrite) enum Action {
 }
 
 workspace! {
-    /// The positions of all gaps, and the load of each operator that follows from them.
+    /// For each gap, a time in which a block is idle, the two boundaries between operators at which the block is freed
+    /// and allocated again (the positions of the gap); and the load of each operator that follows from them.
     pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
             /// By gap: the boundary at which the block's memory is freed (give), and that at which it is allocated
@@ -49,20 +51,24 @@ workspace! {
             /// By boundary, the heads of two lists: 1 + the first gap in use whose block is freed there (give), and 1 +
             /// the first whose block is allocated again there (take); 0 is none.
             first: [u32; 2][rows + 2],
-            /// By gap: 1 + the gap before it in its boundary's list of gives, and in that of takes; 0 is none.
+            /// By gap: 1 + the gap before it in the list of gaps whose block is freed at the same boundary (give), and
+            /// 1 + the one before it in the list of gaps whose block is allocated again at the same boundary (take); 0
+            /// is none.
             before: [u32; 2][rows + blocks],
-            /// By gap: 1 + the gap after it in its boundary's list of gives, and in that of takes; 0 is none.
+            /// By gap: 1 + the gap after it in the list of gaps whose block is freed at the same boundary (give), and
+            /// 1 + the one after it in the list of gaps whose block is allocated again at the same boundary (take); 0
+            /// is none.
             after: [u32; 2][rows + blocks],
             /// By version: the boundary at which its copy out is due, [`NONE`] if it is not needed.
             due: u32[rows + blocks],
-            /// By final version: 1 if it has to be on the host at the end, because the block is away at the start; else
-            /// 0.
+            /// By version (a block's value from one write to the next) that a persistent block holds at the end: 1 if
+            /// the host has to have it at the end, because the block is on the host when the iteration begins; else 0.
             owed: u32[rows + blocks],
-            /// By operator: the headroom, in bytes.
+            /// By operator: the headroom, which is the bytes held back below the limit while it runs.
             headroom: u64[rows + 2],
             /// By operator: the most bytes by which a placement exceeded the limit since the headroom was raised.
             excess: u64[rows + 2],
-            /// By block: how many of its gaps in use need a copy on the host.
+            /// By block: how many of the gaps in which it is freed need a copy of it on the host.
             on_host: u32[blocks],
         }
         records {
@@ -74,26 +80,30 @@ workspace! {
             copied: f64[rows + blocks],
             /// By operator: when the last of the copies in that it waits for is done, in ns.
             arrival: f64[rows + 2],
-            /// By boundary: when compute reached it in the last pass, in ns; known where the pass stopped.
+            /// By boundary between operators: when compute reached it in the last pass over the schedule, in ns; known
+            /// where the pass stopped.
             clock: f64[rows + 2],
             /// By operator: when compute was ready for its first access in the last pass, copies in not waited for, in
             /// ns; known where the pass stopped.
             ready: f64[rows + 2],
         }
         lists {
-            /// The versions in the order of their copies out in the last pass.
+            /// The versions (blocks' values from one write to the next) that were copied out in the last pass over the
+            /// schedule, in the order of the copies.
             sent: u32[rows + blocks],
-            /// The boundaries at which the last pass stopped.
+            /// The boundaries between operators at which the last pass over the schedule stopped, ascending.
             stops: u32[rows + 2],
-            /// The gaps in the order of their copies in in the last pass.
+            /// The gaps whose blocks were copied back in by the last pass over the schedule, in the order of the
+            /// copies.
             returned: u32[rows + blocks],
             /// The operators for which compute had to wait in the last pass.
             stalls: u32[rows + 2],
         }
         parts {
-            /// The gaps in use.
+            /// The gaps in use, which are the idle times of blocks in which the blocks are freed.
             used: Members(rows + blocks),
-            /// The boundaries at which a gap in use gives, takes or ends, or a version that is due can be copied out.
+            /// The boundaries between operators at which a pass has something to do: a block is freed for a gap,
+            /// allocated again, or read at the gap's end, or a version that is to be copied out can be from there on.
             agenda: Agenda(rows + 2),
             /// By operator: its load plus the headroom, in bytes.
             load: Load(rows + 2; gaps.program.operators),
@@ -112,7 +122,8 @@ workspace! {
 }
 
 workspace! {
-    /// Saved positions of a schedule.
+    /// A saved choice of a schedule: the gaps in use, and the boundaries at which their blocks are freed and allocated
+    /// again.
     pub(in crate::rewrite) struct Positions<'a>(rows, blocks) {
         lists {
             /// The gaps in use, each with the boundaries at which its block is freed (give) and allocated again (take).
@@ -122,7 +133,7 @@ workspace! {
 }
 
 impl Positions<'_> {
-    /// Saves the positions of a schedule.
+    /// Saves which gaps of a schedule are in use, and at which boundaries their blocks are freed and allocated again.
     pub(in crate::rewrite) fn keep(&mut self, schedule: &Schedule<'_>) {
         self.gaps.clear();
         for &gap in schedule.used() {
@@ -131,7 +142,8 @@ impl Positions<'_> {
         }
     }
 
-    /// Gives a schedule the saved positions.
+    /// Has a schedule use the gaps that were saved, with the saved boundaries at which their blocks are freed and
+    /// allocated again.
     pub(in crate::rewrite) fn restore(&self, schedule: &mut Schedule<'_>) {
         schedule.clear();
         for [gap, give, take] in self.gaps.iter() {
@@ -141,7 +153,7 @@ impl Positions<'_> {
 }
 
 impl<'a> Schedule<'a> {
-    /// Finds the load of each operator while no gap is in use.
+    /// Finds the load of each operator while no block is freed in a gap, and how long the copies of each block take.
     fn begin(&mut self) {
         let program = self.gaps.program;
         let mut present = 0u64;
@@ -182,7 +194,7 @@ impl<'a> Schedule<'a> {
         self.used.has(gap)
     }
 
-    /// The gaps in use, in no particular order.
+    /// The gaps in use, which are the idle times of blocks in which the blocks are freed; in no particular order.
     pub(in crate::rewrite) fn used(&self) -> &[u32] {
         self.used.as_slice()
     }
@@ -243,8 +255,8 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Adds a part of the noted excess to the headroom: `part / whole` of it, and at least `least` bytes where there is
-    /// any.
+    /// Raises the headroom of each operator in which a placement exceeded its limit (see [`exceed`](Self::exceed)): by
+    /// `part / whole` of the bytes of the excess, and at least by `least` bytes. Then forgets the excesses.
     pub(in crate::rewrite) fn add_headroom(&mut self, least: u64, (part, whole): (u32, u32)) {
         self.load.change(|operator, load| {
             let excess = self.excess[operator];
@@ -265,8 +277,9 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Whether a gap that is not in use may be used: a tail needs a head that is away at the start, and the host needs
-    /// room for a copy.
+    /// Whether a gap that is not in use may be used, so that its block is freed in it. The host needs room for a copy,
+    /// if the gap needs one. For the gap after a persistent block's last access (tail), the block also has to be on the
+    /// host when the iteration begins.
     pub(in crate::rewrite) fn may_use(&self, gap: u32, g: &Gap) -> bool {
         let gaps = self.gaps;
         let head =
@@ -283,20 +296,22 @@ impl<'a> Schedule<'a> {
         self.load.peak()
     }
 
-    /// Takes all gaps out of use.
+    /// Takes all gaps out of use: no block is freed in a gap any more.
     pub(in crate::rewrite) fn clear(&mut self) {
         while let Some(gap) = self.used.last() {
             self.set(gap, [0, 0]);
         }
     }
 
-    /// Whether a gap is a head in use whose block is on the host when the iteration begins.
+    /// Whether a gap before a persistent block's first access (a head) is in use from the start, so that the block is
+    /// on the host when the iteration begins.
     pub(in crate::rewrite) fn is_away_at_start(&self, gap: u32, g: &Gap) -> bool {
         g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
     }
 
-    /// The nearest positions to these that a gap may have, where a tail's take is always the end of the iteration; both
-    /// 0 if there are none.
+    /// The nearest boundaries to these at which a gap's block may be freed (give) and allocated again (take). For the
+    /// gap after a persistent block's last access (tail), take is always the end of the iteration. Both are 0 if there
+    /// are none.
     pub(in crate::rewrite) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.gaps.gap(gap);
         let give = give.max(g.begin);
@@ -304,7 +319,8 @@ impl<'a> Schedule<'a> {
         if give < take { [give, take] } else { [0, 0] }
     }
 
-    /// Sets a gap's positions, which must lie within the gap.
+    /// Sets the boundaries at which a gap's block is freed (give) and allocated again (take), which must lie within the
+    /// gap. If they are equal, the gap is out of use.
     pub(in crate::rewrite) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
         let g = self.gaps.gap(gap);
         let size = self.gaps.program.size[g.block];
@@ -365,7 +381,9 @@ impl<'a> Schedule<'a> {
         last.is_some_and(|last| last == version || self.owed[last] > 0)
     }
 
-    /// Finds the boundary at which a version's copy out is due, after its gaps have changed.
+    /// Finds anew at which boundary between operators the copy out of a version (a block's value from one write to the
+    /// next) is due: the first at which the block is freed while it holds the version, or the end if the host has to
+    /// have it then; [`NONE`] if it needs no copy. To be called after the gaps with this version have changed.
     fn set_due(&mut self, version: u32) {
         let at_end = if self.owed[version] > 0 { self.gaps.program.operators } else { NONE };
         let due = if self.is_clean(version) {

@@ -17,7 +17,7 @@ use crate::rewrite::gaps::{Gap, GapKind, NONE};
 use crate::workspace::workspace;
 
 workspace! {
-    /// The tables of a search.
+    /// The state of a local search for a faster schedule of the swaps.
     pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
         lists {
             /// The gaps that the move changed, in the order of the changes: each with the boundaries at which its block
@@ -25,7 +25,8 @@ workspace! {
             log: [u32; 3][LOG],
         }
         parts {
-            /// The positions of the best schedule so far.
+            /// The best schedule so far: the gaps in use, and the boundaries at which their blocks are freed and
+            /// allocated again.
             best: Positions(rows, blocks),
         }
         state {
@@ -37,20 +38,22 @@ workspace! {
     }
 }
 
-/// The most positions that one move may change; a move that changes more is undone.
+/// One move of the search may make fewer changes to gaps (to where a block is freed and allocated again) than this; a
+/// move that makes more is undone.
 const LOG: usize = 512;
 /// [`LOG`] as a `u32`.
 const LOG_U32: u32 = 512;
 
-/// The most gaps that are compared when one is drawn to free memory; more only while none of them will do. With more,
-/// the same work makes fewer moves.
+/// The most gaps, the idle times of blocks, that are compared when one is drawn to free memory; more only while none of
+/// them will do. Comparisons count as work of the search: if there were more for each move, it would make fewer moves.
 const RUN: u32 = 192;
 
 /// The temperature at the start of the annealing, as a part of the original's time.
 const HEAT: f64 = 0.002;
 
 impl Search<'_> {
-    /// Widens gaps in use, and uses more gaps, until the load is within `limit` bytes; false if that fails.
+    /// Frees blocks earlier and allocates them later in the gaps in use, and uses more gaps, until the load and the
+    /// headroom of every operator are within `limit` bytes; false if that fails.
     pub(in crate::rewrite) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let operators = schedule.gaps().program.operators;
         for operator in 0..operators {
@@ -64,8 +67,8 @@ impl Search<'_> {
         true
     }
 
-    /// Improves a schedule whose load is within `limit` bytes, by `work`. Returns how much longer it takes than the
-    /// original, in ns.
+    /// Makes a schedule whose load is within `limit` bytes faster, by a local search that may look at `work` operators
+    /// and gaps. Returns how much longer the schedule then takes than the original, in ns.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
         let gaps = schedule.gaps();
@@ -102,8 +105,10 @@ impl Search<'_> {
         schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Sets the positions of a gap and logs those before; does nothing if the log is full. A head that is not away at
-    /// the start any more takes its tail out of use.
+    /// Sets the boundaries at which a gap's block is freed and allocated again, and notes those before in the log, to
+    /// be undone; does nothing if the log is full. If this is the gap before a persistent block's first access (head),
+    /// and the block is not on the host any more when the iteration begins, takes the gap after its last access (tail)
+    /// out of use.
     fn set(&mut self, schedule: &mut Schedule<'_>, gap: u32, positions: [u32; 2]) {
         let [give, take] = schedule.at(gap);
         if [give, take] == positions {
@@ -134,7 +139,8 @@ impl Search<'_> {
         self.set(schedule, gap, [0, 0]);
     }
 
-    /// Takes the tail of a head out of use.
+    /// If this is the gap before a persistent block's first access (a head), takes the gap after the block's last
+    /// access (its tail) out of use.
     fn drop_tail(&mut self, schedule: &mut Schedule<'_>, g: &Gap) {
         if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
             && schedule.is_used(tail)
@@ -143,7 +149,8 @@ impl Search<'_> {
         }
     }
 
-    /// Makes a random move; false if there is none.
+    /// Makes a random move: uses one more gap, takes one out of use, or changes where a gap's block is freed or
+    /// allocated again. False if it was to use one more and found none.
     fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         let kind = self.random.below(16);
@@ -184,7 +191,8 @@ impl Search<'_> {
         true
     }
 
-    /// Uses a random gap that is not in use; false if none is found in a few attempts.
+    /// Uses a random gap, so that its block is freed and allocated again at random boundaries in it; false if none that
+    /// is not in use and may be is found in a few attempts.
     fn insert(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         for _ in 0..8 {
@@ -226,9 +234,9 @@ impl Search<'_> {
             .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
     }
 
-    /// After a move, which has changed the positions of some gaps: has blocks leave earlier or come back later in the gaps
-    /// that are used, and uses more gaps, until the load is within `limit` bytes in every operator where the move raised
-    /// it. False if that fails.
+    /// After a move, which has changed some gaps: frees blocks earlier or allocates them later in other gaps, and uses
+    /// more gaps, until the load is within `limit` bytes in every operator where the move raised it. False if that
+    /// fails.
     fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let mut i = 0;
         // The log grows meanwhile. Gaps that were widened raise no load.
@@ -253,8 +261,9 @@ impl Search<'_> {
         true
     }
 
-    /// Widens or uses one gap other than `not`, so that its bytes are on the host in `operator`, and in those after it
-    /// up to `to` as far as the load is above `limit` bytes. False if there is no such gap, or the log is full.
+    /// Has one more block be on the host in `operator`, and in the operators after it up to `to` as far as the load is
+    /// above `limit` bytes: frees the block earlier or allocates it later in a gap, or uses a gap that was not in use.
+    /// The gap is any but `not`. False if there is none, or the log is full.
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(&mut self, schedule: &mut Schedule<'_>, operator: u32, to: u32, not: u32, limit: u64) -> bool {
         let gaps = schedule.gaps();
@@ -328,8 +337,8 @@ impl Search<'_> {
         true
     }
 
-    /// Narrows the gaps in use that overlap with those that were moved, as far as the load stays within `limit` bytes,
-    /// a random gap first.
+    /// Frees blocks later and allocates them earlier, as far as the load stays within `limit` bytes: those in the gaps
+    /// in use that overlap in time with the gaps that the move has changed. Begins with a random gap.
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let (mut low, mut high) = (NONE, 0);

@@ -78,9 +78,9 @@ impl Schedule<'_> {
         self.waiting_in.clear();
     }
 
-    /// The next boundary from `boundary` on at which the pass has to stop, if compute reaches `boundary` at `clock`
-    /// (ns): one that is on the agenda, or one where a link becomes idle before the boundary after it while copies
-    /// wait.
+    /// The next boundary between operators, from `boundary` on, at which the pass over the schedule has to stop, if
+    /// compute reaches `boundary` at `clock` (ns). It is one at which a block is freed, allocated, read or ready to be
+    /// copied out, or one where a link becomes idle before the boundary after it while copies wait.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
         let gaps = self.gaps;
@@ -100,8 +100,8 @@ impl Schedule<'_> {
         stop
     }
 
-    /// Frees the blocks whose gaps say that they are freed at this boundary. Compute waits for their copies out; the
-    /// link in goes on meanwhile.
+    /// Frees the blocks that the schedule frees at this boundary between operators. Compute waits until their copies
+    /// out are done, which moves `clock`; copies in that the link has time for meanwhile are begun.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
@@ -129,8 +129,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Allocates the blocks whose gaps say that they are allocated again at this boundary; those that need a copy in
-    /// are allocated when the copy is handed to the link.
+    /// Allocates the blocks that the schedule allocates again at this boundary between operators. Those that need a
+    /// copy in are only queued for the link, and allocated when the copy is handed to it.
     fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
         let mut next = self.first[boundary][1];
         while next > 0 {
@@ -145,7 +145,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Hands the copy out that is due first to its link.
+    /// Gives the link to the host its next copy: of the versions that wait to be copied out, the one whose block is
+    /// freed first.
     fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
         let Some((_, version)) = self.waiting_out.pop() else { return };
         let Version { block, .. } = self.gaps.version(version);
@@ -156,8 +157,8 @@ impl Schedule<'_> {
         emit(Action::Out(version));
     }
 
-    /// Hands copies in to their link, those that are due first before the others: as long as the link would be idle
-    /// before `until` (ns), and all that `operator` needs.
+    /// Gives the link to the device its next copies, those of the blocks that are read first before the others. It gets
+    /// copies as long as it would be idle before `until` (ns), and all of blocks that `operator` reads.
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         while let Some((_, gap)) = self.waiting_in.first() {
@@ -174,7 +175,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Finds when compute reached each boundary between the stops of the last pass.
+    /// Finds when compute reached the boundaries between operators at which the last pass over the schedule did not
+    /// stop.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn time_all_boundaries(&mut self) {
         let gaps = self.gaps;
