@@ -55,7 +55,8 @@ impl<'a> Program<'a> {
         Ok(program)
     }
 
-    /// Finds the bytes of each block, and whether it is persistent; refuses rows that a program cannot have.
+    /// Finds the bytes of each block, and whether it is persistent. Fails at a row with a block number out of range, a
+    /// copy, a second malloc of a block, or an access of an operator that is recomputed.
     fn find_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.rows) {
             let refuse = |fault| Err(Error::Row { row, fault });

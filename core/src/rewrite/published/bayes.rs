@@ -15,9 +15,11 @@ use super::zhang::Weights;
 
 /// How many schedules are tried.
 const TRIALS: usize = 30;
-/// How many weights are drawn at random for each schedule after the first four.
+/// How many weights, four numbers each, are drawn at random to choose the next to try, once the four single scores have
+/// been tried.
 const DRAWS: usize = 128;
-/// The length scale of the kernel.
+/// The length scale of the Gaussian process's covariance function ([`kernel`]): at about this distance from each other,
+/// the overhead of one set of weights says little about that of another.
 const LENGTH: f64 = 0.7;
 /// The noise that is added to the diagonal of the kernel matrix.
 const NOISE: f64 = 1e-4;
@@ -49,15 +51,17 @@ pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) ->
 
 /// The weights tried so far, and the posterior of the Gaussian process.
 struct Process {
-    /// The weights that were tried.
+    /// The weights that were tried, each four numbers: the factors of the scores by which gaps are chosen for swaps.
     weights: [[f64; 4]; TRIALS],
-    /// The overhead of each of the weights that were tried, in ns.
+    /// By trial: the overhead of the schedule with these weights, in ns; more than that of any schedule so far if the
+    /// weights gave none.
     overheads: [f64; TRIALS],
-    /// How many weights were tried.
+    /// How many weights were tried: the entries of `weights` and `overheads` in use.
     len: usize,
     /// The lower Cholesky factor of the kernel matrix.
     factor: [[f64; TRIALS]; TRIALS],
-    /// The inverse of `factor` times the standardised overheads.
+    /// L⁻¹ · y, where L is `factor`, and y are the overheads of the trials, less their mean and divided by their
+    /// standard deviation.
     inverse: [f64; TRIALS],
 }
 
@@ -87,7 +91,8 @@ impl Process {
         }
     }
 
-    /// The inverse of the factor times the kernel of these weights and all that were tried.
+    /// L⁻¹ · k, where L is `factor`, the Cholesky factor of the kernel matrix, and k is the covariance ([`kernel`]) of
+    /// these weights and each of those that were tried.
     fn near(&self, weights: &[f64; 4]) -> [f64; TRIALS] {
         let mut near = [0.0; TRIALS];
         for (k, w) in near.iter_mut().zip(&self.weights).take(self.len) {
@@ -96,7 +101,7 @@ impl Process {
         self.solve(near)
     }
 
-    /// The product of the inverse of the factor and a vector.
+    /// L⁻¹ · `vector`, where L is `factor`, the lower Cholesky factor of the kernel matrix.
     fn solve(&self, mut vector: [f64; TRIALS]) -> [f64; TRIALS] {
         for (i, row) in self.factor.iter().enumerate().take(self.len) {
             let dot: f64 = row.iter().zip(&vector).take(i).map(|(a, b)| a * b).sum();

@@ -53,8 +53,9 @@ pub enum Cuts {
     /// The forward pass is cut wherever its later operators read just one of the blocks that were written before.
     /// Blocks of at most 1/256 of the largest do not count.
     One,
-    /// After the operators of [`Cuts::One`], and after those at which the bytes of earlier blocks that the forward pass
-    /// still reads have a local minimum: between two of these the bytes rise by a quarter at least.
+    /// The forward pass is cut as in [`Cuts::One`], and also where few bytes live across: after an operator at which
+    /// the bytes of earlier blocks that the forward pass still reads have a local minimum. Small dips do not count:
+    /// before the next minimum, the bytes rise by a quarter at least.
     Narrow,
 }
 
@@ -95,11 +96,13 @@ pub const fn most_rows(rows: usize, depth: u32) -> usize {
     rows + 3 * mirror::clamp(depth) as usize * rows
 }
 
-/// Rewrites a recording by a plan; writes the rows to `out`. Added rows have the time of the row above them.
+/// Rewrites a recording so that the results that a plan drops are recomputed, and writes the rows to `out`. Added rows
+/// have the time of the row above them. No operator is recomputed more than `depth` times, also where the recursion of
+/// [`Plan::Recursive`] goes deeper.
 ///
 /// # Errors
 /// [`Error::Row`] for a trace that is not as recorded; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or
-/// the workspace is too short. Counts of a recursion that would be larger than `depth` are cut off there.
+/// the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::published::chen::{self, Cuts, Plan};
@@ -152,8 +155,9 @@ pub fn rewrite(
     Ok(Mirrored { rows: planner.write(scratch, out)?, ..mirrored })
 }
 
-/// The cheapest plan of the paper's search over the budget, with both kinds of cuts. `cost` tells the cost of a plan's
-/// rows. Writes the plan's rows to `out`.
+/// Finds the cheapest plan of the search of Chen et al. 2016 over the budget, the bytes after which a segment of the
+/// forward pass ends; with both [`Cuts::One`] and [`Cuts::Narrow`]. `cost` tells the cost of a plan's rows. Writes the
+/// rows of the cheapest plan to `out`, and returns the plan and its figures.
 ///
 /// # Errors
 /// As [`rewrite`], and whatever `cost` returns.
@@ -184,17 +188,21 @@ pub fn search(
     Ok((best.1, Mirrored { rows: planner.write(scratch, out)?, ..mirrored }))
 }
 
-/// The program of a recording; the workspace must be long enough.
+/// Finds the operators of a recording and the blocks that they access, for plans that recompute an operator up to
+/// `depth` times. Fails if there are too many blocks, the workspace is too short, or a row is not as recorded.
 fn program<'a>(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>) -> Result<Program<'a>, Error> {
     block::check_count(recorded.blocks)?;
     scratch.check(workspace(recorded.rows.len(), recorded.blocks, depth))?;
     Program::new(recorded.rows, recorded.blocks, scratch)
 }
 
-/// How many cuts the recursion makes in each part: the numbers that are tried.
+/// For [`Plan::Recursive`], the numbers that are tried of cuts made at once: in the forward pass, then in each part of
+/// it between two cuts, and so on.
 const AT_ONCE: [u32; 3] = [1, 2, 4];
 
-/// The budget of a step of the paper's search, in bytes: √(xy) · 2^(step/5 − 1/2), where x is `stored` and y `segment`.
+/// The budget, the bytes after which a segment ends, at a step from 0 to 5 of the search of Chen et al. 2016:
+/// √(xy) · 2^(step/5 − 1/2), where x is `stored`, the bytes that live across cuts, and y is `segment`, the bytes of the
+/// largest segment.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -210,11 +218,12 @@ workspace! {
     /// Makes the plans of one recording.
     pub(in crate::rewrite) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
         tables {
-            /// By operator of the forward pass: the bytes made up to its end that later operators of the forward pass
-            /// still access.
+            /// By operator of the forward pass: the bytes of the blocks that it or an operator before it writes, and
+            /// that later operators of the forward pass still access.
             across: u64[rows],
-            /// By operator of the forward pass: how many blocks made up to its end later operators of the forward pass
-            /// still access; small ones are not counted.
+            /// By operator of the forward pass: the number of blocks that it or an operator before it writes, and that
+            /// later operators of the forward pass still access. Blocks of at most 1/256 of the largest are not
+            /// counted.
             blocks_across: u32[rows],
             /// By operator of the forward pass: the bytes that it makes for the backward pass.
             made: u64[rows],
@@ -283,7 +292,8 @@ impl<'a> Planner<'a> {
         emit::write(values, follower.script(), steps, scratch, out)
     }
 
-    /// Calls `see` with each plan of the paper's search over the budget, after it has been arranged.
+    /// Calls `see` with each plan of the search of Chen et al. 2016 over the budget, the bytes after which a segment
+    /// ends, once the order in which the plan runs and recomputes the operators has been made.
     fn budgets(&mut self, cuts: Cuts, see: &mut dyn FnMut(&Self, Plan) -> Result<(), Error>) -> Result<(), Error> {
         let finest = Plan::Budget(0, cuts);
         let Mirrored { stored, segment, .. } = self.arrange(finest);
@@ -295,8 +305,9 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// Calls `see` with the runs of each of the paper's plans: the search over the budget and the recursion, with both
-    /// kinds of cuts, and dropping cheap operators.
+    /// Calls `see` for each plan of Chen et al. 2016, with the order in which it runs and recomputes the operators: the
+    /// plans of the search over the budget and of the recursion, with both [`Cuts`], and the plan that drops the
+    /// results of cheap operators.
     pub(in crate::rewrite) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) -> Result<(), Error> {
         for cuts in [Cuts::Narrow, Cuts::One] {
             self.budgets(cuts, &mut |planner, _| {
@@ -389,8 +400,9 @@ impl<'a> Planner<'a> {
         mirrored
     }
 
-    /// Sets the mirror counts: operators between two cuts are recomputed once more than the values that live across the
-    /// deeper of these cuts; those after the last cut are not recomputed.
+    /// Sets how often each operator of the forward pass is recomputed. One after the last cut is not recomputed. Any
+    /// other is recomputed once more than the level, counted from 0, of the deeper of the cuts before and after it; but
+    /// if its result lives across cuts, only as often as the least level of these.
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
         self.next_cut[forward] = 0;
@@ -416,7 +428,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Sets the mirror counts of [`Plan::Cheap`].
+    /// Sets how often each operator of the forward pass is recomputed by [`Plan::Cheap`]: once if it takes less time
+    /// for each byte that it makes than the average, else never.
     fn drop_cheap(&mut self) {
         let forward = self.mirror.forward;
         let sum = |of: &dyn Fn(u32) -> u64| (0..forward).fold(0u64, |sum, o| sum.saturating_add(of(o)));

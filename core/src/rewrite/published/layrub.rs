@@ -44,11 +44,12 @@ const MASKED: u64 = 32;
 pub struct Bytes {
     /// Every activation and every gradient has memory of its own, as in Caffe; a ReLU works in place.
     pub separate: u64,
-    /// The intra-layer means: gradients are written over activations.
+    /// The sum of the bytes if gradients are written over activations (the paper's intra-layer means).
     pub intra: u64,
-    /// The inter-layer means: activations are swapped to the host.
+    /// The most bytes at once if activations are swapped to the host (the paper's inter-layer means).
     pub inter: u64,
-    /// The hybrid: both.
+    /// The most bytes at once if activations are swapped to the host and gradients are written over activations (the
+    /// paper's hybrid).
     pub hybrid: u64,
 }
 
@@ -66,8 +67,9 @@ pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 4 * rows.iter().filter(|r| r.event.is_access()).count()
 }
 
-/// Writes the rows of the inter-layer means to `out`. Returns how many rows there are, and the bytes that each of the
-/// means takes. Blocks below `least_bytes` are not swapped.
+/// Swaps activations by the paper's inter-layer means: out after their last forward reader, and back one operator ahead
+/// of the next reader. Writes the rows to `out`. Returns how many rows there are, and the bytes that activations and
+/// gradients take with each of the paper's means. Blocks below `least_bytes` are not swapped.
 ///
 /// # Errors
 /// [`Error::Row`] for a trace that is not as recorded; [`Error::Device`]; [`Error::TooManyBlocks`];
@@ -128,7 +130,8 @@ pub fn reuse(
     Ok((n, Bytes { separate, intra, inter: layers.peak(rows, false), hybrid: layers.peak(rows, true) }))
 }
 
-/// Writes the rows of [`Policy::Layer`] without a limit, and returns how many there are.
+/// Writes the rows with the swaps of [`Policy::Layer`] to `out`, whatever the load is: there is no limit. Returns how
+/// many rows there are. Fails if `out` is too short. Blocks below `least_bytes` are not swapped.
 fn inter(
     program: &Program<'_>,
     device: &Device,
