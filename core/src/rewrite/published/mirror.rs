@@ -37,7 +37,7 @@ pub(in crate::rewrite) const DEEPEST: u32 = 31;
 /// the operator.
 const RUN_BITS: u32 = 5;
 
-/// The nearest mirror count to `depth` from 1 to [`DEEPEST`].
+/// `depth`, or the number nearest to it from 1 to [`DEEPEST`]: how often operators may be recomputed at most.
 pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
     if depth == 0 {
         1
@@ -49,10 +49,11 @@ pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
 }
 
 record! {
-    /// What is known of a block.
+    /// What the recorded operators do with one block: which operators of the forward pass write and access it, and
+    /// whether the backward pass reads it.
     pub(in crate::rewrite) struct Value {
-        /// Whether the block is a result: the forward pass makes it, nothing else writes it, and it is freed in the
-        /// end.
+        /// Whether the block is a result of the forward pass: the forward pass writes it, the backward pass does not,
+        /// and it is freed before the iteration ends.
         pub(in crate::rewrite) is_result: bool,
         /// 1 + the first operator of the forward pass that writes the block; 0 if none does.
         pub(in crate::rewrite) maker: u32,
@@ -66,18 +67,22 @@ record! {
 }
 
 workspace! {
-    /// The mirror counts of a program, and the order of runs that follows from them.
+    /// How often each operator of a program may be recomputed (its mirror count), and the order in which operators then
+    /// run and are recomputed: before each operator of the backward pass come the recomputations that its inputs need.
     pub(in crate::rewrite) struct Mirror<'a>(rows, blocks, depth; values: &'a Values<'a>) then begin {
         tables {
             /// By operator: whether it cannot be recomputed.
             fixed: u32[rows],
             /// By operator: its mirror count, which is how often it may be recomputed.
             count: u32[rows],
-            /// By block: the least mirror count of the operators that write it.
+            /// By block: the least mirror count (how often an operator may be recomputed) of the operators that write
+            /// the block.
             least: u32[blocks],
             /// By operator: a bit for each recomputation that has been added to the runs.
             made: u64[rows],
-            /// The runs to add before an operator of the backward pass, as numbers ([`RUN_BITS`]).
+            /// The recomputations to add right before one operator of the backward pass. Each is a number: its
+            /// [`RUN_BITS`] lowest bits say which recomputation of its operator it is, counted from 1, and the bits
+            /// above are the operator.
             batch: u32[(1 + depth) * rows],
             /// Scratch memory for sorting `batch`.
             aside: u32[(1 + depth) * rows],
@@ -87,7 +92,7 @@ workspace! {
             value: Value[blocks],
         }
         lists {
-            /// The runs in their order.
+            /// The operators in the order in which they run or are recomputed, each as one step.
             run: Step[(1 + depth) * rows],
         }
         state {
@@ -101,10 +106,12 @@ workspace! {
 }
 
 impl<'a> Mirror<'a> {
-    /// Finds the forward pass and its results. All mirror counts are 0; the largest that may be set is `depth`.
+    /// Finds the forward pass and its results, which are the blocks that only the forward pass writes and that are
+    /// freed before the iteration ends. Each operator's mirror count (how often it may be recomputed) is 0 at first;
+    /// the largest that may be set is `depth`.
     ///
     /// # Errors
-    /// [`RowFault::TooManyRows`].
+    /// [`RowFault::TooManyRows`] from 2²⁷ rows on.
     pub(in crate::rewrite) fn new(
         values: &'a Values<'a>,
         depth: u32,
@@ -128,18 +135,20 @@ impl<'a> Mirror<'a> {
         self.value.get(block)
     }
 
-    /// The runs in their order.
+    /// The operators in the order in which they run or are recomputed, each as one step.
     pub(in crate::rewrite) const fn runs(&self) -> &List<'a, Step> {
         &self.run
     }
 
-    /// Sets the mirror count of an operator, if it can be recomputed.
+    /// Sets an operator's mirror count, which is how often it may be recomputed: `count`, but at most [`DEEPEST`], and
+    /// 0 if the operator cannot be recomputed.
     pub(in crate::rewrite) fn set_count(&mut self, operator: u32, count: u32) {
         self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };
     }
 
-    /// Lowers the mirror count of the operator that makes a result to at most `most`. Then [`settle`](Self::settle)
-    /// lowers the counts of the operators that write to the result later.
+    /// Lowers how often the first operator that writes `block`, a result of the forward pass, may be recomputed (its
+    /// mirror count): to at most `most`. Then [`settle`](Self::settle) lowers the counts of the operators that write to
+    /// the block later.
     pub(in crate::rewrite) fn lower_count(&mut self, block: u32, most: u32) {
         let maker = self.value(block).maker - 1;
         self.count[maker] = self.count[maker].min(most);
@@ -169,8 +178,9 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Finds the operators that cannot be recomputed up to the last operator that reads a result: they would not give
-    /// the same result, or would change something else.
+    /// Finds the operators that cannot be recomputed. An operator may be recomputed at any time until a result of the
+    /// forward pass is read last. So its inputs have to keep their values until then, and it may change no other blocks
+    /// than such results.
     fn find_fixed(&mut self) {
         let values = self.values;
         let reads = |&operator: &u32| values.references(operator).any(|r| !r.writes && self.value(r.block).is_result);
@@ -187,7 +197,8 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Makes mirror counts agree: operators that write to the same block get the same count.
+    /// Makes the mirror counts (how often each operator may be recomputed) agree: operators that write to the same
+    /// block get the least count of them all.
     pub(in crate::rewrite) fn settle(&mut self) {
         let values = self.values;
         let writes = |operator| values.references(operator).filter(|r| r.writes && r.is_managed()).map(|r| r.block);
@@ -205,7 +216,8 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Makes the order of the runs.
+    /// Writes to `run` in which order the operators run and are recomputed, by the mirror counts (how often each may be
+    /// recomputed).
     pub(in crate::rewrite) fn order(&mut self) {
         self.made.fill(0);
         self.run.clear();
@@ -235,8 +247,11 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Adds to the batch the runs that make what run number `run` of an operator touches, unless they have been made:
-    /// all operators that write to a result run together. Returns the length of the batch.
+    /// Adds to `self.batch`, which has `batch` entries, what has to be recomputed before run number `run` of an
+    /// operator (`u32::MAX`: before a run in the backward pass). That is, for each block that the operator accesses,
+    /// recomputation number `run` of the operators that write the block, or their last one if they have fewer, unless
+    /// it has been added before. All operators that write to one result of the forward pass are recomputed together.
+    /// Returns how many entries there are then.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];

@@ -1,6 +1,8 @@
 //! Zhang et al.'s swapping: gaps by priority scores.
 //!
-//! Problem: which gaps to swap so that the load stays within a limit.
+//! Problem: which gaps to swap so that the load stays within a limit. A *gap* is a time in which no operator accesses a
+//! block, so that the block may be on the host. A gap that is chosen is *in use*. To *position* it is to set the
+//! *boundaries* at which the block's memory is freed and allocated again; boundary o lies before operator o.
 //!
 //! Paper: Zhang et al. 2019, "Efficient Memory Management for GPU-based Deep Learning Systems", section 4.
 //!
@@ -30,37 +32,47 @@ use crate::sort;
 use crate::table::Records;
 use crate::workspace::workspace;
 
-/// Looking at this many gaps while gaps are chosen by scores counts as much work as looking at one in the search.
+/// How many looks at gaps or operators make one unit of work while gaps are chosen by their scores. In the search for
+/// better schedules each look is one unit.
 const LOOKS: u64 = 16;
 
-/// Which gaps may be chosen.
+/// Which gaps may be chosen. A gap is a time in which no operator accesses a block, so that the block may be on the
+/// host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Scope {
-    /// Gaps that need no final value of a persistent block on the host at the end of the iteration.
+    /// A persistent block that is written in the iteration is not on the host when the iteration begins or ends, since
+    /// its final value would then have to be copied to the host. All other gaps may be chosen.
     Inside,
-    /// All gaps: also those that need the final value of a persistent block on the host at the end of the iteration.
+    /// All gaps may be chosen: a persistent block may also be on the host when the iteration begins or ends, for which
+    /// its final value has to be on the host at the end.
     Across,
 }
 
 workspace! {
-    /// The tables of a selection.
+    /// Memory for choosing which gaps to swap: times in which no operator accesses a block, so that the block may be on
+    /// the host.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// The gaps, the one with the highest score first. Once gaps are chosen: those that are to be positioned,
-            /// the one that begins earliest first.
+            /// The numbers of the gaps, that with the highest score first. Later, when it is set at which boundaries
+            /// the blocks of the chosen gaps are freed and allocated again: the numbers of these gaps, that which
+            /// begins first in front.
             ranked: u32[rows + blocks],
-            /// By rank: the next rank to look at, while gaps are chosen by rank; else scratch memory of the sorts.
+            /// By rank (a gap's index in `ranked`), while gaps are chosen in that order: the rank itself if its gap has
+            /// not been chosen, else a later rank at which to look on. At other times scratch memory for sorting.
             next: u32[rows + blocks],
         }
         records {
-            /// By gap: its score without the submodular part, which changes while gaps are chosen.
+            /// By gap (a time in which no operator accesses a block): its weighted score without the part (SWDOA) that
+            /// changes while gaps are chosen.
             worth: f64[rows + blocks],
-            /// By gap: an upper bound on its score with the submodular part.
+            /// By gap (a time in which no operator accesses a block): an upper bound on its whole weighted score, with
+            /// the part (SWDOA) that shrinks while gaps are chosen.
             most: f64[rows + blocks],
-            /// By boundary: the area under the load curve before it, in byte nanoseconds, when no gap is chosen.
+            /// By boundary, where boundary o lies before operator o: the area under the load curve (bytes on the device
+            /// over time) up to it, in byte nanoseconds, if no block is swapped.
             area: f64[rows + 2],
-            /// By boundary: the area under the load curve before it, in byte nanoseconds, when the gaps chosen so far
-            /// are in use.
+            /// By boundary, where boundary o lies before operator o: the area under the load curve (bytes on the device
+            /// over time) up to it, in byte nanoseconds, if blocks are swapped in the gaps chosen so far.
             area_left: f64[rows + 2],
         }
         state {
@@ -71,13 +83,14 @@ workspace! {
 }
 
 impl Selection<'_> {
-    /// The work done so far, in the unit in which the search counts its work.
+    /// The work done so far: one for every [`LOOKS`] looks at gaps or operators.
     pub(in crate::rewrite) const fn work_done(&self) -> u64 {
         self.looks / LOOKS
     }
 
-    /// Makes the published schedule for these weights; false if the chosen gaps do not bring the load within `limit`
-    /// bytes.
+    /// Makes the schedule of Zhang et al. (2019): blocks are swapped in the gaps with the highest scores, each score
+    /// being a sum of four with these weights. Returns false if the load is still above `limit` bytes and no gap is
+    /// left that would lower it.
     pub(in crate::rewrite) fn by_score(
         &mut self,
         schedule: &mut Schedule<'_>,
@@ -97,8 +110,10 @@ impl Selection<'_> {
         self.choose(schedule, limit, swdoa, scope)
     }
 
-    /// Chooses gaps until the load is within `limit` bytes, and positions them. `swdoa` is the weight of the submodular
-    /// score; all others stay as they are while gaps are chosen. False if no gap is left before.
+    /// Chooses the gap of highest score among those at the operator with the max load, again and again until that is
+    /// within `limit` bytes; then sets when the memory of the chosen gaps' blocks is freed and allocated again. `swdoa`
+    /// is the weight of SWDOA, the only score that changes while gaps are chosen. Returns false if the load is above
+    /// the limit and no such gap is left.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, swdoa: f64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         let ranked = swdoa == 0.0;
@@ -129,8 +144,9 @@ impl Selection<'_> {
         true
     }
 
-    /// Of the gaps that end later than an operator and of which `over` is true, the one with the highest score.
-    /// `swdoa` is the weight of the submodular part of the score.
+    /// Of the gaps (times in which no operator accesses a block) that end after `operator` and for which `over` is
+    /// true, the one whose score is the highest now; none if there is none. `swdoa` is the weight of SWDOA, the part of
+    /// the score that shrinks while gaps are chosen.
     fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(u32) -> bool) -> Option<u32> {
         let first = gaps.first_after(operator);
         self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - first);
@@ -149,8 +165,9 @@ impl Selection<'_> {
         best.map(|(_, gap)| gap)
     }
 
-    /// The first gap by rank that may be chosen. It is passed over from then on: `next` leads from each rank to the next
-    /// that is left, by a union of disjoint sets.
+    /// The first gap in `ranked`, which has the gaps of highest score first, for which `over` is true; none if there is
+    /// none. Later calls pass over this gap: `next` leads from its rank to the next rank that is left. To follow long
+    /// chains of such ranks only once, `next` is shortened as in a union of disjoint sets.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(u32) -> bool) -> Option<u32> {
         let mut rank = 0;
         loop {
@@ -174,7 +191,7 @@ impl Selection<'_> {
         }
     }
 
-    /// Ranks all gaps, the one of highest worth first.
+    /// Sorts the numbers of all gaps into `ranked`, that with the highest `worth` (weighted score) first.
     fn rank(&mut self, gaps: u32) {
         // Bits that are ordered as the numbers are, the highest number first.
         let descending = |worth: f64| if worth < 0.0 { worth.to_bits() } else { !(worth.to_bits() | 1 << 63) };
@@ -184,7 +201,9 @@ impl Selection<'_> {
         sort::identity(&mut self.next, gaps);
     }
 
-    /// Chooses every gap in the scope; false if even that does not bring the load within `limit` bytes.
+    /// Chooses every gap (time in which no operator accesses a block) in which `scope` lets the block be swapped.
+    /// Returns false if even that does not bring the load within `limit` bytes; else sets when each block's memory is
+    /// freed and allocated again.
     pub(in crate::rewrite) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         schedule.clear();
@@ -201,7 +220,8 @@ impl Selection<'_> {
         fits
     }
 
-    /// The weights, each divided by the standard deviation of its score over the gaps.
+    /// The weights of the four scores of a gap (DOA, AOA, WDOA and SWDOA), each divided by the standard deviation of
+    /// that score over all gaps; undivided where that is 0.
     fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
         let gaps = schedule.gaps();
         areas(schedule, 0, &mut self.area);
@@ -223,8 +243,10 @@ impl Selection<'_> {
         scale
     }
 
-    /// Positions the gaps in use: memory is freed as late as the limit in bytes allows, and allocated as early as the
-    /// copies in need it, as far as the limit allows.
+    /// Sets for each chosen gap when its block's memory is freed and allocated again. If the block is on the device at
+    /// the start, it is freed as late as the load stays within `limit` bytes, or not at all where that is not needed.
+    /// It is allocated again early enough for the copy in to be done when the block is read, or as early as the limit
+    /// allows.
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let mut n = 0;
@@ -257,8 +279,9 @@ impl Selection<'_> {
     }
 }
 
-/// Allocates a gap's block again earlier, so that its copy in can end before it is used and before `link`, as far as
-/// memory is free within `limit` bytes. Returns when the copy should begin. Times in ns.
+/// Moves the time at which a gap's block is allocated again forward, so that its copy in can end before the block is
+/// used and before `link`, when the copy in after it should begin; as far as memory is free within `limit` bytes.
+/// Returns when the copy should begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();
@@ -276,20 +299,24 @@ fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f
     begin
 }
 
-/// The positions of a gap that is used for as long as the scope allows.
+/// The longest time for which a gap's block may be off the device: the boundaries (boundary o lies before operator o)
+/// at which its memory is freed and allocated again. They are the gap's ends, but with [`Scope::Inside`] a block that
+/// is written in the iteration is on the device at the start.
 fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
     let begin = if scope == Scope::Inside && gap.crosses_end() { gap.begin.max(1) } else { gap.begin };
     [begin, gap.end]
 }
 
-/// Whether the gap may be used, within the scope.
+/// Whether the block may be swapped in the gap: `scope` allows it, the gap is not in use already, the host has room for
+/// a copy, and a block that is away at the end is also away at the start.
 fn allowed(schedule: &Schedule<'_>, gap: u32, g: &Gap, scope: Scope) -> bool {
     let [give, take] = whole(g, scope);
     let ends = g.kind != GapKind::Tail || scope == Scope::Across || !g.crosses_end();
     give < take && ends && schedule.may_use(gap, g)
 }
 
-/// The weights of DOA, AOA, WDOA and SWDOA.
+/// The weights of the four scores of a gap, in this order: duration of absence (DOA), area of absence (AOA), the area
+/// under the load curve over the gap (WDOA), and that area with the gaps already chosen in use (SWDOA).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::rewrite) struct Weights(pub(in crate::rewrite) [f64; 4]);
 
@@ -301,8 +328,9 @@ impl Weights {
     pub(in crate::rewrite) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
 }
 
-/// The four scores of a gap: DOA, AOA, WDOA, SWDOA. By boundary, `area` has the area under the load curve before it
-/// when no gap is chosen, and `area_left` when those chosen so far are, in byte nanoseconds.
+/// The four scores of a gap: duration of absence (DOA), area of absence (AOA), the area under the load curve over the
+/// gap if no gap is chosen (WDOA), and if those chosen so far are in use (SWDOA). `area` and `area_left` have these
+/// areas from the start up to each boundary (boundary o lies before operator o), in byte nanoseconds.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn scores(
     schedule: &Schedule<'_>,
@@ -325,8 +353,8 @@ pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
     area.get(gap.end) - area.get(gap.begin)
 }
 
-/// Writes the area under the present load curve up to each boundary, in byte nanoseconds. The areas up to boundary
-/// `from` are known.
+/// Writes to `area` the area under the present load curve from the start up to each boundary (boundary o lies before
+/// operator o), in byte nanoseconds. The entries up to that of boundary `from` are right already.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, from: u32, area: &mut Records<'_, f64>) {
     let gaps = schedule.gaps();
