@@ -6,7 +6,7 @@
 
 use crate::workspace::workspace;
 
-/// The key of a number that does not take part.
+/// The key of a number that has none: it is not one of those among which the least key wins.
 const ABSENT: u64 = u64::MAX;
 
 workspace! {
@@ -14,7 +14,7 @@ workspace! {
     /// part.
     pub(super) struct Tournament<'a>(n) then begin {
         tables {
-            /// By number: its key; [`ABSENT`] if it does not take part.
+            /// By number, from 0 to n - 1: its key; [`ABSENT`] if it has none, so that it cannot win.
             key: u64[n],
             /// By inner node, the root is 1: the number that wins below it. The children of node k are 2 k and 2 k + 1;
             /// the leaves are the numbers, from n on.
@@ -27,7 +27,7 @@ workspace! {
 }
 
 impl Tournament<'_> {
-    /// Removes all numbers, and gives every inner node one of the numbers below it.
+    /// Takes the keys of all numbers away, and lets each inner node hold one of the numbers below it.
     fn begin(&mut self) {
         self.clear();
         for node in (1..self.n).rev() {
@@ -35,7 +35,8 @@ impl Tournament<'_> {
         }
     }
 
-    /// Removes all numbers. Inner nodes keep the numbers that they hold: without keys any number below a node will do.
+    /// Takes the keys of all numbers away. Inner nodes still hold the numbers that won before: where no number below a
+    /// node has a key, the node may hold any of them.
     pub(super) fn clear(&mut self) {
         self.key.fill(ABSENT);
     }

@@ -29,8 +29,8 @@ pub(super) enum Owner {
     Local,
     /// Recomputation: the block is allocated where it is written and freed where its value is not needed.
     Managed,
-    /// Recomputation, but the block's values are never recomputed: it is allocated at its first write and freed after
-    /// its last access.
+    /// Recomputation, which here decides just this: the block is allocated at its first write and freed after its last
+    /// access. It is not freed in between, as a value of it cannot be recomputed.
     Lasting,
 }
 
@@ -86,17 +86,20 @@ record! {
 record! {
     /// Where an operator may write its output over its input.
     pub(super) struct InPlace {
-        /// The managed block that is read; none if the operator may not write its output over an input.
+        /// The block that the operator reads and may write its output over; none if it may not write over an input.
+        /// Recomputation, not the recording, decides when the block is allocated and freed (a managed block).
         input: Option<u32>,
         /// The version of the input that is read.
         pub(super) version: u32,
-        /// The managed block that is written, of the same size.
+        /// The block that the operator writes, of the same size as the input. Recomputation, not the recording, decides
+        /// when the block is allocated and freed (a managed block).
         pub(super) output: u32,
     }
 }
 
 record! {
-    /// What is known of a block while the values are found.
+    /// The latest accesses of a block, its malloc and its free, noted while the trace is read row by row to find which
+    /// operator makes and reads each value.
     struct Seen {
         /// The number of the version that the block holds.
         version: Option<u32>,
@@ -112,14 +115,14 @@ record! {
 }
 
 workspace! {
-    /// The values of a program.
+    /// The values in a trace: which operator makes each, which operators read it, and whether it can be recomputed.
     pub(super) struct Values<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
             /// By operator: the most bytes that it adds to the load while it runs, in its workspaces and in blocks that
-            /// live as recorded.
+            /// are allocated and freed when the recording says.
             pub(super) most: u64[rows + 1],
-            /// By operator: the bytes that it allocates less those that it frees, of blocks that live as recorded; in
-            /// two's complement, as it may free more than it allocates.
+            /// By operator: the bytes that it allocates less those that it frees, of blocks that are allocated and
+            /// freed when the recording says; in two's complement, as it may free more than it allocates.
             pub(super) left: u64[rows + 1],
             /// By operator: the most bytes of its workspaces at once.
             pub(super) local: u64[rows + 1],
@@ -143,19 +146,21 @@ workspace! {
             reference: Reference[rows],
             version: Version[rows + blocks],
             in_place: InPlace[rows + 1],
-            /// What is known of each block, while the values are found.
+            /// By block: its latest accesses, its malloc and its free, noted while the trace is read row by row.
             seen: Seen[blocks],
         }
         state {
             pub(super) program: &'a Program<'a> = program,
-            /// How many versions there are.
+            /// How many versions all blocks have together: a version is the value that a block holds from one write to
+            /// the next.
             pub(super) versions: u32 = 0,
         }
     }
 }
 
 impl<'a> Values<'a> {
-    /// Finds the values of a program that was made from `recorded`. Nothing is copied or recomputed in it.
+    /// Finds the values in `program`, a trace that was made from `recorded` and in which nothing is copied or
+    /// recomputed: which operator makes and reads each, and whether it can be recomputed.
     pub(super) fn new(recorded: &Recorded<'_>, program: &'a Program<'a>, scratch: &mut Workspace<'a>) -> Self {
         let mut values = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         values.find_references(recorded);
@@ -227,14 +232,14 @@ impl<'a> Values<'a> {
         self.owner(block) == Owner::Managed
     }
 
-    /// Whether a block that lives as recorded was overwritten or freed before an operator, so that this version is
-    /// gone.
+    /// Whether the version that `r` names is no longer in its block when operator `before` begins: the block is
+    /// allocated and freed when the recording says, and an earlier operator overwrites or frees it.
     pub(super) fn is_gone(&self, r: &Reference, before: u32) -> bool {
         r.owner == Owner::Recorded && self.version.get(r.version).until < before
     }
 
-    /// Whether an operator may be recomputed before operator `now`: the blocks that live as recorded still hold its
-    /// inputs.
+    /// Whether an operator may be recomputed right before operator `now`: it may be recomputed at all, and those of its
+    /// inputs whose blocks are allocated and freed when the recording says have not been overwritten or freed.
     pub(super) fn may_recompute(&self, operator: u32, now: u32) -> bool {
         self.is_recomputable(operator) && !self.references(operator).any(|r| !r.updated && self.is_gone(&r, now))
     }
@@ -255,14 +260,15 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The block of the input over which an operator may write its output, and the [`InPlace`] that names both; none if
-    /// the operator may not write over an input.
+    /// The block of the input over which an operator may write its output, and the [`InPlace`] that names the blocks of
+    /// this input and of the output; none if the operator may not write over an input.
     pub(super) fn in_place(&self, operator: u32) -> Option<(u32, InPlace)> {
         let found = self.in_place.get(operator);
         Some((found.input?, found))
     }
 
-    /// Finds the versions, the references, and which operators may be recomputed.
+    /// Finds the versions of the blocks (a version is the value from one write to the next), the references (which
+    /// versions each operator reads and writes), and which operators may be recomputed.
     fn find_references(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         let mut references = 0;
@@ -322,7 +328,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Finds the owner of each block.
+    /// Finds for each block who decides when its memory is allocated and freed (its [`Owner`]).
     fn find_owners(&mut self) {
         for b in (0..self.program.blocks()).filter(|&b| !self.program.is_persistent(b)) {
             let seen = self.seen.get(b);
@@ -346,7 +352,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Writes the owner of its block into each reference, and lists the values that can be recomputed.
+    /// Writes into each reference the [`Owner`] of its block (who decides when its memory is allocated and freed), and
+    /// lists in `made` the values that can be recomputed.
     fn tell_owners(&mut self) {
         let mut made = 0;
         for o in 0..self.program.operators {
@@ -378,7 +385,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Adds up, by operator, the bytes of its workspaces and of blocks that live as recorded.
+    /// Fills `most`, `left` and `local`: adds up for each operator the bytes of its workspaces, and of the blocks that
+    /// are allocated and freed when the recording says.
     fn weigh(&mut self) {
         let program = self.program;
         for o in 0..program.operators {

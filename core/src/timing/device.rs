@@ -51,12 +51,12 @@ impl Device {
         }
     }
 
-    /// The names of the presets.
+    /// The names of the devices in [`PRESETS`](Self::PRESETS).
     pub fn names() -> impl Iterator<Item = &'static str> {
         Self::PRESETS.iter().map(|&(name, ..)| name)
     }
 
-    /// The preset of this name.
+    /// The device of this name in [`PRESETS`](Self::PRESETS); none if none has the name.
     ///
     /// ```
     /// use sublet_core::simulate::Device;

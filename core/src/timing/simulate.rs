@@ -22,11 +22,12 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 /// When a row of a rewritten trace happens, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Timing {
-    /// When compute, the queue of operators, reaches the row.
+    /// When compute, the queue of operators, reaches the row, in ns from the start of the iteration.
     pub reached: f64,
-    /// When the row begins: all that it waits for is done, or its copy begins.
+    /// When the row begins, in ns from the start of the iteration. A copy begins when its link is free for it, any
+    /// other row when all that it waits for is done.
     pub begin: f64,
-    /// When the row is done.
+    /// When the row is done, in ns from the start of the iteration.
     pub end: f64,
 }
 
@@ -66,9 +67,10 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// each of its rows happens to `timings`. Whether the trace is valid is not checked here. O(rows).
 ///
 /// # Errors
-/// [`Error::Row`] for a row that has no place among the accesses of the recording, a block number that is not one of
-/// its blocks or their masks, or a recording whose operators do not stand together; [`Error::TooManyBlocks`];
-/// [`Error::BufferTooSmall`] if there is not one timing for each row, or the workspace is too short.
+/// [`Error::Row`] for an access that matches none of the recording, for a block number that is neither that of a block
+/// of the recording nor that of a block's mask (see [`Recorded`]), or for a recording in which other accesses stand
+/// between those of one operator; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if there is not one timing for
+/// each row, or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{self, Device, Timing};
@@ -188,7 +190,7 @@ pub fn simulate(
     Ok(run)
 }
 
-/// The three queues: compute, and the links with the latest copies of each block.
+/// The three queues: compute, copies out and copies in. And when the latest copies of each block end.
 struct Queues<'a> {
     /// The time that compute has reached, in ns.
     compute: f64,

@@ -194,7 +194,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::vec::Vec;
 
-    /// Operators that own their operands.
+    /// Operators: of each the numbers of the tensors that it reads, those of the tensors that it writes, and the bytes
+    /// of its workspace.
     type List = Vec<(Vec<u32>, Vec<u32>, u64)>;
 
     fn trace(tensors: &[Tensor], list: &List) -> Result<Vec<Row>, Error> {
@@ -299,7 +300,8 @@ mod tests {
         assert_eq!(short, Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed, got: needed - 1 }));
     }
 
-    /// Whether one operator has to run before another, straight from the definition.
+    /// Whether operator `a` has to run before operator `b`, without the edges of the graph: straight from the rule for
+    /// each tensor that both access.
     fn before(tensors: &[Tensor], list: &List, a: usize, b: usize) -> bool {
         let accesses = |n: usize, t: u32| {
             let (inputs, outputs, _) = &list[n];

@@ -19,7 +19,8 @@ use crate::{Block, Error, Workspace, WorkspaceLen, block};
 pub struct Residency {
     /// The number of the block in the trace.
     pub block: u32,
-    /// Which of the block's residencies it is: 0 for the first, 1 for the next, …
+    /// Which of the block's live ranges this is: 0 for the first, 1 for the next, … A block that is allocated again
+    /// after its free has several.
     pub ordinal: u32,
 }
 
@@ -35,9 +36,10 @@ pub fn residencies(rows: &[Row]) -> usize {
     rows.iter().filter(|r| r.event == Event::Malloc).count()
 }
 
-/// Writes the lifetime of every residency of a trace to `blocks`, and which residency it is to `names`, in the order
-/// of the mallocs; returns how many there are. `block_count` is the number of block numbers that the rows
-/// use. O(rows).
+/// Finds the residencies of a trace, which are the live ranges of its blocks, each from a malloc to the block's next
+/// free. Writes the lifetime of each to `blocks`, and to `names` which block it belongs to and which of the block's
+/// live ranges it is, in the order of the mallocs; returns how many there are. `block_count` is the number of block
+/// numbers that the rows use. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for the first row that cannot follow the rows before it: time going backwards, malloc of
@@ -113,9 +115,9 @@ pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) ->
     follow(rows, block_count, scratch, |_, _, _, _| ())
 }
 
-/// Calls `each` for each row, with the step, the row, the number of the residency to which the row belongs, and which
-/// of its block's residencies that is, counted from 0. Returns an error for a row that cannot follow the rows before
-/// it.
+/// Calls `each` for each row, with the index of the row, the row, the number of the residency (a live range of the
+/// row's block) to which it belongs, and which of the block's residencies that is, counted from 0. Returns an error for
+/// a row that cannot follow the rows before it.
 fn follow(
     rows: &[Row],
     block_count: usize,
@@ -175,10 +177,12 @@ pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: blocks }
 }
 
-/// Makes one block of all residencies that reuse each other's memory in place. That is where, between the accesses of
-/// an operator, the free of a block stands directly before the malloc of another of the same size. `blocks` holds what
-/// [`lifetimes`] wrote for these rows, and afterwards the merged blocks, in the order in which they begin. `part_of`
-/// gets for each residency the merged block that it is a part of. Returns how many merged blocks there are. O(rows).
+/// Merges live ranges of blocks (residencies) where an operator writes its output over an input: the later one takes
+/// the memory of the earlier one, and both become one block for placement. That is where, between the accesses of an
+/// operator, the free of a block stands directly before the malloc of another of the same size. `blocks` holds the
+/// residencies that [`lifetimes`] wrote for these rows, and afterwards the merged blocks, in the order in which they
+/// begin. `part_of` gets for each residency the index of the merged block that it is a part of. Returns how many merged
+/// blocks there are. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for a block number that is not below `block_count`; [`Error::BufferTooSmall`] if `blocks`, `part_of`
@@ -252,9 +256,9 @@ pub fn merge(
     Ok(usize::try_from(merged).unwrap_or(usize::MAX))
 }
 
-/// Gives each residency the offset of the merged block that it is a part of. Before the call `offsets` begins with the
-/// offsets of the merged blocks; afterwards it holds one for each residency. The entries of `part_of` are those that
-/// [`merge`] wrote.
+/// Gives each residency (live range of a block) the offset of the merged block that it is a part of: [`merge`] made one
+/// block of the residencies that share memory in place, and wrote `part_of`. Before the call `offsets` begins with the
+/// offsets of the merged blocks; afterwards it holds one for each residency.
 pub fn spread(part_of: &[u32], offsets: &mut [u64]) {
     // The index of a merged block is not larger than that of any of its residencies. So from the last residency to the
     // first, no offset is overwritten before it is read.

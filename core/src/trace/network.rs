@@ -21,12 +21,12 @@ pub struct Tensor {
 /// How long the memory of a tensor is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Storage {
-    /// From the operator that produces it to the last operator that uses it; from the beginning if no operator produces
-    /// it.
+    /// The memory is needed from the operator that produces the tensor to the last operator that uses the tensor; from
+    /// the beginning of the iteration if no operator produces the tensor.
     #[default]
     Transient,
-    /// From the operator that produces it to the end of the iteration; from the beginning if no operator produces it:
-    /// inputs and results.
+    /// The memory is needed from the operator that produces the tensor to the end of the iteration; from the beginning
+    /// if no operator produces the tensor. For inputs and results.
     Iteration,
     /// Always: parameters and their state, whose values pass from one iteration to the next.
     Persistent,

@@ -11,24 +11,26 @@ use crate::{Error, Workspace};
 workspace! {
     pub(in crate::rewrite) struct Emitter<'a>(steps, blocks) {
         tables {
-            /// By step of the script: 1 + the step of the first free that is written right after it; and for a free, 1
-            /// + the step of the free that is written after it in the same place. 0 is none.
+            /// By step of the script, the links of lists: 1 + the step of the first free of a block that is written
+            /// right after this step; and, if this step is such a free itself, 1 + the step of the free that is written
+            /// next to it. 0 is none.
             freed: [u32; 2][steps],
             /// By block: 1 + the last step that accessed it.
             touched: u32[blocks],
             /// By block: whether it is on the device.
             there: u32[blocks],
-            /// By block: whether the present step leaves it out, since it is a recomputation of an operator that
-            /// updates it.
+            /// By block: 1 if the present step recomputes an operator that updates this persistent block. The accesses
+            /// of the block are then not written again. Else 0.
             left_out: u32[blocks],
         }
     }
 }
 
-/// Writes the rows of a script of at most `steps` steps and returns how many rows there are. Rows of a recomputation
-/// have the time of the row above them. A value is freed directly after the last access before its free in the script:
-/// the walk evicts only when memory runs out, but nobody reads the value in between, and the sooner it is freed, the
-/// better the rest can be placed.
+/// Writes to `out` the rows of a script (the order in which operators run and are recomputed, and blocks are freed) of
+/// at most `steps` steps, and returns how many rows there are. Rows of a recomputation have the time of the row above
+/// them. A block is freed directly after the last access before its free in the script. The script may free it later,
+/// only when memory runs out; but nobody reads the value in between, and the sooner it is freed, the better the rest
+/// can be placed.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if `out` is too short.

@@ -12,22 +12,27 @@ use crate::rewrite::values::{Reference, Values};
 use crate::workspace::workspace;
 
 workspace! {
-    /// A script of at most `steps` steps and rows.
+    /// Makes a script: the order in which operators run and are recomputed, and blocks are freed. It may have at most
+    /// `steps` steps, which make at most `steps` rows.
     pub(in crate::rewrite) struct Follower<'a>(steps, blocks) {
         tables {
-            /// By block: 1 + the last run that accesses its present value; filled backwards first, then forwards.
+            /// By block: the number of the last step in the given order of runs, counted from 1, that accesses the
+            /// value which the block holds at the step that is looked at; 0 is none. The order is gone through twice:
+            /// from its end, then from its start.
             last: u32[blocks],
             /// By block: 1 + the number of the version that it holds; 0 if it is not on the device.
             holds: u32[blocks],
         }
         lists {
-            /// By value: 1 + the last run that accesses it. The values that begin last come first.
+            /// By value, of those that begin after the step that is looked at: the number of the last step that
+            /// accesses it. A value begins where an operator writes a block without reading it. The order is gone
+            /// through from its end first, so that the values that begin last come first.
             until: u32[steps],
             /// The steps of the script so far.
             script: Step[steps],
         }
         state {
-            /// The most rows that a script may make.
+            /// The most steps that a script may have, and the most rows that they may make.
             steps: usize = steps,
             /// An upper bound on the rows that the script makes.
             rows: u32 = 0,
@@ -43,9 +48,12 @@ impl<'a> Follower<'a> {
         &self.script
     }
 
-    /// Makes the script of these runs and returns its cost; none if a run reads a missing value, or the script is full.
-    /// The limit is in bytes. `headroom` tells the headroom before each operator, in bytes; `in_place` whether
-    /// operators that may work in place do.
+    /// Makes the script of `runs`, the order in which operators run and are recomputed: it frees each block right after
+    /// the last access to its value. Returns the script's cost, which is the bytes by which the load exceeds the limit,
+    /// and the time added; none if an operator reads a value that the device does not hold, if an operator of the trace
+    /// never runs, or if the script has too many steps or rows. `limit` is in bytes; `headroom` gives how many bytes
+    /// below it are held back before each operator; `in_place` says whether operators write their output over an input
+    /// where they may.
     pub(in crate::rewrite) fn follow(
         &mut self,
         values: &Values<'_>,
@@ -119,7 +127,8 @@ impl<'a> Follower<'a> {
         Some(())
     }
 
-    /// Notes the last uses of the values that begin with an operator; returns their bytes.
+    /// Notes in `last` when the values that operator `g` begins, by writing blocks that it does not read, are accessed
+    /// for the last time. Returns the bytes of these blocks.
     fn begin(&mut self, values: &Values<'_>, g: u32) -> u64 {
         // The last uses in `until` stand in the order of the operator's references.
         let beginning = || values.references(g).filter(|r| begins(values, g, r));
@@ -133,7 +142,7 @@ impl<'a> Follower<'a> {
         bytes
     }
 
-    /// Gives a managed block the value that is written here, and memory if it has none.
+    /// Has a block hold the version that the reference writes, and adds its bytes to the load if it has no memory yet.
     fn put(&mut self, values: &Values<'_>, &Reference { block, version, .. }: &Reference) {
         if self.holds[block] == 0 {
             self.load = self.load.wrapping_add(values.program.size[block]);
@@ -156,7 +165,8 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// Whether an operator writes a managed block that it does not read.
+/// Whether operator `g` begins a value with this reference `r`: it writes the block, does not read it, and the script,
+/// not the recording, decides when the block is allocated and freed (the block is managed).
 fn begins(values: &Values<'_>, g: u32, r: &Reference) -> bool {
     r.writes && r.is_managed() && values.references(g).all(|other| other.writes || other.block != r.block)
 }

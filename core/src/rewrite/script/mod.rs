@@ -9,14 +9,14 @@ pub(super) mod follow;
 use super::values::Values;
 use crate::table::Field;
 
-/// One step of a script.
+/// One step of a script, which is the order in which operators run and are recomputed, and blocks are freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// An operator runs, as recorded.
     Run(u32),
     /// An operator is recomputed.
     Recompute(u32),
-    /// A managed block is freed.
+    /// A block is freed, which this script and not the recording decides (a managed block).
     Free(u32),
 }
 
@@ -27,7 +27,8 @@ const FREE: u32 = 2 << 30;
 /// The bits that hold the operator or the block in the `u32` as which a [`Step`] is kept.
 const WHICH: u32 = RECOMPUTE - 1;
 
-/// What a script costs. Of two costs the one with less excess is less; with equal excess, the one with less delay.
+/// What a script (the order in which operators run and are recomputed, and blocks are freed) costs in memory above the
+/// limit and in time. Of two costs the one with less excess is less; with equal excess, the one with less delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Cost {
     /// The most bytes by which the load exceeds the limit.
