@@ -49,7 +49,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Enough for every inference network that was tried. The searches take a second at most for 1,000 operators.
+    /// Limits on the search for an order that were enough for every inference network that was tried. With them the
+    /// search takes a second at most for 1,000 operators.
     fn default() -> Self {
         Self { states: 20_000, width: 64 }
     }
@@ -130,8 +131,8 @@ pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: 
 /// slice do not.
 ///
 /// # Errors
-/// As [`rows`](super::graph::rows) for what is no graph; [`Error::SizeOverflow`]; [`Error::BufferTooSmall`] if `order`
-/// is not as long as the graph has operators, or the workspace is too short.
+/// Those of [`rows`](super::graph::rows) for a graph that is not valid; [`Error::SizeOverflow`];
+/// [`Error::BufferTooSmall`] if `order` is not as long as the graph has operators, or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::Workspace;
@@ -236,8 +237,9 @@ fn least_load_by(
     Ok(search(&model, lower_bound, options, &mut order, scratch, &mut || false))
 }
 
-/// A lower bound on the max load of all orders, in bytes, by cuts at the operators. Operators at which the given order
-/// has the highest load come first.
+/// A lower bound on the max load of all orders, in bytes: for one operator after the other, a minimum cut of a flow
+/// network gives the least load that is possible while the operator runs, and the highest of these counts. Operators at
+/// which `order` has the highest load come first.
 fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>) -> u64 {
     let mut walk = model::Walk::new(model, &mut scratch);
     let n = usize::try_from(model.operators).unwrap_or(0);

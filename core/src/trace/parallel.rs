@@ -41,11 +41,12 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
     dependencies::workspace(tensors, nodes, operands).and(own)
 }
 
-/// Finds lifetimes for the blocks of a graph that are safe in every order, and with every overlap in time, of operators
-/// that its dependencies and streams allow. Writes them to `blocks`, and the block of the trace that each belongs to,
-/// as [`Graph::blocks`] numbers them, to `names`. Returns how many blocks there are. Steps are indices in the
-/// topological order in which [`graph::rows`](super::graph::rows) runs the operators. Persistent tensors are always
-/// alive; other tensors that no operator uses have no block.
+/// Finds lifetimes for the blocks of a graph whose operators may run in other orders or at the same time, as its
+/// dependencies and streams allow. Blocks whose lifetimes do not overlap can share memory however the operators run.
+/// Writes the lifetimes to `blocks`, and the block of the trace that each belongs to, as [`Graph::blocks`] numbers
+/// them, to `names`. Returns how many blocks there are. Steps are indices in the topological order in which
+/// [`graph::rows`](super::graph::rows) runs the operators. Persistent tensors are always alive; other tensors that no
+/// operator uses have no block.
 ///
 /// `streams` says on which stream each operator runs, after the operators of this stream that come before it in the
 /// order. An operator whose stream is not below the number of operators, or for which `streams` has no entry, runs
@@ -184,24 +185,29 @@ enum Extend {
     Nothing,
     Ends,
     Beginnings,
-    /// Ends or beginnings, as [`Orders::choose`] has decided for each region of the order.
+    /// The ends or the beginnings of lifetimes, as [`Orders::choose`] has decided for each region of the topological
+    /// order. No lifetime is extended out of its region.
     Chosen,
 }
 
 /// For each operator: its place, which is its index in the topological order, and the first and last places of
 /// operators that may run at the same time.
 struct Orders<'a> {
-    /// By node (operator): its place.
+    /// By node (operator): its place, which is its index in the topological order.
     place: Table<'a, u32>,
-    /// By place: 1 + the next place on the same stream; 0 if there is none.
+    /// By place (index of an operator in the topological order): 1 + the place of the next operator on the same stream;
+    /// 0 if there is none.
     next: Table<'a, u32>,
-    /// By place: 1 + the last place whose operator begins a block and is no descendant of the operator at this place;
-    /// at least 1 + this place.
+    /// By place (index of an operator in the topological order): until when a block that is used here is kept alive, if
+    /// ends of lifetimes are extended. It is 1 + the place of the last operator that begins a block and does not wait,
+    /// directly or through others, for the operator here; at least 1 + this place.
     late: Table<'a, u32>,
-    /// By place: the first place whose operator uses a block and is no ancestor of the operator at this place; at most
-    /// this place.
+    /// By place (index of an operator in the topological order): from when on a block that begins here is alive, if
+    /// beginnings of lifetimes are extended. It is the place of the first operator that uses a block and for which the
+    /// operator here does not wait, directly or through others; at most this place.
     early: Table<'a, u32>,
-    /// By place: 1 if ends of lifetimes are extended in its region, 0 if beginnings are.
+    /// By place (index of an operator in the topological order): 1 if the ends of lifetimes are extended in the region
+    /// of the order that it lies in, 0 if the beginnings are.
     ends: Table<'a, u32>,
     /// By node (operator): the number of the block of its workspace.
     workspaces: Table<'a, u32>,
@@ -256,8 +262,9 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`, slice by slice (64 places) from the end of the order. For each slice it finds which operators of
-    /// the slice are descendants of each operator.
+    /// Fills `late`, from which follows where a lifetime ends if its end is extended: for each place, 1 + the place of
+    /// the last operator that begins a block and is no descendant of the operator there. Slices of 64 places are taken
+    /// from the end of the order; for each it is found which of its operators are descendants of each operator.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -284,8 +291,10 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`, slice by slice (64 places) from the beginning of the order. For each slice it finds which
-    /// operators of the slice are ancestors of each operator.
+    /// Fills `early`, from which follows where a lifetime begins if its beginning is extended: for each place, the
+    /// place of the first operator that uses a block and is no ancestor of the operator there. Slices of 64 places are
+    /// taken from the beginning of the order; for each it is found which of its operators are ancestors of each
+    /// operator.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -317,8 +326,9 @@ impl<'a> Orders<'a> {
         dependencies.successors(node).iter().map(|&next| self.place[next]).chain(on_stream)
     }
 
-    /// Decides for each region whether ends or beginnings of lifetimes are extended: whichever gives the lower max load
-    /// in the region. `ends` and `beginnings` are the loads at each place if only these are extended.
+    /// Decides for each region of the order whether ends or beginnings of lifetimes are extended: whichever gives the
+    /// lower max load in the region. Regions are parts of the order out of which no lifetime has to be extended. `ends`
+    /// and `beginnings` give the load at each place, in bytes, if only ends or only beginnings are extended.
     fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
         let mut first = 0;
         let mut last = 0;

@@ -32,12 +32,13 @@ use super::Event;
 use crate::table::Table;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// How many events a fingerprint covers: long enough that most loops within an operator give no candidate for the
-/// period.
+/// How many of the latest events a fingerprint (hash) covers. A fingerprint that comes again suggests a period, the
+/// number of events after which the stream repeats. With so many events, most loops within an operator suggest none.
 const SPAN: u32 = 8;
 
-/// How many older events are compared with those one period before, for each event that comes. With four, a candidate
-/// that is found in the first four fifths of the second period is verified by the end of that period.
+/// How many older events are compared, for each event that comes, with those one candidate period before. These are the
+/// events before the one at which the candidate was found. With four, a candidate that is found by the time that four
+/// fifths of the second period have come is verified when that period ends.
 const BACKWARD: u32 = 4;
 
 /// The base of the rolling fingerprint: an odd number.
@@ -45,9 +46,10 @@ const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
 /// [`BASE`] to the power of [`SPAN`].
 const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
 
-/// Spreads a fingerprint over the buckets: the low bits of a fingerprint depend on few bits of the events. Multiplied
-/// by this odd number, the bits in the middle depend on all. Without that, periods whose fingerprints share buckets in
-/// pairs would never be found.
+/// The odd number by which a fingerprint is multiplied before its bucket is taken from the middle bits, which then
+/// depend on all bits of the events. The low bits of a fingerprint depend on few. With buckets from these, each of a
+/// period's fingerprints might share its bucket with another one, each would be overwritten before it came again, and
+/// the period would never be found.
 const SCATTER: u64 = 0x94D0_49BB_1331_11EB;
 
 /// The highest position of an event in the stream; the event after it has the position 1 again. 0 is no position.
@@ -74,11 +76,13 @@ pub struct Detector<'a> {
     ended: Option<Ended>,
 }
 
-/// The latest of the accepted periods that have ended.
+/// The latest accepted period that has ended: the events repeated with this period, for long enough that it was taken
+/// for the iteration, and then one differed.
 #[derive(Clone, Copy)]
 struct Ended {
     period: u32,
-    /// The sum of [`mix`] over the events of one period.
+    /// The sum of the numbers that [`mix`] makes of the events, over one repetition of the period. It is the same
+    /// wherever the repetition is taken to begin.
     sum: u64,
     /// How many events in a row equalled the event one period before them.
     run: u64,
@@ -89,11 +93,11 @@ struct Ended {
 #[derive(Clone, Copy)]
 struct Candidate {
     period: u32,
-    /// How many events, from the one at which the candidate was found to the newest, equal the event one period before
-    /// them.
+    /// How many events there are from the one at which this candidate period was found to the newest: each of them
+    /// equals the event that came one such period before it.
     forward: u64,
-    /// How many events before the one at which the candidate was found are known to equal the event one period before
-    /// them.
+    /// How many events right before the one at which this candidate period was found are known to equal the event that
+    /// came one such period earlier.
     backward: u32,
     /// Whether there are older events left to compare with those one period before.
     open: bool,
@@ -218,7 +222,8 @@ impl<'a> Detector<'a> {
         self.candidate.filter(|c| c.accepted).map(|c| c.period)
     }
 
-    /// Whether the accepted period has repeated so often that it cannot be part of a longer one that fits into memory.
+    /// Whether the stream has repeated with the accepted period (see [`period`](Self::period)) for so long that it
+    /// cannot be a loop within a longer period that the detector could still find.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.candidate.is_some_and(|c| c.accepted && c.run() >= u64::from(2 * self.longest))
@@ -284,8 +289,8 @@ impl<'a> Detector<'a> {
         bytes == bytes_before && word == word_before
     }
 
-    /// Verifies the candidate (step 3 at the top of this file): compares the newest event, and a few older ones, with
-    /// those one period before.
+    /// Verifies the candidate, the number of events after which they may repeat: compares the newest event, and a few
+    /// older ones, with those one such period before. The candidate ends if the newest event differs.
     fn verify(&mut self) {
         if let Some(ended) = &mut self.ended {
             ended.since += 1;
@@ -316,7 +321,8 @@ impl<'a> Detector<'a> {
         self.candidate = Some(c);
     }
 
-    /// Updates the fingerprint, looks it up, and takes the candidate that it may give (step 2 at the top of this file).
+    /// Updates the fingerprint (hash) of the latest events and looks up when it came last. How many events ago that was
+    /// becomes the candidate for the period, if there is none yet and it is within the longest period.
     fn look_up(&mut self) {
         self.fingerprint = self.fingerprint.wrapping_mul(BASE).wrapping_add(self.sum(0).wrapping_sub(self.sum(1)));
         if self.held > SPAN {
@@ -352,7 +358,9 @@ impl<'a> Detector<'a> {
         self.seen[bucket]
     }
 
-    /// Accepts a candidate that has repeated for a whole period (step 4 at the top of this file).
+    /// Accepts the candidate as the period of the stream if a whole period equals the one before, and as many bytes are
+    /// live as one period ago. If its events are those of the period that ended last, once or several times over, it
+    /// has to repeat for a whole period longer than that one did.
     fn accept(&mut self) {
         let Some(mut c) = self.candidate else { return };
         let (period, run) = (u64::from(c.period), c.run());
@@ -388,7 +396,8 @@ const fn kind(event: Event) -> u64 {
     }
 }
 
-/// A number for an event: mixes its bytes with the word that holds its distance and kind.
+/// A hash of an event: of its bytes, and of the word that holds its kind and how many events ago the previous event of
+/// the same block was.
 const fn mix(bytes: u64, word: u64) -> u64 {
     let x = (bytes ^ word.rotate_left(40)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     x ^ x >> 29

@@ -63,8 +63,9 @@ impl Operator {
 
 /// An iteration as it was recorded.
 ///
-/// In a trace that is rewritten from it, blocks have the numbers that they have here, and `blocks + b` is the number
-/// of the mask of block `b`.
+/// In a trace that is rewritten from it, blocks have the numbers that they have here, and `blocks + b` is the number of
+/// the mask of block `b`: one bit for each element of a block that a ReLU reads or writes, kept in the block's place
+/// for the gradient.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded<'a> {
     /// The rows of the iteration, in the order in which they happened.
@@ -101,17 +102,20 @@ impl<'a> Recorded<'a> {
         op == Op::None || self.operator(op).ordered
     }
 
-    /// The block number of the mask of a block.
+    /// The number of the mask of `block`: of the block in which a bit for each element of `block` is kept for the
+    /// gradient of a ReLU.
     pub(crate) fn mask(&self, block: u32) -> u32 {
         u32::try_from(self.blocks).map_or(u32::MAX, |blocks| blocks.saturating_add(block))
     }
 
-    /// How many block numbers a rewritten trace may use: those of the blocks and those of their masks.
+    /// How many block numbers a rewritten trace may use: one for each block, and one for its mask (a bit for each
+    /// element, kept in the block's place for the gradient of a ReLU).
     pub(crate) const fn numbers(&self) -> usize {
         2 * self.blocks
     }
 
-    /// The block of which `number` is the mask; none if it is no mask's number.
+    /// The block whose mask (a bit for each of its elements, kept in its place for the gradient of a ReLU) has this
+    /// number; none if it is no mask's number.
     pub(crate) fn masked(&self, number: u32) -> Option<u32> {
         let blocks = u32::try_from(self.blocks).unwrap_or(u32::MAX);
         number.checked_sub(blocks).filter(|&b| b < blocks)
@@ -133,8 +137,8 @@ pub(crate) struct Operators<'a> {
     loose: usize,
     /// By block: 1 if it is allocated at time 0 and never freed, 0 if not.
     persistent: Table<'a, u32>,
-    /// By block: 1 + the row of the first access of the operator that accesses the block and was recomputed last; and
-    /// how that operator accesses the block: 1 is reads, 2 is writes, 3 is both.
+    /// By block, for the last recomputation so far of an operator that accesses the block: 1 + the row of that
+    /// operator's first access; and how the operator accesses the block: 1 is reads, 2 is writes, 3 is both.
     touched: Table<'a, [u32; 2]>,
 }
 

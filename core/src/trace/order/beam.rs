@@ -13,8 +13,8 @@ use crate::hash;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// How many candidates for the next level are gathered, for each set that a level keeps. When there is no room for
-/// more, the best are kept and the others dropped.
+/// How many candidates for the next level (the sets of operators with one operator more) are gathered, for each set
+/// that a level keeps. When there is no room for more, the best are kept and the others dropped.
 const GATHERED: u32 = 8;
 
 /// Length of the workspace of [`search`] and of its [`Walk`] together.
@@ -44,7 +44,9 @@ impl<'a> Level<'a> {
     }
 }
 
-/// The sets from which the next level is chosen. Load, key and hash are as in [`Level`].
+/// The candidates for the next level: sets of operators of the present level, each with one operator more. By
+/// candidate, `load` is the load after its operators have run and `key` the max load while they ran, in bytes; `hash`
+/// is the sum of [`mark`] over these operators.
 struct Candidates<'a> {
     load: Table<'a, u64>,
     key: Table<'a, u64>,

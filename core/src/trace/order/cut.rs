@@ -26,9 +26,11 @@ use crate::{Workspace, WorkspaceLen};
 /// The width (bytes of flow) of an arc without limit.
 const ENDLESS: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
-/// The side of the cut to which a node is bound: neither, the source's or the sink's.
+/// A node that may be on either side of the cut.
 const FREE: u32 = 0;
+/// A node that has to be on the source's side of the cut.
 const SOURCE: u32 = 1;
+/// A node that has to be on the sink's side of the cut.
 const SINK: u32 = 2;
 
 /// Length of the workspace of [`lower_bound`].
@@ -37,9 +39,10 @@ pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize,
     WorkspaceLen { words: arcs, indices: 6 * nodes + 2 * arcs }
 }
 
-/// A lower bound on the max load of all orders, in bytes. `operators` gives operators with their loads in one valid
-/// order, the highest load first; a minimum cut is found for each. The search ends when the bound reaches `enough`,
-/// when no further cut can be higher, or when arcs have been looked at `looks` times.
+/// A lower bound on the max load of all orders, in bytes. `operators` gives each operator with the load while it runs
+/// in some valid order, in bytes, sorted by this load, the highest first; a minimum cut is found for each. The search
+/// ends when the bound reaches `enough` bytes, when no further cut can be higher, or when arcs have been looked at
+/// `looks` times.
 pub(super) fn lower_bound(
     model: &Model<'_>,
     operators: impl Iterator<Item = (u32, u64)>,

@@ -9,7 +9,8 @@ use crate::Workspace;
 use crate::table::Table;
 
 /// Changes `order`, a valid order of the model: an operator that lowers the load runs as soon as it is ready, where it
-/// needs no more than the max load of the given order. A walk and a copy of the given order lie in the workspace.
+/// needs no more than the max load of the given order. The workspace takes a copy of that order, and a [`Walk`]: which
+/// operators have run so far, and the load after them.
 pub(crate) fn early(model: &Model<'_>, order: &mut Table<'_, u32>, scratch: &mut Workspace<'_>) {
     let mut walk = Walk::new(model, scratch);
     let mut given = scratch.indices(order.len());

@@ -12,8 +12,9 @@ use crate::heap::Heap;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// How many entries the heap of waiting sets has room for, for each set. A set may be there with several keys, of which
-/// the least counts.
+/// The room in the heap of sets that wait to be extended, in entries for each set of operators that may be remembered.
+/// A set is entered anew when a lower key (max load on the way to it) is found; of its entries that with the least key
+/// counts.
 const WAITING: usize = 4;
 
 /// Length of the workspace of [`search`] and of its [`Walk`] together.
@@ -25,7 +26,7 @@ pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> 
     })
 }
 
-/// The sets of operators that were found.
+/// The states of the search: the sets of operators that it has reached by running one operator after the other.
 struct States<'a> {
     /// How many 64-bit words the bits of a set take.
     width: u32,
@@ -37,8 +38,8 @@ struct States<'a> {
     key: Table<'a, u64>,
     /// By set: the index of the set that it extends; `u32::MAX` for the first.
     parent: Table<'a, u32>,
-    /// By set: the operator that was chosen to extend the set `parent`. Operators that were safe to run at once ran
-    /// after it.
+    /// By set: the operator that was chosen to extend the set `parent`. After it ran, as far as there were any,
+    /// operators that could run next without harm to the max load in the end ([`Walk::safe`]).
     by: Table<'a, u32>,
     /// A hash table of the sets; an entry is 1 + the index of a set, or 0.
     slots: Table<'a, u32>,
@@ -66,8 +67,9 @@ impl States<'_> {
         slot
     }
 
-    /// Notes the set of operators that the walk has run. Returns the index of the set if it is new or its key is now
-    /// lower, none if it is known with no higher key, and an error if there is no room for it.
+    /// Remembers the set of operators that the walk has run, and its key, the max load on the way to it. It extends the
+    /// set of index `parent` by the operator `by`, and perhaps others. Returns the index of the set if it is new or its
+    /// key is now lower, none if it is known with no higher key, and an error if there is no room for it.
     fn note(&mut self, walk: &Walk<'_, '_>, parent: u32, by: u32) -> Result<Option<u32>, Full> {
         let set = walk.done.first(self.width);
         let slot = self.slot(set);
@@ -179,8 +181,9 @@ pub(super) fn search(
     found.lower_bound = found.max_load;
 }
 
-/// Runs operators as long as there is one that is safe to run next. Writes them to `ran` after its first `len` entries;
-/// returns how many entries there are then.
+/// Runs operators as long as there is one that can run next without harm: whatever ran instead, the max load in the end
+/// would be no lower ([`Walk::safe`]). Writes these operators to `ran` after its first `len` entries; returns how many
+/// entries there are then.
 fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32 {
     while let Some((operator, step)) = walk.safe() {
         walk.run(operator, step);
@@ -190,8 +193,8 @@ fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32
     len
 }
 
-/// Writes the order that leads to the set `last`: for each set on the way the operator that was chosen, and then those
-/// that were safe.
+/// Writes to `order` the operators in the order that leads to the set `last`: for each set on the way the operator that
+/// was chosen, and then those that could run next without harm to the max load in the end ([`close`]).
 fn unroll(
     walk: &mut Walk<'_, '_>,
     known: &States<'_>,

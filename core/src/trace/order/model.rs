@@ -198,7 +198,8 @@ pub(super) struct Walk<'m, 's> {
     pub(super) load: u64,
     /// The max load so far, in bytes. The searches begin it at the lower bound on the max load of all orders.
     pub(super) key: u64,
-    /// By operator: how many entries of the model's `next` it still waits for; with 0 it can run.
+    /// By operator: how many operators that have to run before it have not run; it can run when that is 0. An operator
+    /// that is listed twice as having to run before it counts twice.
     waits: Table<'s, u32>,
     /// By tensor: how many of the operators that touch it have run.
     ran: Table<'s, u32>,
@@ -353,22 +354,24 @@ impl<'m, 's> Walk<'m, 's> {
         (self.load + added + self.model.workspace[operator] - saved, self.load + added - freed)
     }
 
-    /// Runs an operator that is ready; `peak` and `load` are what [`Self::step`] says of it.
+    /// Runs an operator that is ready. `peak` is the load while it runs and `load` the load after it, in bytes, as
+    /// [`Self::step`] gives them.
     pub(super) fn run(&mut self, operator: u32, (peak, load): (u64, u64)) {
         self.key = self.key.max(peak);
         self.load = load;
         self.put_in(operator);
     }
 
-    /// Undoes the run of an operator; `load` and `key` are what they were before it.
+    /// Undoes the run of an operator. `load` and `key` are the load and the max load so far before it ran, in bytes.
     pub(super) fn take_back(&mut self, operator: u32, load: u64, key: u64) {
         (self.load, self.key) = (load, key);
         self.take_out(operator);
     }
 
     /// An operator that can safely run next: it is ready, needs no more than the max load so far, and does not raise
-    /// the load. So no other choice leads to a lower max load in the end; the top of this file says why. Returned with
-    /// what [`Self::step`] says of it; none if there is no such operator.
+    /// the load. So no other choice leads to a lower max load in the end: whatever runs after it needs no more memory
+    /// than if it ran later. The inner pair is the load while it runs and the load after it, in bytes; none if there is
+    /// no such operator.
     pub(super) fn safe(&self) -> Option<(u32, (u64, u64))> {
         let mut steps = self.ready().iter().map(|&operator| (operator, self.step(operator)));
         steps.find(|&(_, (peak, load))| peak <= self.key && load <= self.load)
