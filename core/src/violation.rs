@@ -7,29 +7,30 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// (2): the block's end exceeds 64 bits.
+    /// Breaks constraint (2) of Sekiyama et al. 2018: the block's end (its offset plus its size) exceeds 64 bits.
     EndOverflow {
         /// The index of the block.
         block: u32,
         /// The offset of the block, in bytes.
         offset: u64,
     },
-    /// (2) and (5): the block ends above the capacity.
+    /// Breaks constraints (2) and (5) of Sekiyama et al. 2018: the block ends above the capacity.
     OverCapacity {
         /// The index of the block.
         block: u32,
         /// The end of the block, in bytes.
         end: u64,
-        /// The capacity in bytes, W in the paper.
+        /// The capacity: the most bytes that the arena may have. It is W in Sekiyama et al. 2018.
         capacity: u64,
     },
-    /// (3) and (4): both blocks are alive at `step` and share an address.
+    /// Breaks constraints (3) and (4) of Sekiyama et al. 2018: two blocks are both alive at `step` and share an
+    /// address.
     Overlap {
-        /// The block with the lower index.
+        /// The index of one of the two blocks that share an address: the lower index.
         first: u32,
-        /// The block with the higher index.
+        /// The index of the other of the two blocks that share an address: the higher index.
         second: u32,
-        /// The first step at which both are alive.
+        /// The first step at which both blocks are alive.
         step: u32,
     },
     /// For an [`Overlap`](crate::Overlap): the output begins inside of the input, or less than `distance` bytes below

@@ -17,9 +17,9 @@ pub struct Workspace<'a> {
 /// How long the two slices of a [`Workspace`] must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkspaceLen {
-    /// Elements of the `u64` slice.
+    /// How many elements the workspace's slice of 64-bit words must have.
     pub words: usize,
-    /// Elements of the `u32` slice.
+    /// How many elements the workspace's slice of 32-bit indices must have.
     pub indices: usize,
 }
 
@@ -56,7 +56,7 @@ impl WorkspaceLen {
 
 /// An element of a table in lent memory.
 pub(crate) trait Cell: Copy + Default {
-    /// The workspace that one element takes.
+    /// How much of a workspace one element of a table takes, in words and indices.
     const LEN: WorkspaceLen;
     /// A table of `n` elements, all 0, in memory that is cut off a workspace.
     fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self>;
@@ -97,7 +97,7 @@ where
 }
 
 impl<'a, R: Record<Kept: Cell>> Records<'a, R> {
-    /// The workspace that one record takes.
+    /// How much of a workspace one record of the table takes, in words and indices, in the form in which it is stored.
     pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
 
     /// A table of `n` records, stored as zeros at first, in memory that is cut off a workspace.
@@ -106,7 +106,9 @@ impl<'a, R: Record<Kept: Cell>> Records<'a, R> {
     }
 }
 
-/// Declares a structure over lent memory once: its fields, the length of its workspace, and its constructor.
+/// Declares a structure whose tables and lists lie in memory that the caller lends, a [`Workspace`]. From one list of
+/// fields it makes the structure, the function that computes the length of that workspace, and the constructor, so that
+/// the three always agree.
 ///
 /// ```ignore
 /// workspace! {
@@ -161,7 +163,8 @@ macro_rules! workspace {
         }
 
         impl<'a> $name<'a> {
-            /// Length of the workspace that the structure takes.
+            /// The length of the workspace that a value of this type takes for its tables and lists, if it is made with
+            /// these lengths.
             $vis const fn workspace($($dim: usize),*) -> $crate::WorkspaceLen {
                 $crate::WorkspaceLen::NONE
                     $($(.and(<$cell as $crate::workspace::Cell>::LEN.times($n)))*)?
@@ -170,7 +173,8 @@ macro_rules! workspace {
                     $($(.and($part_type::workspace($($of),*)))*)?
             }
 
-            /// Makes the structure in memory that is cut off a workspace.
+            /// Makes a value of this type. Its tables and lists lie in memory that is cut off `scratch`; its other
+            /// fields do not.
             $vis fn lend($($dim: usize,)* $($($given: $given_type,)+)? scratch: &mut $crate::Workspace<'a>) -> Self {
                 #[allow(unused_mut, reason = "not every structure has something to begin with")]
                 let mut lent = Self {

@@ -3,8 +3,8 @@
 //! The constraints are those of the parent module, except for the pairs that an [`Overlap`] names: there the output
 //! begins at least `distance` bytes below the input, or at its end or above. Pairs are looked at one by one:
 //! `O(n log n + p · o)` for p pairs that are alive together and o overlaps. The lower bound on the peak is the load
-//! less what overlaps may save at that step: for each output at most its bytes above the least distance, and for each
-//! of its inputs at most the size of the input.
+//! less what overlaps may save at that step, which are the bytes that an output shares with its inputs: for each output
+//! at most its bytes above the least distance, and for each of its inputs at most the size of the input.
 
 use super::{VerifiedPlan, Violation, check_block};
 use crate::error::Buffer;
@@ -17,8 +17,9 @@ pub const fn overlap_workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 3 * n }
 }
 
-/// Proves that `offsets` is a plan for `blocks` in which the outputs of `overlaps` may reach into their inputs, or says
-/// which constraint it breaks. The max load of the plan is the highest load less the bytes that overlaps may save.
+/// Proves that `offsets` is a plan for `blocks`, or says which constraint it breaks. The two blocks of an [`Overlap`]
+/// may share bytes, as far as it allows. The plan's max load is the bytes that are alive at a step, less the most bytes
+/// that overlaps let live blocks share there, at the step at which this is most.
 ///
 /// # Errors
 /// As [`verify`](super::verify()); [`Violation::OverlapTooFar`]; [`Error::UnknownTensor`] for an overlap that names a
@@ -90,8 +91,8 @@ fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j
     Err(Error::Invalid(Violation::OverlapTooFar { output, input, distance }))
 }
 
-/// The max load, in bytes: the load less the bytes that overlaps may save, at the step at which this is most. Only
-/// steps at which a block begins are looked at.
+/// The max load, in bytes: the bytes of the live blocks less the most bytes that overlaps let them share, at the step
+/// at which this is most. Only steps at which a block begins are looked at.
 fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, by_end: &Table<'_, u32>) -> u64 {
     let n = count(blocks);
     let (mut load, mut most, mut ended) = (0u64, 0, 0);
@@ -108,8 +109,9 @@ fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, b
     most
 }
 
-/// The most bytes that overlaps may save at a step. The overlaps of one output should stand together in the slice.
-/// Otherwise some bytes are counted twice, and the lower bound on the peak is lower than it could be.
+/// The most bytes that, by `overlaps`, live outputs may share with live inputs at a step. All overlaps of one output
+/// should stand side by side in the slice. Otherwise some bytes are counted twice, and the lower bound on the peak is
+/// lower than it could be.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = overlaps.iter().filter(|o| at(blocks, o.output).start <= step && step < at(blocks, o.input).end);
     let (mut all, mut own, mut least, mut output) = (0u64, 0u64, u64::MAX, u32::MAX);
@@ -148,7 +150,8 @@ mod tests {
         verify_overlapping(blocks, overlaps, offsets, constraints, scratch).map(|p| [p.peak(), p.max_load()])
     }
 
-    /// Whether the constraints hold, pair by pair as they are written.
+    /// Whether no two blocks that are alive together share an address, except as far as an [`Overlap`] of the two
+    /// allows. Every pair of blocks is looked at.
     fn holds(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64]) -> bool {
         let pairs = (0..blocks.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
         pairs.filter(|&(i, j)| blocks[i].collides(&blocks[j])).all(|(i, j)| {
@@ -161,8 +164,9 @@ mod tests {
         })
     }
 
-    /// The max load by its definition: the highest load of the steps at which a block begins, less what each output may
-    /// save there.
+    /// The max load, in bytes, by its definition: the bytes of the live blocks, less the most bytes that each live
+    /// output may share with its live inputs, at the step at which this is most. The steps are those at which a block
+    /// begins.
     fn naive_max_load(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
         let at_step = |step: u32| {
             let alive = |b: &&Block| b.start <= step && step < b.end;
@@ -182,8 +186,9 @@ mod tests {
     }
 
     proptest! {
-        /// Blocks at any offsets, and overlaps of any two blocks of which the input begins before the output and does
-        /// not end after it. Those of an output stand together.
+        /// `verify_overlapping` accepts exactly the plans that `holds` accepts, and finds the max load of
+        /// `naive_max_load`. Blocks and offsets are random. So are the overlaps: their input begins before the output
+        /// and does not end after it, and all overlaps of one output stand side by side.
         #[test]
         fn agrees_with_the_constraints_pair_by_pair(
             lives in prop::collection::vec((0u32..8, 1u32..5, 1u64..6), 0..7),

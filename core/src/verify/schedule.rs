@@ -67,7 +67,8 @@ impl<'a> VerifiedSchedule<'a> {
         self.timings
     }
 
-    /// By block of the plan: the block of the trace that it is a live range of, and which of that block's live ranges.
+    /// The names of the plan's blocks, in the plan's order. Each of these is one live range of a block of the trace;
+    /// its name is that block's number, and which of that block's live ranges it is, counted from 0.
     #[must_use]
     pub const fn names(&self) -> &'a [Residency] {
         self.names
@@ -86,15 +87,16 @@ impl<'a> VerifiedSchedule<'a> {
     }
 }
 
-/// Memory that is lent for a verified schedule: a timing for each of its rows, a block and a name for each of its
-/// mallocs.
+/// Memory that is lent for a verified schedule: a timing for each of its rows, and for each of its mallocs a block to
+/// place and the block's name (which block of the trace it is, and which malloc of it).
 #[derive(Debug)]
 pub struct Room<'a> {
     /// By row of the rewritten trace: when it happens, in ns.
     pub timings: &'a mut [Timing],
     /// The residencies (live ranges of blocks on the device), as blocks to place.
     pub blocks: &'a mut [Block],
-    /// By residency: the block of the trace that it is a live range of, and which of that block's live ranges.
+    /// By live range, in the order of `blocks`: the number of the block of the trace that is alive in it, and which of
+    /// that block's live ranges it is, counted from 0.
     pub names: &'a mut [Residency],
 }
 
@@ -114,12 +116,13 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     recorded::workspace(rows, blocks).and(WorkspaceLen { words: 2 * blocks, indices: 4 * rows + 12 * blocks })
 }
 
-/// Proves that `rewritten` computes what was recorded and that `offsets` is a plan for its residencies, and times it.
-/// `cyclic` says that iterations repeat, so that persistent blocks may be on the host at the start and at the end.
+/// Proves that `rewritten` computes what was recorded and that `offsets` is a plan for its live ranges (one for each
+/// malloc), and times it. `cyclic` says that iterations repeat, so that persistent blocks may be on the host at the
+/// start and at the end.
 ///
 /// # Errors
-/// [`Error::Row`] with the first row that breaks a rule, counted in `rewritten` but for
-/// [`RowFault::NotRecorded`], which is about the recording; what [`verify`](super::verify) refuses;
+/// [`Error::Row`] with the first row that breaks a rule: a row of `rewritten`, or for [`RowFault::NotRecorded`] a row
+/// of `recorded`; what [`verify`](super::verify) refuses;
 /// [`Error::HostTooSmall`]; [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a
 /// slice of `room` or the workspace is too short.
 ///
@@ -195,8 +198,10 @@ pub fn schedule<'a>(
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Checks the rewritten trace by all rules except that for addresses: order, values, masks, residency, operators and
-/// ends. Writes to `taken_over` for each residency 1 + the residency whose memory it reuses in place, or 0.
+/// Checks the rewritten trace by all rules of the module except that for addresses: the order of operators, the values
+/// that they read, masks, that blocks are used only while they are allocated, what stands between the accesses of an
+/// operator, and where persistent blocks are at the end. Writes to `taken_over` for each live range (malloc to free, in
+/// the order of the mallocs) 1 + the live range whose memory it reuses in place, or 0.
 fn values(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -240,23 +245,26 @@ fn values(
     state.end().map_err(|fault| Error::Row { row: end, fault })
 }
 
-/// What the recording says of its blocks, and of the values that its rows read and write. Values are numbers; 0 is
-/// undefined.
+/// What the recording says of its blocks, and of the values that its rows read and write. A value is not stored: a
+/// number stands for it. Equal numbers are equal values, and 0 is an undefined value.
 struct Seen<'a> {
     /// By block: its bytes; 0 if it is never allocated.
     size: Table<'a, u64>,
-    /// By block: the least bytes of its mask: a bit for each element, by the element sizes of the ReLU operators that
-    /// access the block.
+    /// By block: the least bytes that its mask may have: a bit for each element. The bytes of an element are those of
+    /// the ReLU operators that access the block, the fewest if they differ, but at most 4; without a ReLU they are 4.
     mask: Table<'a, u64>,
-    /// By recorded row: the number of the value that it reads or writes.
+    /// By recorded row: the number that stands for the value that the row reads or writes; 0 for an undefined value,
+    /// and for rows that are no accesses.
     value: Table<'a, u32>,
-    /// By block: the number of its value after the last recorded row.
+    /// By block: the number that stands for its value after the last recorded row; 0 for an undefined value, and for a
+    /// block that is not allocated then.
     last: Table<'a, u32>,
 }
 
 impl<'a> Seen<'a> {
-    /// Finds the values of the recording. Refuses what [`RowFault::NotRecorded`] names. Block numbers have been
-    /// checked.
+    /// Finds the sizes of the recording's blocks, and numbers the values that its rows read and write. Refuses, as
+    /// [`RowFault::NotRecorded`], a recording with a copy to or from the host, or with a second malloc of a block.
+    /// Block numbers have been checked.
     fn new(recorded: &Recorded<'_>, operators: &Operators<'_>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let Recorded { rows, blocks: block_count, .. } = *recorded;
         let blocks = u32::try_from(block_count).unwrap_or(u32::MAX);
@@ -323,7 +331,8 @@ struct Open {
     same: bool,
 }
 
-/// What holds after the rows of the rewritten trace so far.
+/// The state of the check after the rows of the rewritten trace so far: where each block is, which value it has, and
+/// which operators have run.
 struct State<'a> {
     recorded: Recorded<'a>,
     operators: Operators<'a>,
@@ -331,20 +340,25 @@ struct State<'a> {
     cyclic: bool,
     /// By block: 1 if it is on the device, 0 if not.
     resident: Table<'a, u32>,
-    /// By block: the number of its value on the device; for a mask, of the value whose signs it holds.
+    /// By block: the number that stands for its value on the device, as in [`Seen`]; for a mask, the number of the
+    /// value whose signs it holds.
     value: Table<'a, u32>,
-    /// By block: 1 + the number of its value on the host; 0 before the first copy out.
+    /// By block: 1 + the number that stands for its value on the host, as in [`Seen`]; 0 before the first copy to the
+    /// host.
     host: Table<'a, u32>,
-    /// By block: the index of its latest residency, in the order of the mallocs.
+    /// By block: the index of its latest live range on the device; live ranges are counted in the order of their
+    /// mallocs.
     residency: Table<'a, u32>,
     /// By block, two marks: 1 if it is on the device at the start; 1 if the host's copy of its initial value was used.
     marks: Table<'a, [u32; 2]>,
-    /// By block: of the operators that allocate or free it between their own accesses, the one that began last, as 1 +
-    /// the recorded row of its first access; 0 if none has begun.
+    /// By block: an operator that in the recording allocates or frees the block between the operator's first access and
+    /// its last; of several, the one that began last. The operator is stored as 1 + the recorded row of its first
+    /// access; 0 if none has begun.
     own: Table<'a, u32>,
-    /// How many residencies have begun.
+    /// How many live ranges have begun: the number of mallocs so far.
     residencies: u32,
-    /// The recorded row from which the next ordered operator is searched for.
+    /// The recorded row from which on the next operator is searched for that is [ordered](Operator::ordered): it must
+    /// run in its recorded place among all such operators.
     next: usize,
     /// By recorded row: 1 if the first run of an operator began with this access.
     begun: Table<'a, u32>,
@@ -356,15 +370,16 @@ struct State<'a> {
     last: Op,
     /// Whether an operator, other than a recomputed one, has accessed a block so far.
     accessed: bool,
-    /// Whether any block has been copied so far.
+    /// Whether any block has been copied so far, to the host or from it.
     copied: bool,
     /// The block that an operator has just freed so that the block allocated next reuses its memory in place.
     giver: Option<u32>,
 }
 
 impl State<'_> {
-    /// Judges the next row of the rewritten trace. If a residency begins in it that reuses memory in place, returns
-    /// that residency and the one whose memory it reuses.
+    /// Checks the next row of the rewritten trace. If the row is a malloc that takes over, in place, the memory of the
+    /// block that the row before has freed, returns the indices of two live ranges: the one that begins, and the one
+    /// that has ended. `None` for all other rows.
     fn row(&mut self, r: &Row, following: Option<&Row>) -> Result<Option<(u32, u32)>, RowFault> {
         let b = r.block;
         let mask = self.recorded.masked(b);
@@ -538,8 +553,9 @@ impl State<'_> {
         Ok(Open { progress, same: true })
     }
 
-    /// Whether an operator has not run yet and, if it is ordered, all ordered operators before it have run. Marks it as
-    /// run.
+    /// Whether an operator may run for the first time now: it has not run yet and, if it is
+    /// [ordered](Operator::ordered) (it keeps its recorded place among the ordered operators), all ordered ones before
+    /// it have run. Marks it as run.
     fn may_run(&mut self, op: Op, progress: Progress) -> bool {
         let mark = row_mark(progress.first) - 1;
         if core::mem::replace(&mut self.begun[mark], 1) > 0 {
