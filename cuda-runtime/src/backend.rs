@@ -109,14 +109,14 @@ pub trait Backend {
     /// Waits, on this thread, for the event.
     ///
     /// # Errors
-    /// As the device tells it; what waits never hangs on a device that is lost.
+    /// As the device tells it. If the device is lost, this returns an error and does not wait for ever.
     fn synchronize(&self, event: &Self::Event) -> Result<()>;
 
     /// The time between two timed events that have happened, in ns.
     ///
     /// # Errors
-    /// [`NotTimed`](crate::Error::NotTimed) for events that are not timed; for timed ones that have not happened, that
-    /// or what the device tells.
+    /// [`NotTimed`](crate::Error::NotTimed) if one of the events is not timed. If one of them has not happened yet, the
+    /// error is `NotTimed` too, or one that the device tells.
     fn elapsed_ns(&self, from: &Self::Event, to: &Self::Event) -> Result<f64>;
 
     /// Copies from the device to pinned memory, in the stream's order.

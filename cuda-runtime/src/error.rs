@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a call of the runtime failed. A driver's number is that of `CUresult`.
+/// Why a call of the runtime failed. Error numbers of the CUDA driver are those of its enumeration `CUresult`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -10,7 +10,7 @@ pub enum Error {
     NoDriver,
     /// The driver library is too old, and lacks this function.
     MissingSymbol {
-        /// The function.
+        /// The name of the driver's function that is missing.
         name: &'static str,
     },
     /// There is no GPU of this number.
@@ -31,14 +31,14 @@ pub enum Error {
     Driver {
         /// The name of the function that was called.
         call: &'static str,
-        /// The error number that it returned, a `CUresult`.
+        /// The error number that the function returned, one of the driver's `CUresult`.
         code: u32,
     },
     /// The device is lost, or an error sticks to its context: no call will work again in this process.
     Lost {
-        /// The call that returned the error.
+        /// The name of the function that returned the error.
         call: &'static str,
-        /// The error number that it returned, a `CUresult`.
+        /// The error number that the function returned, one of the driver's `CUresult`.
         code: u32,
     },
     /// The arena cannot have so many bytes without moving.
@@ -50,14 +50,14 @@ pub enum Error {
     },
     /// Bytes that belong to no memory of this backend.
     OutOfRange {
-        /// The address at which they begin.
+        /// The address at which the bytes begin; in pinned memory or in a file, their offset there.
         address: u64,
-        /// How many bytes they are.
+        /// How many bytes there are, from `address` on.
         bytes: u64,
     },
     /// Two operands of one kernel share bytes, and at least one is written.
     OperandsOverlap {
-        /// The first address that both operands have.
+        /// The first address that lies in both of the operands that share bytes.
         address: u64,
     },
     /// Events without timing have no time between them.
@@ -82,7 +82,7 @@ pub enum Error {
     NotPersistent {
         /// The block's number in the trace.
         block: u32,
-        /// The bytes that were given.
+        /// The length of the value that was to be read, written or taken over by another program, in bytes.
         bytes: u64,
     },
     /// An iteration is under way, or was not finished after an error: see
@@ -117,13 +117,13 @@ pub enum StorageOperation {
     OpenDirect,
     /// To open a file.
     Open,
-    /// To make the file as long as the plan needs.
+    /// To make the file that blocks are swapped to as long as the plan needs.
     Extend,
     /// To read a file.
     Read,
     /// To write a file.
     Write,
-    /// To start a thread that reads and writes.
+    /// To start a thread that reads and writes the file that blocks are swapped to.
     Thread,
     /// To tell how much memory is available (`/proc/meminfo`).
     MemoryInfo,

@@ -6,9 +6,9 @@ use sublet_core::trace::{Event, Op, Row};
 /// Which way a copy goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// To the host.
+    /// A copy from the device to the host.
     Out,
-    /// To the device.
+    /// A copy from the host to the device.
     In,
 }
 
@@ -36,8 +36,8 @@ pub struct Stall {
     pub op: Op,
     /// How long compute waited, in ns.
     pub ns: f64,
-    /// How long compute waits in the simulation, in ns: for this operator, and for the blocks that were freed since the
-    /// operator before.
+    /// How long compute waits in the simulation, in ns: right before this operator, and at the frees since the operator
+    /// before, where compute waits until copies of the freed block are done.
     pub simulated_ns: f64,
 }
 

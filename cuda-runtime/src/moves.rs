@@ -50,9 +50,10 @@ impl Pending {
     }
 }
 
-/// The copies that bring each pending block to its target, in their order. `targets` are the final bytes of all blocks,
-/// also of those that do not move. `arena` is the arena's bytes, and `alignment` that of its offsets. `aside` reserves
-/// as many bytes on the host as it is told, and returns the number of the copy there.
+/// The copies that bring each block in `pending` to the offset that it has to have, in the order in which they are
+/// made. `targets` are the ranges that all blocks have in the arena in the end, also those that do not move. `arena` is
+/// the length of the arena, and `alignment` that of its offsets, in bytes. `aside` is called with the bytes of a block
+/// that has to be moved aside to the host: it reserves them there, and returns the number of the copy.
 pub(crate) fn untangle(
     mut pending: Vec<Pending>,
     targets: &[Range<u64>],
@@ -112,7 +113,8 @@ mod tests {
         Move { from: Spot::Device(from), to: Spot::Device(to), bytes }
     }
 
-    /// A block's target overlaps with the last bytes of another block, however few.
+    /// If the place to which one block moves overlaps with another block, by however few bytes, the other block is
+    /// copied away first.
     #[test]
     fn an_overlap_of_any_length_is_in_the_way() {
         for overlap in [1, 255, 256, 257, 512] {

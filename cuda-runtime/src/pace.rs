@@ -24,8 +24,9 @@ pub enum Pace {
     Simulated,
 }
 
-/// By step: the earlier steps that it follows in the simulation, besides those that use the same bytes. `numbers` is
-/// how many block numbers there are.
+/// By step: the numbers of earlier steps that must be done before it begins, so that copies begin and compute waits as
+/// in the simulation. Steps that it must wait for because both use the same bytes are not listed. `numbers` is how many
+/// block numbers there are.
 pub(crate) fn simulated(rows: &[Row], steps: &[Step], numbers: usize) -> Vec<Vec<u32>> {
     /// The steps of the latest copy out and the latest copy in of a block that is on the device.
     type Copies = [Option<u32>; 2];

@@ -1,4 +1,4 @@
-//! Places for copies on the host: one pool, planned as the arena is.
+//! Places for copies on the host: one range of pinned memory, the pool, planned as the arena is.
 //!
 //! A copy has a lifetime too: from the copy out to the last copy in that reads it. A copy that the host keeps between
 //! iterations is there all the time. Copies that are not needed at the same time share bytes. In the simulation every
@@ -17,7 +17,7 @@ use sublet_core::{Block, Constraints, Workspace, verify};
 
 use crate::error::Result;
 
-/// A copy of a block on the host, as a block of the pool.
+/// A copy of a block on the host: when it is needed there, and how many bytes it takes.
 #[derive(Clone, Debug)]
 pub(crate) struct HostStay {
     /// The rows during which the copy is needed.
@@ -37,7 +37,7 @@ pub(crate) struct HostPlan {
     pub(crate) at_end: Vec<Option<usize>>,
     /// By copy: its offset in the pool, in bytes.
     pub(crate) places: Vec<u64>,
-    /// The bytes of the pool.
+    /// The bytes of the pool, the one range of host memory in which all copies lie.
     pub(crate) bytes: u64,
 }
 
@@ -90,7 +90,8 @@ impl HostPlan {
         plan
     }
 
-    /// Adds a copy that is needed in these rows; returns its number. The row after the last one is between iterations.
+    /// Adds a copy of a block on the host that is needed during these rows of the trace, and takes `bytes` bytes;
+    /// returns the number of the copy. In a trace of n rows, row n stands for the time between two iterations.
     pub(crate) fn add(&mut self, rows: Range<u32>, bytes: u64) -> usize {
         self.residencies.push(HostStay { rows, bytes });
         self.residencies.len() - 1
@@ -132,8 +133,8 @@ mod tests {
         Row { time_ns: 0, bytes: 0, block, op: Op::None, event }
     }
 
-    /// A copy that is read is needed until compute has reached, in the simulation, the row at which the read is done;
-    /// at least until the row after the read.
+    /// A copy on the host is needed for all rows that compute reaches, in the simulation, before the last copy in from
+    /// it has ended; at least up to the row of that copy in.
     #[test]
     fn a_copy_lives_until_the_simulation_has_read_it() {
         use Event::{Read, SwapIn, SwapOut};

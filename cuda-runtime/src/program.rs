@@ -191,8 +191,9 @@ impl Program {
         self.waits_of(iteration).iter().map(Vec::len).sum()
     }
 
-    /// The bytes of blocks that are moved between iterations, because they end at another place than they begin: first
-    /// the bytes moved within the device, then those moved by way of the host, where each copy counts.
+    /// The bytes that are copied between iterations, to bring blocks from the place where an iteration leaves them to
+    /// the place where the next one needs them: first the bytes copied within the device, then those copied to or from
+    /// the host. A block that is copied to the host and back counts twice there.
     #[must_use]
     pub fn moved_bytes(&self) -> [u64; 2] {
         let mut moved = [0, 0];
@@ -256,7 +257,9 @@ struct Ends {
     /// The block's offset on the device before the first access or copy of the iteration; `None` if it is not there
     /// then.
     start: Option<u64>,
-    /// The block's offset at its own first access or copy, if that is a read or a copy out; otherwise `None`.
+    /// The block's offset on the device when it is first accessed or copied in the iteration, if that is a read or a
+    /// copy out, which need its value. `None` if it is a write or a copy in, which replace the value, or if there is
+    /// none.
     on_device: Option<u64>,
     touched: bool,
     /// Whether nothing has written the block since it was last copied to or from the host.
@@ -269,7 +272,8 @@ struct Reader<'r> {
     schedule: &'r VerifiedSchedule<'r>,
     steps: Vec<Step>,
     ends: Vec<Ends>,
-    /// By block number: the residency that is on the device.
+    /// By block number: which of the block's live ranges is on the device now, as an index of the plan's blocks; `None`
+    /// if the block is not there.
     resident: Vec<Option<usize>>,
     residencies: usize,
     accesses: Accesses,
@@ -412,9 +416,9 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Adds the writing of a mask. The operator's own launch writes the mask, unless the mask's memory overlaps with an
-    /// operand's. Then another launch does: nothing has run since the operator, so that nothing needs the operand's
-    /// bytes any more.
+    /// Adds the writing of a mask. The launch of the operator writes the mask, if it is the last step and none of its
+    /// operands overlaps with the mask's memory. Otherwise a launch of its own writes the mask: an operand that
+    /// overlaps has been freed by then, so that its bytes may be overwritten.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {
@@ -437,7 +441,8 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// A [`Home`] before the places on the host are planned.
+/// A persistent block, and where its value is at the begin and at the end of an iteration. It becomes a [`Home`] once
+/// places on the host are planned: until then a copy on the host has a number and no offset.
 #[derive(Clone, Copy, Debug)]
 struct Located {
     block: u32,

@@ -18,18 +18,21 @@ use crate::program::{Home, Program, Residence};
 use crate::run::{Runtime, State};
 use crate::step::COMPUTE;
 
-/// A persistent block whose value goes by way of the processor: where the new program has it, and its value.
+/// A persistent block whose value is copied through the processor when the program changes, because it lies on the host
+/// or has to: where the next program keeps the value, and the bytes of the value.
 type Kept = (Home, Vec<u8>);
 
 impl<B: Backend> Runtime<B> {
-    /// Changes to another program, between iterations. `was` tells for a persistent block of the new program which
-    /// persistent block of the old one has its value. If it tells none, the block holds anything until it is
-    /// [written](Runtime::write). The next iteration is the new program's first.
+    /// Changes to another program, between iterations. For a persistent block of the new program, `was` returns which
+    /// persistent block of the old program has its value. If `was` returns `None`, the block's value is undefined until
+    /// it is [written](Runtime::write). The next iteration is the new program's first.
     ///
     /// # Errors
-    /// The old program goes on after [`Error::Interrupted`] within an iteration; [`Error::NotPersistent`] if `was`
-    /// names a block that is not persistent in the old program, or has another length; [`Error::HostIsDevice`];
-    /// [`Error::OutOfMemory`]. Other errors of the backend break the iteration: see [`restart`](Runtime::restart).
+    /// After these errors the old program is still there, as it was: [`Error::Interrupted`] within an iteration;
+    /// [`Error::NotPersistent`] if `was` names a block that is not persistent in the old program, or has another
+    /// length; [`Error::HostIsDevice`] if the new program copies to the host where that frees nothing;
+    /// [`Error::OutOfMemory`] if there is too little memory for the new program. Other errors of the backend break the
+    /// iteration: see [`restart`](Runtime::restart).
     pub fn replan(&mut self, program: Program, was: impl Fn(u32) -> Option<u32>) -> Result<()> {
         if self.state != State::Idle {
             return Err(Error::Interrupted);

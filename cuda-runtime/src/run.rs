@@ -107,7 +107,8 @@ enum Mark {
 pub(crate) enum State {
     /// Between iterations.
     Idle,
-    /// An iteration is under way. If `launched`, the caller has been told to make the launch before the position.
+    /// An iteration is under way. `launched` says whether the caller has been given a launch to make: that of the step
+    /// before `Runtime::position`, the next step's number.
     Running { launched: bool },
     /// An error has ended an iteration.
     Broken,

@@ -1,5 +1,5 @@
-//! Calls of the host in a stream's order. The driver is given a number, and the call is kept here: so nothing is leaked
-//! if a lost device never calls.
+//! Host calls: functions that run on the host in a stream's order. The driver is given a number, and the function is
+//! kept here: so nothing is leaked if a lost device never reaches the call.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -31,19 +31,22 @@ pub(super) fn keep(backend: u64, call: Call) -> *mut c_void {
     std::ptr::without_provenance_mut(number)
 }
 
-/// Takes a call that was kept, by its number.
+/// Removes the host call (a function to run on the host in a stream's order) that was kept under this number, and
+/// returns it; `None` if it has been taken or dropped already.
 pub(super) fn take(number: *mut c_void) -> Option<Call> {
     pending().calls.as_mut()?.remove(&number.addr()).map(|(_, call)| call)
 }
 
-/// Drops the calls that a backend's device has never made.
+/// Drops the host calls of a backend that have not been made yet, as when its device is lost. `backend` is the
+/// backend's number.
 pub(super) fn forget(backend: u64) {
     if let Some(calls) = &mut pending().calls {
         calls.retain(|_, (of, _)| *of != backend);
     }
 }
 
-/// The function that the driver calls in the stream's order: it makes the kept call of this number.
+/// The function that the driver calls when a stream reaches a host call: it runs the function that [`keep`] has kept
+/// under this number, unless that has been dropped.
 pub(super) unsafe extern "C" fn made(number: *mut c_void) {
     if let Some(call) = take(number) {
         // No panic crosses into the driver; whoever gave the call sees that it did not complete.

@@ -111,7 +111,8 @@ impl Driver {
     }
 }
 
-/// As [`check`], for a call that allocates `bytes` bytes of this memory.
+/// Turns the result of a driver's function that allocates `bytes` bytes of `memory` into a `Result`. If the driver is
+/// out of memory, the error is [`Error::OutOfMemory`] with both; other results are judged by [`check`].
 pub(super) fn check_memory(call: &'static str, code: Code, memory: crate::error::Memory, bytes: u64) -> Result<()> {
     if code == 2 { Err(Error::OutOfMemory { memory, bytes }) } else { check(call, code) }
 }

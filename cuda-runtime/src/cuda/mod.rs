@@ -85,7 +85,8 @@ pub struct Arena {
 enum ArenaKind {
     /// Memory that was allocated as one piece, and cannot grow.
     Plain,
-    /// Reserved addresses, and the pieces of memory mapped to them: where each begins, and its bytes.
+    /// `room` bytes of reserved addresses, and the pieces of memory that are mapped to them: the address at which each
+    /// piece begins, and its length in bytes. `memory` has the driver's functions that map memory.
     Virtual { memory: VirtualMemory, room: u64, pieces: Vec<(u64, u64)> },
 }
 
@@ -460,7 +461,8 @@ impl Backend for CudaBackend {
 }
 
 impl Pinned {
-    /// The address and the number of the `bytes` bytes from `at` on, as the driver takes them.
+    /// The range of `bytes` bytes that begins at the offset `at` of this memory, as the driver takes it: the address of
+    /// its first byte, and its length in bytes. [`Error::OutOfRange`] if the range ends beyond the memory.
     fn range(&self, at: u64, bytes: u64) -> Result<(*mut c_void, usize)> {
         let outside = Error::OutOfRange { address: at, bytes };
         let (Ok(at), Ok(len)) = (usize::try_from(at), usize::try_from(bytes)) else { return Err(outside) };

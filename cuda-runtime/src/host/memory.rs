@@ -63,10 +63,11 @@ impl Allocation {
         self.bytes
     }
 
-    /// The address of byte `at`; with the length of the memory, the address of its end.
+    /// The address of the byte at the offset `at`. If `at` is the length of the memory, it is the address just after
+    /// the last byte.
     ///
     /// # Safety
-    /// `at` is not beyond the end.
+    /// `at` is at most the length of the memory, in bytes.
     pub(super) const unsafe fn at(&self, at: usize) -> *mut u8 {
         // SAFETY: within the allocation, as promised.
         unsafe { self.start.as_ptr().add(at) }

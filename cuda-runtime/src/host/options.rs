@@ -19,7 +19,7 @@ pub enum Mode {
     Ordered(Order),
 }
 
-/// Which of the streams that can go on does its next piece of work.
+/// Which stream does its next piece of work, where several streams have work that need not wait for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The stream with the least simulated time so far; of equal ones the one that was made first.
@@ -34,7 +34,7 @@ pub enum Order {
 /// The options of a host that stands in for a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Which threads do the work, and in which order.
+    /// Which threads do the work of the device's streams, and in which order.
     pub mode: Mode,
     /// The memory of the device, in bytes.
     pub memory: u64,
@@ -72,16 +72,16 @@ pub struct Operand {
     pub address: u64,
     /// The length of the operand, in bytes.
     pub bytes: u64,
-    /// Whether the kernel writes it; it may read it as well.
+    /// Whether the kernel writes the operand. A kernel may also read an operand that it writes.
     pub write: bool,
 }
 
 /// The bytes of one operand, while the kernel runs.
 #[derive(Debug)]
 pub enum Slice<'a> {
-    /// The kernel only reads it.
+    /// The bytes of an operand that the kernel only reads.
     Read(&'a [u8]),
-    /// The kernel writes it, and may read it.
+    /// The bytes of an operand that the kernel writes, and may read too.
     Write(&'a mut [u8]),
 }
 

@@ -38,7 +38,8 @@ pub(super) enum Task {
 pub(super) struct Point {
     /// The time at which the stream reached the point, in ns; `None` until then.
     pub(super) reached: Mutex<Option<f64>>,
-    /// How much of each stream's work is done when the stream reaches the point: a clock of [`races`](super::races).
+    /// By stream: how many pieces of that stream's work are sure to be done when this point is reached. The search for
+    /// [`races`](super::races) uses it.
     pub(super) clock: Clock,
 }
 

@@ -18,12 +18,13 @@ pub(super) type Clock = Vec<u64>;
 /// Two pieces of work that use the same bytes without an order, one of them to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Race {
-    /// The streams of the two pieces of work, numbered in the order in which they were made; the piece that was given
-    /// first comes first.
+    /// The numbers of the streams of the two pieces of work that race; streams are numbered from 0 in the order in
+    /// which they were made. The stream of the piece that was given first comes first.
     pub streams: [usize; 2],
-    /// The number of each of the two pieces of work in its stream, counted from 1.
+    /// Of the two pieces of work that race, the number of each in its stream, counted from 1; in the order of
+    /// `streams`.
     pub work: [u64; 2],
-    /// The addresses that both pieces of work use.
+    /// The addresses that are used by both of the pieces of work that race.
     pub bytes: Range<u64>,
 }
 
@@ -33,8 +34,9 @@ pub(super) struct Races {
     clocks: Vec<Clock>,
     /// How much of every stream the host has waited for.
     host: Clock,
-    /// By start and end of a range, stream, and whether the range is written: the last piece of work of the stream that
-    /// uses the range so, by its number.
+    /// The last use of each range of addresses by each stream, reads and writes apart. A key is the start and the end
+    /// of the range, the number of the stream, and whether the range is written; the value is the number, in that
+    /// stream, of the last piece of work with this key.
     used: HashMap<(u64, u64, usize, bool), u64>,
     found: Vec<Race>,
 }
@@ -89,7 +91,8 @@ impl Races {
         }
     }
 
-    /// The clock of an event that is recorded on this stream now.
+    /// For an event that is recorded on this stream now: how many pieces of each stream's work are sure to be done when
+    /// the event happens, by stream.
     pub(super) fn record(&mut self, stream: usize) -> Clock {
         self.clock(stream).clone()
     }
@@ -102,7 +105,8 @@ impl Races {
         join(&mut self.host, event);
     }
 
-    /// Forgets a range that is freed.
+    /// Forgets all earlier uses of ranges that overlap with `range`, which is being freed: later work at these
+    /// addresses uses other memory, and does not race with them.
     pub(super) fn forget(&mut self, range: &Range<u64>) {
         self.used.retain(|&(start, end, ..), _| end <= range.start || range.end <= start);
     }

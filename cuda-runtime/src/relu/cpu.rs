@@ -94,7 +94,8 @@ const fn f16_to_f32(bits: u16) -> f32 {
     f32::from_bits(sign | if is_finite { finite } else { magnitude | 0x7f80_0000 })
 }
 
-/// A binary32 as the nearest binary16, of two the even one; a NaN stays one, and quiet.
+/// The bits of the binary16 that is nearest to a binary32; if two are equally near, of the one whose last bit is 0. A
+/// NaN becomes a quiet NaN.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "16 bits are left")]
 const fn f32_to_f16(x: f32) -> u16 {
@@ -114,7 +115,8 @@ const fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// A binary32 as the nearest bfloat16, of two the even one; a NaN stays one, and quiet.
+/// The bits of the bfloat16 that is nearest to a binary32; if two are equally near, of the one whose last bit is 0. A
+/// NaN becomes a quiet NaN.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "16 bits are left")]
 const fn f32_to_bf16(x: f32) -> u16 {
@@ -123,7 +125,8 @@ const fn f32_to_bf16(x: f32) -> u16 {
     (if bits & 0x7fff_ffff > 0x7f80_0000 { bits >> 16 | 0x40 } else { rounded }) as u16
 }
 
-/// A format of 16 bits, sign and magnitude, whose infinity has the magnitude `$infinity`: compared as an integer.
+/// Implements [`Element`] for a floating-point type of 16 bits, a sign bit and a magnitude. Its numbers are compared by
+/// their bits, as integers; `$infinity` is the magnitude of its infinity.
 macro_rules! two_bytes {
     ($type:ty, $format:expr, $infinity:expr, $scaled:expr) => {
         impl Bits for $type {
@@ -175,6 +178,8 @@ macro_rules! two_bytes {
 two_bytes!(f16, Format::F16, 0x7c00, scaled_f16);
 two_bytes!(bf16, Format::Bf16, 0x7f80, scaled_bf16);
 
+/// Each number of the block times the slope, rounded as by `f32_to_f16`.
+///
 /// # Safety
 /// `wide` is true only if the processor has AVX2 and F16C.
 #[inline]
@@ -188,8 +193,10 @@ unsafe fn scaled_f16(block: &[f16; BLOCK], slope: f32, wide: bool) -> [f16; BLOC
     block.map(|x| f16::from_bits(f32_to_f16(f16_to_f32(x.to_bits()) * slope)))
 }
 
+/// Each number of the block times the slope, rounded as by `f32_to_bf16`.
+///
 /// # Safety
-/// As for `scaled_f16`.
+/// `wide` is true only if the processor has AVX2 and F16C.
 #[inline]
 unsafe fn scaled_bf16(block: &[bf16; BLOCK], slope: f32, wide: bool) -> [bf16; BLOCK] {
     #[cfg(target_arch = "x86_64")]
@@ -262,8 +269,8 @@ fn scaled_by_f16c(block: &[f16; BLOCK], slope: f32) -> [f16; BLOCK] {
 /// One of the two activations, chosen when the program is compiled, so that no loop has a branch on it.
 trait Kind {
     fn bit<E: Bits>(x: E) -> bool;
-    /// By element: the result where the pass does not return it unchanged: 0 for ReLU, the element times the slope for
-    /// leaky ReLU.
+    /// For each element: 0 for ReLU, the element times the slope for leaky ReLU. This is the result of a forward or
+    /// backward pass for the elements that the pass does not return unchanged.
     ///
     /// # Safety
     /// As `Bits::scaled`.
@@ -323,8 +330,11 @@ fn word(bits: &[bool; BLOCK]) -> u32 {
     word
 }
 
+/// The forward pass for one block of elements: the activation of each element of `x`, and the block's word of the mask,
+/// whose bit i is that of element i.
+///
 /// # Safety
-/// As `Bits::scaled`.
+/// `wide` is true only if the processor has AVX2 and F16C.
 #[inline]
 unsafe fn forward_block<K: Kind, E: Bits>(x: &[E; BLOCK], slope: f32, wide: bool) -> ([E; BLOCK], u32) {
     // SAFETY: as promised.
@@ -355,8 +365,9 @@ fn filled<E: Bits>(rest: &[E]) -> [E; BLOCK] {
     block
 }
 
-/// Makes a function that loops over blocks, compiled once plainly and once for AVX2 and F16C. The work for a block is
-/// told which of the two runs it.
+/// Makes a function that loops over blocks of elements, as `$plain` does. It is compiled once for any processor and
+/// once for AVX2 and F16C, which is chosen at run time where the processor has both. `block` does the work for one
+/// block; its last argument says whether it is called by the code for AVX2 and F16C.
 macro_rules! in_vectors {
     ($name:ident, $plain:ident($($argument:ident: $type:ty),*)) => {
         fn $name<E: Bits, W>(
@@ -406,7 +417,7 @@ fn between_plain<E: Bits, W>(
     }
 }
 
-/// As [`between_plain`], where `x` and `y` are the same memory.
+/// Calls `block` with each block of `x` and its word of the mask, and writes the results over the block.
 #[inline]
 fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: impl Fn(&[E; BLOCK], W) -> [E; BLOCK]) {
     let (whole, rest) = x.as_chunks_mut();
@@ -430,7 +441,8 @@ fn check_length(needed: usize, got: usize) -> Result<(), Error> {
     if needed == got { Ok(()) } else { Err(Error::Length { needed, got }) }
 }
 
-/// Makes the function that stores the mask word of a block and returns its results.
+/// Makes the function of the forward pass for one block of elements: it returns the activations of the elements, and
+/// stores the block's word of the mask in `word`.
 macro_rules! forward_as {
     ($kind:ty, $slope:expr) => {
         |x: &[E; BLOCK], word: &mut u32, wide: bool| {
@@ -512,7 +524,8 @@ pub fn backward_in_place<E: Element>(activation: Activation, dy: &mut [E], mask:
 mod tests {
     use super::*;
 
-    /// Conversions are those of the crate `half`, for every number of 16 bits and for numbers near the middle of two.
+    /// Conversions give what those of the crate `half` give: for every number of 16 bits, and for f32 numbers at, above
+    /// and below the middle between two neighbouring numbers of 16 bits, where rounding changes.
     #[test]
     fn conversions_round_to_the_nearest() {
         for bits in 0..=u16::MAX {

@@ -169,6 +169,9 @@ impl Kernels {
         unsafe { self.launch(stream, activation, Direction::Backward, operands) }
     }
 
+    /// Launches the kernel of this activation, direction and format on the stream. Does nothing if there are no
+    /// elements.
+    ///
     /// # Safety
     /// As [`forward`](Self::forward).
     unsafe fn launch(
@@ -237,7 +240,8 @@ mod tests {
         }
     }
 
-    /// The launch bounds and the parameters that a launch relies on are those that the kernels were compiled for.
+    /// The compiled kernels have as many threads in a block, and parameters of the same types, as [`Kernels::launch`]
+    /// gives them.
     #[test]
     fn the_ptx_has_the_launch_bounds_and_the_parameters_of_a_launch() {
         let kernels: Vec<&str> = PTX.split(".visible .entry ").skip(1).collect();

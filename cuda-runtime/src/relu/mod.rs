@@ -66,7 +66,8 @@ impl Format {
     }
 }
 
-/// The errors of a call.
+/// Why a forward or backward pass of an activation, on the processor or on a GPU, was refused or failed; or why the
+/// GPU's kernels could not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The result has another number of elements than the input.
@@ -78,9 +79,9 @@ pub enum Error {
     },
     /// The mask is shorter than [`mask_words`] says.
     Mask {
-        /// Words that the elements need.
+        /// How many 32-bit words of mask the elements need.
         needed: usize,
-        /// Words that the mask has.
+        /// How many 32-bit words the mask has.
         got: usize,
     },
     /// An operand's address is not a multiple of its elements' size.
@@ -92,7 +93,7 @@ pub enum Error {
     },
     /// Two operands share memory, and are not the same elements.
     Overlap {
-        /// The address at which the second of the two begins.
+        /// The address at which the two operands begin to overlap: the higher of the addresses at which they begin.
         address: u64,
     },
     /// There are more elements than a launch can have.
