@@ -1,4 +1,5 @@
-//! Values that C refers to by an opaque pointer, each with a mark before it.
+//! Handles: values that C refers to by an opaque pointer. In memory a mark stands before each value: a number that is
+//! different for each type, and 0 once the handle is destroyed.
 //!
 //! Most handles live in memory that the caller lends: they own nothing, and end when the caller takes the memory back.
 //! Others are boxed, and are destroyed. The mark tells a handle from one of another type, and from one that was
@@ -13,7 +14,8 @@ use crate::status::sublet_status as S;
 
 /// A value that C refers to by a pointer.
 pub(crate) trait Handle {
-    /// The mark that stands before the value in memory: a different number for each type.
+    /// The mark of this type: a number, different for each type, that stands in memory before every value of the type
+    /// that C refers to. A pointer from C is accepted only if the mark of the expected type is there.
     const MARK: u64;
 }
 
@@ -26,14 +28,16 @@ macro_rules! handles {
 }
 pub(crate) use handles;
 
-/// What a handle points to: the mark, then the value.
+/// What a handle points to: the mark of the value's type, [`Handle::MARK`], by which a call knows that the pointer is a
+/// handle of this type; then the value. The mark is 0 once the handle is destroyed.
 #[repr(C)]
 pub(crate) struct Marked<T> {
     mark: u64,
     pub(crate) value: T,
 }
 
-/// Writes `value` with its mark to `place`, which was cut from the workspace, and the handle to `to`.
+/// Makes a handle: writes the mark of its type (see [`Marked`]) and `value` to `place`, memory that was cut from the
+/// caller's workspace, and the pointer to that memory to `to`. Fails if there is no `place`.
 pub(crate) fn put<T: Handle>(
     place: Option<&mut MaybeUninit<Marked<T>>>,
     value: T,
@@ -42,7 +46,8 @@ pub(crate) fn put<T: Handle>(
     put_at(place, value, to).map(drop)
 }
 
-/// As [`put`]; also returns the value in its place.
+/// As [`put`], which makes a handle of `value` in the memory `place`; also returns a reference to the value, which is
+/// now in that memory.
 pub(crate) fn put_at<'a, T: Handle>(
     place: Option<&'a mut MaybeUninit<Marked<T>>>,
     value: T,
@@ -59,10 +64,12 @@ pub(crate) fn boxed<T: Handle>(value: T) -> *mut T {
     Box::into_raw(Box::new(Marked { mark: T::MARK, value })).cast()
 }
 
-/// Takes the value out of a boxed handle, and frees the handle's memory; `None` if this is no such handle.
+/// Takes the value out of a handle that `boxed` made, and frees the handle's memory. `None` if `handle` is NULL or
+/// misaligned, or if the mark of type `T` (see [`Marked`]) is not there.
 ///
 /// # Safety
-/// If it can be read and has the mark, `boxed` has made it, and nobody else uses it.
+/// If `handle` is neither NULL nor misaligned, it can be read. If the mark of type `T` is there, `boxed` made the
+/// handle, and nobody else uses it.
 #[cfg(feature = "cuda")]
 pub(crate) unsafe fn unboxed<T: Handle>(handle: *mut T) -> Option<T> {
     // SAFETY: as promised.
@@ -73,10 +80,12 @@ pub(crate) unsafe fn unboxed<T: Handle>(handle: *mut T) -> Option<T> {
     }
 }
 
-/// Checks a handle, argument `position`; returns the pointer to its mark and value.
+/// Checks a handle, the argument number `position` of a call; returns the pointer to its mark, the number that stands
+/// before a value and tells its type, and its value. Fails if `handle` is NULL or misaligned, or if the mark of type
+/// `T` is not there.
 ///
 /// # Safety
-/// If it is neither NULL nor misaligned, it can be read.
+/// If `handle` is neither NULL nor misaligned, it can be read.
 #[inline]
 pub(crate) unsafe fn marked<T: Handle>(handle: *mut T, position: u32) -> Result<*mut Marked<T>, Failure> {
     let marked = handle.cast::<Marked<T>>();
@@ -91,22 +100,23 @@ pub(crate) unsafe fn marked<T: Handle>(handle: *mut T, position: u32) -> Result<
     if found == T::MARK { Ok(marked) } else { Err(Failure::new(S::NotAHandle, position, 0, 0)) }
 }
 
-/// Erases a handle's mark: no call accepts the handle any more.
+/// Erases a handle's mark, the number that tells its type: no call accepts the handle any more.
 ///
 /// # Safety
-/// As `marked` has given it, and nobody else uses it.
+/// The function `marked` has returned this pointer, and nobody else uses the handle.
 pub(crate) unsafe fn unmark<T>(marked: *mut Marked<T>) {
     // SAFETY: as promised; written even where nobody in this program looks at it again.
     unsafe { (&raw mut (*marked).mark).write_volatile(0) };
 }
 
 impl<'a> Arguments<'a> {
-    /// The value that a handle points to: one argument. No other argument that is written may share memory with the
-    /// value.
+    /// Checks the next argument of the call, a handle, and returns the value that it points to. No other argument that
+    /// is written may share memory with the value. Fails if `handle` is NULL or misaligned, if the mark of type `T`
+    /// (see [`Marked`]) is not there, or if an earlier argument that is written shares memory with the value.
     ///
     /// # Safety
-    /// If it is neither NULL nor misaligned, it can be read; and if it has the mark, it is such a handle, its memory is
-    /// still lent, and nobody else uses it.
+    /// If `handle` is neither NULL nor misaligned, it can be read. If the mark of type `T` is there, `handle` is a
+    /// handle of this type, its memory is still lent, and nobody else uses it.
     #[inline]
     pub(crate) unsafe fn handle<T: Handle>(&mut self, handle: *mut T) -> Result<&'a mut T, Failure> {
         let position = self.next();

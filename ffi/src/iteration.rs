@@ -30,8 +30,8 @@ pub struct sublet_trace {
     pub operators: *const sublet_operator,
     /// How many operators are described.
     pub operator_count: usize,
-    /// How many block numbers the rows use: all are below this. In a rewritten trace `block_count` + b is the mask of
-    /// block b.
+    /// How many block numbers the rows use: all are below this. In a rewritten trace, number `block_count` + b is the
+    /// mask of block b: one bit for each of its elements, which the gradient of a ReLU reads in place of the block.
     pub block_count: usize,
     /// The device that the iteration runs on; NULL is one over PCIe 3.0, as a sublet_device of zeros.
     pub device: *const sublet_device,
@@ -70,7 +70,8 @@ pub(crate) struct Counts {
 }
 
 impl sublet_trace {
-    /// The counts of the trace, which is the argument at this position.
+    /// How many rows, operators and blocks this trace has. Fails if one of these numbers is too large to be planned, or
+    /// if the reserved field is not 0: an error of argument number `position`, which is the trace.
     fn counts(&self, position: u32) -> Result<Counts, Failure> {
         none(self.reserved, position)?;
         let count = |n: usize| counted(n, position);
@@ -80,7 +81,9 @@ impl sublet_trace {
 }
 
 impl sublet_schedule {
-    /// How many rows and how many residencies the schedule has, which is the argument at this position.
+    /// How many rows this schedule has, and how many residencies: live ranges of blocks on the device, one for each
+    /// malloc row. Fails if one of these numbers is too large to be planned, or if the reserved field is not 0: an
+    /// error of argument number `position`, which is the schedule.
     fn counts(&self, position: u32) -> Result<(usize, usize), Failure> {
         none(self.reserved, position)?;
         Ok((counted(self.row_count, position)?, counted(self.residency_count, position)?))
@@ -92,20 +95,24 @@ pub(crate) fn none(reserved: u32, position: u32) -> Result<(), Failure> {
     if reserved == 0 { Ok(()) } else { Err(Failure::new(S::UnknownValue, position, 0, reserved.into())) }
 }
 
-/// The counts of a trace, which is the next argument; the pointers in it are not followed.
+/// Checks the next argument of the call, a trace, but follows none of the pointers in it; returns how many rows,
+/// operators and blocks the trace has. Fails if `trace` is NULL or no valid struct, or if one of these numbers is too
+/// large to be planned.
 ///
 /// # Safety
-/// If it is not NULL, as many bytes can be read as its first field says.
+/// If `trace` is not NULL, as many bytes can be read as its first field says.
 pub(crate) unsafe fn counts(arguments: &mut Arguments<'_>, trace: *const sublet_trace) -> Result<Counts, Failure> {
     let position = arguments.position();
     // SAFETY: as promised.
     unsafe { arguments.given(trace)? }.counts(position)
 }
 
-/// How many rows and how many residencies a schedule has, which is the next argument.
+/// Checks the next argument of the call, a schedule, but follows none of the pointers in it; returns how many rows it
+/// has, and how many residencies: live ranges of blocks on the device, one for each malloc row. Fails if `schedule` is
+/// NULL or no valid struct, or if one of these numbers is too large to be planned.
 ///
 /// # Safety
-/// As for `counts`.
+/// If `schedule` is not NULL, as many bytes can be read as its first field says.
 pub(crate) unsafe fn schedule_counts(
     arguments: &mut Arguments<'_>,
     schedule: *const sublet_schedule,
@@ -147,7 +154,8 @@ impl<'a> Trace<'a> {
         Counts { rows: self.rows.len(), operators: self.operators.len(), blocks: self.blocks }
     }
 
-    /// The trace in the form that `core` takes.
+    /// The trace in the form that the crate `sublet_core` takes, with its rows and operators in memory that is cut from
+    /// `room`. Fails if a field of a row or an operator holds a value that this version does not know.
     pub(crate) fn recorded(&self, room: &mut Room<'a>) -> Result<Recorded<'a>, Failure> {
         let rows = trace::rows(room, self.rows)?;
         Ok(Recorded { rows, operators: operator::operators(room, self.operators)?, blocks: self.blocks })

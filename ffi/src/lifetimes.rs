@@ -21,7 +21,7 @@ use crate::workspace::{Needed, sublet_layout};
 pub struct sublet_residency {
     /// The number of the block in the trace.
     pub block: u32,
-    /// Which residency of the block it is: 0 for the first, 1 for the next, and so on.
+    /// Which of the block's live ranges on the device this one is: 0 for the first, 1 for the next, and so on.
     pub ordinal: u32,
 }
 
@@ -62,8 +62,9 @@ fn needed(trace: Counts, residencies: usize) -> Needed {
         .and::<Residency>(residencies)
 }
 
-/// The workspace that sublet_lifetimes needs, with room for so many residencies. Of `trace` only the counts are read,
-/// in which its size is linear.
+/// The workspace that sublet_lifetimes needs if its outputs have room for `capacity` residencies: live ranges of blocks
+/// on the device, one for each malloc row. Of `trace` only the counts are read. The size of the workspace is linear in
+/// them and in `capacity`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lifetimes_workspace(
@@ -81,12 +82,13 @@ pub unsafe extern "C" fn sublet_lifetimes_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Writes the lifetime of every residency of a trace to `blocks`, in the order of the mallocs, and which residency it
-/// is to `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one
-/// past the last row. O(rows).
+/// Finds the residencies of a trace: the live ranges of its blocks on the device, one for each malloc row, in the order
+/// of these rows. Writes each as a block with its lifetime to `blocks`. `names`, which may be NULL, receives for each
+/// the number of its block in the trace, and which of that block's residencies it is. A lifetime is [row of the malloc,
+/// row of the free); what is never freed ends one past the last row. O(rows).
 ///
-/// `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many residencies
-/// there are, and may be NULL.
+/// `blocks` and `names` have room for `capacity` residencies; sublet_residencies tells how many there are. `count`
+/// receives that number too, and may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lifetimes(

@@ -11,7 +11,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use kind::Lock;
 
-/// The number of the thread that is in a function of the user while it holds the lock; 0 is no thread.
+/// Tells which thread, by its number, is in a function of the user that it called while it held a lock; 0 if no thread
+/// is.
 pub(crate) struct Caller(AtomicUsize);
 
 /// The error of a lock that another thread has.
@@ -31,8 +32,9 @@ impl Caller {
         result
     }
 
-    /// Whether this thread is in a function of the user. Another thread may read an old value, but never its own
-    /// number.
+    /// Whether the calling thread is in a function of the user, which it called while it held the lock. The stored
+    /// number of a thread may be out of date when it is read here. But it is the calling thread's own only while this
+    /// thread is in such a function, since no other thread stores that number.
     fn is_here(&self) -> bool {
         self.0.load(Ordering::Relaxed) == kind::this_thread()
     }
@@ -119,7 +121,8 @@ mod kind {
     // SAFETY: the value is reached by whoever has set `taken`, one at a time, and may go from thread to thread.
     unsafe impl<T: Send> Sync for Lock<T> {}
 
-    /// Without an operating system there is one thread; it never waits for a function of the user.
+    /// The number of the calling thread: always 1, because without an operating system there is only one thread.
+    /// Whoever asks for the lock while a function of the user runs is then refused, and does not wait.
     pub(super) const fn this_thread() -> usize {
         1
     }
