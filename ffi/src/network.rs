@@ -44,7 +44,7 @@ pub struct sublet_memory {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_layer {
-    /// How long it takes, in ns. Only ratios count.
+    /// How long the operator takes, in ns. Where nothing is swapped, only the ratios of these times count.
     pub time_ns: u64,
     /// 0, or SUBLET_OPERATOR_ONCE: it may not be recomputed, for it is random, reads data, or has an effect elsewhere.
     pub flags: u32,
@@ -114,7 +114,8 @@ pub struct sublet_network_params {
     pub limit: u64,
     /// All offsets are multiples of this power of two, in bytes; 0 is 64.
     pub alignment: u64,
-    /// The work of the search, as in sublet_fit_params.
+    /// How much the search for a plan within the limit may do for each row of the network's trace, in operators and
+    /// gaps (times between two uses of a memory) looked at; 0 is 5,000. Rows beyond the first 10,000 add none.
     pub work: u64,
     /// The seed of all random choices.
     pub seed: u64,
@@ -146,7 +147,8 @@ pub struct sublet_step {
     pub subject: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// The offset in the arena or in the host's memory, in bytes; 0 for SUBLET_ACTION_RUN.
+    /// An offset in bytes: for SUBLET_ACTION_BIND in the arena, for SUBLET_ACTION_COPY_OUT and SUBLET_ACTION_COPY_IN in
+    /// the host's memory; 0 for SUBLET_ACTION_RUN.
     pub offset: u64,
 }
 
@@ -206,10 +208,12 @@ struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Checks the arguments 0 and 1 of both functions.
+    /// Checks the network and the parameters, which are the arguments 0 and 1 of sublet_network_workspace and of
+    /// sublet_network_plan. Fails at the first pointer, length or value that is wrong.
     ///
     /// # Safety
-    /// If they are not NULL, as many bytes can be read as their first fields say, and what the network points to.
+    /// If `network` and `params` are not NULL, as many bytes can be read there as their first fields say, and so can
+    /// the arrays and the device that the network points to.
     unsafe fn new(
         arguments: &mut Arguments<'a>,
         network: *const sublet_network,
@@ -245,13 +249,15 @@ impl<'a> Given<'a> {
         self.options.limit < u64::MAX
     }
 
-    /// How long the outputs can be at most, and the workspace for them.
+    /// The most elements that each output of planning this network can have (rows, residencies, steps), and the
+    /// workspace for planning it.
     fn most(&self) -> network::Needed {
         network::Needed::most(self.accesses.len(), self.is_limited())
     }
 
-    /// The memory that a call needs: for recording the network, then for planning it. After the recording, room is cut
-    /// only for what the plan of this network needs, which is no more than is counted here.
+    /// The memory that sublet_network_plan needs: for writing the network down as rows of a trace, then for planning
+    /// that trace. The second part is counted for the largest plan that a network of this size can have; the call then
+    /// uses only what the plan of this network needs.
     fn memory(&self) -> Needed {
         let (first, most) = (RecordNeeded::of(self.memories.len(), self.accesses.len()), self.most());
         Needed::workspace(most.workspace)
@@ -341,8 +347,9 @@ impl From<Planned> for sublet_network_planned {
 }
 
 /// The most steps of a plan of this network, and the workspace that sublet_network_plan needs with these parameters.
-/// The size of the workspace is linear in the counts, and far smaller without a limit; but the search of placements,
-/// which runs up to 6,000 residencies, needs a workspace that grows with the square of their number.
+/// The size of the workspace is linear in the counts, and far smaller without a limit. But the exact search for
+/// offsets, which runs for up to 6,000 live ranges of memories in the arena, needs a workspace that grows with the
+/// square of their number.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_workspace(

@@ -38,8 +38,8 @@ pub struct sublet_operator {
     pub flags: u32,
     /// A sublet_operator_kind.
     pub kind: u32,
-    /// The bytes of an element of what the operator reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit
-    /// for each element, but no fewer than one for each 4 bytes.
+    /// The bytes of an element of what the operator reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has one
+    /// bit for each element; an element of 8 bytes counts as two of 4.
     pub element: u32,
 }
 
@@ -51,7 +51,8 @@ const KINDS: [(sublet_operator_kind, Kind); 3] = [
     (sublet_operator_kind::ReluBackward, Kind::ReluBackward),
 ];
 
-/// The descriptions of operators in the form that `core` takes.
+/// The descriptions of operators in the form that the crate `sublet_core` takes, in memory that is cut from `room`.
+/// Fails at the first one with flags, a kind or an element size that this version does not know.
 pub(crate) fn operators<'a>(room: &mut Room<'a>, given: &[sublet_operator]) -> Result<&'a mut [Operator], Failure> {
     room.slice(given.len(), |i| {
         let &sublet_operator { flags, kind: number, element } = given.get(i).ok_or(Failure::of(S::Unnamed))?;

@@ -42,8 +42,9 @@ pub unsafe extern "C" fn sublet_parallel_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Writes lifetimes under which blocks may share memory in every order and overlap of operators that the dependencies
-/// of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators.
+/// Writes lifetimes for the blocks of a graph whose operators may run at the same time. Two blocks whose lifetimes do
+/// not overlap can share memory: they are never in use at once, however the operators run, as long as the graph's
+/// dependencies and streams are kept. Steps are places in the order in which sublet_graph_rows runs the operators.
 /// `names`, which may be NULL, receives the number of each block, which is that of sublet_graph_rows. O(edges *
 /// operators / 64).
 ///

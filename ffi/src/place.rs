@@ -19,8 +19,10 @@ use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_solver {
-    /// The solver to use: the portfolio; where its peak is above the lower bound, then the search, and with it or in
-    /// its place the beam search, plans outward from the busiest step and ejection chains.
+    /// The solver to use. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. Where the peak of their best plan is above
+    /// the lower bound, it looks for better plans, at most until `work` and `nodes` are used up: with up to 6,000
+    /// blocks by the exact search and the beam search in turns, with more blocks by plans outward from the busiest step
+    /// and ejection chains.
     Auto = 0,
     /// The best plan of the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT; those after
     /// SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
@@ -29,7 +31,8 @@ pub enum sublet_solver {
     Search = 2,
     /// The skyline heuristic from many starts; the best plan is taken.
     Multistart = 3,
-    /// Best fit on offset lines (Sekiyama et al. 2018).
+    /// Best fit (Sekiyama et al. 2018): again and again, the steps whose lowest free offset is the lowest of all get
+    /// the longest-lived block that fits there.
     BestFit = 4,
     /// Weighted interval colouring (Zhang et al. 2019), first fit.
     ColoringFirstFit = 5,
@@ -124,11 +127,11 @@ pub struct sublet_place_params {
     pub capacity: u64,
     /// The seed of all random choices: the same seed gives the same plan everywhere.
     pub seed: u64,
-    /// The budget of the solvers that could go on without end, such as many starts, in blocks placed; 0 suffices for
-    /// most networks, in a fraction of a second.
+    /// The budget of the solvers that could go on without end, such as many starts, in blocks placed. 0 is the default,
+    /// 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
-    /// The most nodes of the search tree that are looked at; 0 suffices for most hard instances of a few hundred
-    /// blocks, in about a second, and takes longer with more.
+    /// The most nodes of the search tree that are looked at. 0 is the default, 300,000, which suffices for most hard
+    /// instances of a few hundred blocks, in about a second; with more blocks it takes longer.
     pub nodes: u64,
     /// Called as the placement goes on, and can end it; or NULL.
     pub watch: sublet_watch,
@@ -174,7 +177,8 @@ impl From<Summary> for sublet_placement {
 /// have 32 bits.
 const MOST_SEARCHED: usize = if usize::BITS < 64 { 1 << 14 } else { MOST_COUNTED };
 
-/// How much memory placing `n` blocks takes.
+/// How much memory placing `n` blocks takes. Fails if the solver is the exact search and `n` is above
+/// [`MOST_SEARCHED`]: an error of argument number `position`, which is the number of blocks.
 fn needed(solver: Solver, n: usize, position: u32) -> Result<Needed, Failure> {
     if matches!(solver, Solver::Search) && n > MOST_SEARCHED {
         return Err(Failure::new(S::LengthOverflow, position, MOST_SEARCHED as u64, n as u64));

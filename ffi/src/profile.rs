@@ -85,7 +85,8 @@ mod kind {
 mod kind {
     use crate::error::Text;
 
-    /// Without the standard library there are no traces.
+    /// The trace of an allocator's requests where there is no standard library. Without its memory and clock nothing is
+    /// recorded, so there are no fields.
     #[derive(Default)]
     pub(crate) struct Profile {}
 

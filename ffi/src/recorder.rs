@@ -106,8 +106,9 @@ unsafe fn with(
     boundary(error, |arguments| Ok(body(&mut unsafe { arguments.handle(recorder)? }.0)?))
 }
 
-/// Records that a block is allocated; `block` receives its number, from 0, or SUBLET_OUTSIDE. Times are in ns and never
-/// go backwards.
+/// Records that a block is allocated; `block` receives its number, from 0. Between sublet_recorder_interrupt and
+/// sublet_recorder_resume nothing is recorded, and `block` receives SUBLET_OUTSIDE: the block is no part of the trace.
+/// Times are in ns and never go backwards.
 ///
 /// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
 #[must_use]

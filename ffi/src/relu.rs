@@ -32,7 +32,7 @@ pub enum sublet_format {
 pub struct sublet_relu_params {
     /// sizeof(sublet_relu_params).
     pub struct_size: u32,
-    /// A sublet_format.
+    /// A sublet_format: how each element of the arrays is stored.
     pub format: u32,
     /// 0: ReLU, `x < 0 ? 0 : x`. 1: leaky ReLU, `x > 0 ? x : x * slope`.
     pub leaky: u32,
@@ -45,7 +45,8 @@ plain!(sublet_relu_params, f16, bf16, f32);
 unsafe impl Params for sublet_relu_params {}
 
 impl sublet_relu_params {
-    /// The activation and the element format that the parameters, argument `position`, ask for.
+    /// The activation and the element format that the parameters ask for. Fails if one of the two is not known: an
+    /// error of argument number `position`, which is the parameters.
     fn meaning(self, position: u32) -> Result<(Activation, Format), Failure> {
         let unknown = |value: u32| Failure::new(S::UnknownValue, position, 0, value.into());
         let format = match self.format {
@@ -62,7 +63,8 @@ impl sublet_relu_params {
     }
 }
 
-/// The failure for an error of a function whose mask is argument number `mask`.
+/// The failure of a call for an error of `sublet_cuda::relu`. `mask` is the number of the argument that holds the mask
+/// (one bit for each element); where the mask is too short, that argument is at fault.
 fn failure(error: Error, mask: u32) -> Failure {
     match error {
         Error::Length { needed, got } => Failure::new(S::BufferTooSmall, 0, needed as u64, got as u64),
@@ -80,12 +82,14 @@ pub extern "C" fn sublet_relu_mask_words(elements: usize) -> usize {
     mask_words(elements)
 }
 
-/// A function of the header on arrays on the processor: the forward or the backward pass, with its arguments.
+/// A pass of ReLU on arrays on the processor, forward or backward, with the arguments that C has given. It is generic
+/// in the type of the elements, which is known only when the parameters are read.
 trait Work {
-    /// Runs the function with arrays of elements of type `E`.
+    /// Runs the pass with arrays of elements of type `E`. Fails if a pointer or the length of an array is wrong.
     ///
     /// # Safety
-    /// The caller of the function has kept what the header asks of it.
+    /// The caller in C has kept what `include/sublet.h` asks of pointers: the arrays are as long as it says, and nobody
+    /// else uses them.
     unsafe fn of<E: Element + Plain>(
         &self,
         activation: Activation,
@@ -263,14 +267,16 @@ pub struct sublet_relu_operands {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// The address of `x`; in the backward pass of `dy`.
+    /// The address of the elements that are read: in the forward pass `x`, the activation's input; in the backward pass
+    /// `dy`, the gradient of its output.
     pub from: u64,
-    /// The address of `y`; in the backward pass of `dx`. It is `from`, or that of memory that shares nothing with
-    /// `from`.
+    /// The address of the elements that are written: in the forward pass `y`, the activation's output; in the backward
+    /// pass `dx`, the gradient of its input. It is either `from`, or the address of memory that shares nothing with the
+    /// elements at `from`.
     pub to: u64,
     /// How many elements `from` and `to` each have.
     pub elements: u64,
-    /// The address of the mask.
+    /// The address of the mask, one bit for each element: the forward pass writes it, the backward pass reads it.
     pub mask: u64,
     /// How long the mask is, in bytes: `bytes` of its sublet_operand.
     pub mask_bytes: u64,

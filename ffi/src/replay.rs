@@ -42,9 +42,10 @@ pub unsafe extern "C" fn sublet_replay_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Verifies a plan, and makes a replay of it: blocks in the order in which they are requested, by their first steps,
-/// and an offset for each. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives
-/// in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
+/// Verifies a plan, blocks and an offset for each, and makes a replay of it, which answers the requests of an
+/// iteration. The blocks are expected to be requested in the order of their first steps, and at the same step in their
+/// order in `blocks`. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives in
+/// `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_create(

@@ -66,7 +66,10 @@ pub(crate) fn needed(trace: Counts, rewritten: usize, residencies: usize) -> Nee
         .and::<Residency>(residencies)
 }
 
-/// Verifies a schedule, in room that `needed` has told.
+/// Verifies the schedule `given` against the trace `recorded`. The two after it are the device that the copies are
+/// timed for, and whether iterations repeat. `room` is what is left, after `recorded` was cut from it, of memory of the
+/// size that [`needed`] returns. Fails if a row or the plan is not valid, or if there is not one offset for each malloc
+/// row.
 pub(crate) fn verified<'a>(
     recorded: &Recorded<'_>,
     given: &Schedule<'a>,
@@ -108,8 +111,8 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for its residencies;
-/// and times it.
+/// Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for the live ranges of
+/// its blocks on the device, of which each malloc row begins one; and times it.
 ///
 /// Every read sees the value that it saw in the original, blocks are accessed and copied only while they are on the
 /// device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses

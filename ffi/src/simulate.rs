@@ -17,15 +17,16 @@ use crate::workspace::{Needed, sublet_layout};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_timing {
-    /// When compute reaches the row.
+    /// When the operators before the row are done, so that compute, the queue of operators, reaches the row; in ns from
+    /// the start of the iteration.
     pub reached: f64,
-    /// When the row begins, since all that it waits for is done.
+    /// When the row begins, in ns from the start of the iteration: at `reached`, or later if it has to wait for copies.
     pub begin: f64,
-    /// When the row is done.
+    /// When the row is done, in ns from the start of the iteration.
     pub end: f64,
 }
 
-/// How a rewritten trace runs.
+/// The simulated time of a rewritten trace, and the bytes that it copies and holds.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_run {
@@ -35,7 +36,7 @@ pub struct sublet_run {
     pub reserved: u32,
     /// When compute and the copies each way are all done, in ns.
     pub time_ns: f64,
-    /// How long the original takes, in ns.
+    /// How long the trace takes from which the rewritten one was made, in ns.
     pub original_ns: u64,
     /// Bytes that were copied, both ways together.
     pub swapped_bytes: u64,

@@ -56,7 +56,8 @@ pub enum sublet_status {
     PinMisaligned = 34,
     /// The pinned blocks `index` and `got` are alive together and share an address.
     PinsOverlap = 35,
-    /// Up to block `index`, the bytes that a plan may take do not fit in 64 bits.
+    /// Stacked one above the other, above the pinned ones and with padding for their alignments, the blocks up to block
+    /// `index` take more bytes than 64 bits can count.
     SizeOverflow = 36,
     /// Block `index` has flags, `got`, that this version does not know.
     BlockFlags = 37,
@@ -67,8 +68,8 @@ pub enum sublet_status {
     /// It is proved that no plan fits within the capacity, `got` bytes. The best plan has a peak of `needed` bytes; its
     /// offsets were written.
     NoPlanFits = 51,
-    /// Block `index` of `needed` bytes fits in none of the banks that it may lie in, beside the blocks that are there;
-    /// the largest of these banks has `got` bytes.
+    /// Block `index`, of `needed` bytes, fits in none of the banks (separate memories) that it may lie in, given the
+    /// blocks that were placed there before it; the largest of these banks has `got` bytes.
     NoBank = 52,
 
     /// Invalid plan: block `index` at offset `got` ends beyond 64 bits.
@@ -97,7 +98,8 @@ pub enum sublet_status {
     /// Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator,
     /// `got` operands are left over.
     Operands = 73,
-    /// Tensor `index` of a graph: `got` is no storage, or a reserved field that is not 0.
+    /// Tensor `index` of a graph: its field `storage` is `got`, which is no sublet_storage; or its reserved field is
+    /// `got`, and not 0.
     TensorUnknownValue = 74,
 
     /// Row `index`: its time is before that of the row above it.
@@ -121,7 +123,8 @@ pub enum sublet_status {
     RowNotRecorded = 88,
     /// Row `index` of a rewritten trace: not the access that comes next in the original.
     RowOtherAccess = 89,
-    /// Row `index` of a rewritten trace: the operator has no such row between its accesses in the original.
+    /// Row `index` of a rewritten trace: a malloc, free or copy between the accesses of an operator, where the original
+    /// has none and no memory is reused in place.
     RowInsideOperator = 90,
     /// Row `index` of a rewritten trace: a read of another value than in the original.
     RowOtherValue = 91,
@@ -142,7 +145,8 @@ pub enum sublet_status {
     RowMaskElsewhere = 98,
     /// Row `index` of a rewritten trace: the block reuses another's memory in place, but has another offset.
     RowNotInPlace = 99,
-    /// Row `index`: a persistent block, allocated at time 0 and never freed, is allocated after an access.
+    /// Row `index` of a recorded trace that is to be fitted: it allocates a persistent block, one with time 0 that is
+    /// never freed, but stands below the first row that reads or writes a block.
     RowPersistentLate = 100,
     /// Operator `index`: `got` is no kind of operator, or flags of which this version does not know all.
     OperatorUnknownValue = 109,
@@ -163,8 +167,8 @@ pub enum sublet_status {
     /// In a network, memory, operator or access `index` holds `got`, which this version does not know.
     NetworkUnknownValue = 123,
 
-    /// No hole of the ranges of addresses has `needed` bytes; the largest has `got` bytes. Or a device, or the host,
-    /// has not `needed` bytes; `got` is 0 then.
+    /// In an allocator or a pool: no run of free addresses has `needed` bytes; the longest has `got` bytes. On a
+    /// device: the device, or the host, has not `needed` bytes of memory; `got` is 0.
     OutOfMemory = 130,
     /// No live block begins at the address `got`.
     NotAllocated = 131,
@@ -174,7 +178,8 @@ pub enum sublet_status {
     TooManyEvents = 133,
     /// The recorder has room for `got` rows; so far it needs room for `needed`.
     RecordFull = 134,
-    /// There is no memory for `needed` bytes of a range or of bookkeeping.
+    /// An allocator was not made: there is no memory for `needed` bytes of its bookkeeping, or of the first range of
+    /// addresses that it divides up.
     NoRawMemory = 135,
     /// What the call needs is missing: this library was built without it, such as the standard library or CUDA, or this
     /// machine has none, such as a CUDA driver.

@@ -27,7 +27,8 @@ pub struct sublet_torch_statistics {
     pub reserved: u32,
     /// How many requests got their address from a plan.
     pub planned: u64,
-    /// How many other requests there were, but for those of CUDA graphs.
+    /// How many requests got an allocation of their own from the driver and not a place in a plan; memory for CUDA
+    /// graphs is not counted.
     pub unplanned: u64,
     /// How many plans were made.
     pub plans: u64,
@@ -35,7 +36,7 @@ pub struct sublet_torch_statistics {
     pub arena: u64,
     /// The bytes of the device's memory that are held now, live or not.
     pub held: u64,
-    /// The most bytes that were held so far.
+    /// The most bytes of the device's memory that were held at once so far, live or not.
     pub held_peak: u64,
 }
 
@@ -83,9 +84,9 @@ pub extern "C" fn sublet_torch_record_stream(pointer: *mut c_void, stream: *mut 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_torch_pool {
-    /// The first number of the pair.
+    /// The first of the two numbers of the c10::cuda::MempoolId_t.
     pub first: u64,
-    /// The second number of the pair.
+    /// The second of the two numbers of the c10::cuda::MempoolId_t.
     pub second: u64,
 }
 

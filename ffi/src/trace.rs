@@ -66,7 +66,7 @@ const EVENTS: [(sublet_event, Event); 6] = [
     (sublet_event::SwapIn, Event::SwapIn),
 ];
 
-/// The event of this number.
+/// The event of which this is the number in C, a sublet_event; `None` if no event has this number.
 pub(crate) fn event(number: u32) -> Option<Event> {
     EVENTS.iter().find(|&&(e, _)| e as u32 == number).map(|&(_, event)| event)
 }
@@ -97,13 +97,15 @@ impl From<Row> for sublet_row {
     }
 }
 
-/// One row in the form that `core` takes.
+/// Row `i` of `given`, in the form that the crate `sublet_core` takes. Fails if its `event` or `op_kind` holds a value
+/// that this version does not know.
 pub(crate) fn row(given: &[sublet_row], i: usize) -> Result<Row, Failure> {
     let refuse = |got: u32| Failure::new(S::RowUnknownValue, u32::try_from(i).unwrap_or(u32::MAX), 0, got.into());
     given.get(i).ok_or(Failure::of(S::Unnamed))?.row().map_err(refuse)
 }
 
-/// Rows in the form that `core` takes.
+/// The rows of a trace in the form that the crate `sublet_core` takes, in memory that is cut from `room`. Fails at the
+/// first row whose `event` or `op_kind` holds a value that this version does not know.
 pub(crate) fn rows<'a>(room: &mut Room<'a>, given: &[sublet_row]) -> Result<&'a mut [Row], Failure> {
     room.slice(given.len(), |i| row(given, i))
 }

@@ -1,7 +1,8 @@
 //! The memory that the caller lends for one call: its length, and how it is divided.
 //!
-//! `core` works on its own structs, and on a slice of words and one of indices. All of them are cut from one piece, the
-//! most aligned first, so that nothing is lost in between and the size is the same in every program.
+//! Functions of the crate `sublet_core` work on their own structs, and on scratch memory: a slice of words, of 8 bytes,
+//! and one of indices, of 4 bytes. All of them are cut from one piece, the most aligned first, so that nothing is lost
+//! in between and the size is the same in every program.
 
 use core::convert::Infallible;
 use core::mem::MaybeUninit;
@@ -13,7 +14,7 @@ use sublet_core::{Workspace, WorkspaceLen};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_layout {
-    /// Length in bytes.
+    /// Length of the memory in bytes.
     pub size: usize,
     /// Alignment in bytes, a power of two; what malloc returns is aligned so.
     pub alignment: usize,
@@ -37,7 +38,7 @@ impl Needed {
         Self { words: len.words + len.indices.div_ceil(2) }
     }
 
-    /// Adds the workspace that a further call of `core` needs.
+    /// Adds the scratch memory, of length `len`, of one more function of the crate `sublet_core` that the call runs.
     pub(crate) const fn and_workspace(self, len: WorkspaceLen) -> Self {
         Self { words: self.words + Self::workspace(len).words }
     }
@@ -60,7 +61,7 @@ const fn words_of<T>(n: usize) -> usize {
     (n * size_of::<T>()).div_ceil(size_of::<u64>())
 }
 
-/// Lent memory that is being divided.
+/// The memory that the caller of a C function lends as its workspace, as far as no slice has been cut from it yet.
 pub(crate) struct Room<'a> {
     words: &'a mut [u64],
 }
@@ -70,10 +71,10 @@ impl<'a> Room<'a> {
         Self { words }
     }
 
-    /// Cuts off a slice of `n` values, each made by `make` from its index.
+    /// Cuts a slice of `n` values off the room, each made by `make` from its index. Fails if `make` does.
     ///
-    /// There is room for all values that [`Needed`] was told of; the slice is empty if there is too little room for
-    /// others.
+    /// If the room has the size of a [`Needed`], there is enough for all values that were counted in it. Where too
+    /// little is left, the slice is empty.
     pub(crate) fn slice<T: Copy, E>(
         &mut self,
         n: usize,
@@ -123,7 +124,7 @@ impl<'a> Room<'a> {
         Some(unsafe { &mut *front.as_mut_ptr().cast::<MaybeUninit<T>>() })
     }
 
-    /// Cuts off a workspace of this length, for a call of `core`.
+    /// Cuts scratch memory of this length off the room, for a function of the crate `sublet_core`.
     pub(crate) fn front(&mut self, len: WorkspaceLen) -> Workspace<'a> {
         let words = Needed::workspace(len).words;
         let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words).unwrap_or_default();
@@ -131,7 +132,8 @@ impl<'a> Room<'a> {
         Room { words: front }.workspace(len)
     }
 
-    /// All the room that is left: first the words, then the indices.
+    /// Divides all the room that is left into the two slices of scratch memory that functions of the crate
+    /// `sublet_core` work on: first `len.words` numbers of 64 bits, then numbers of 32 bits in all the rest.
     pub(crate) fn parts(self, len: WorkspaceLen) -> (&'a mut [u64], &'a mut [u32]) {
         let (words, indices) = self.words.split_at_mut_checked(len.words).unwrap_or_default();
         // SAFETY: a word holds two indices, any bytes are one, and alignment only falls.
@@ -139,7 +141,8 @@ impl<'a> Room<'a> {
         (words, indices)
     }
 
-    /// All the room that is left, as a workspace for a call of `core`.
+    /// All the room that is left, as scratch memory for a function of the crate `sublet_core`: `len.words` numbers of
+    /// 64 bits, and numbers of 32 bits in the rest.
     pub(crate) fn workspace(self, len: WorkspaceLen) -> Workspace<'a> {
         let (words, indices) = self.parts(len);
         Workspace::new(words, indices)
