@@ -61,7 +61,7 @@ const fn words_of<T>(n: usize) -> usize {
     (n * size_of::<T>()).div_ceil(size_of::<u64>())
 }
 
-/// The memory that the caller of a C function lends as its workspace, as far as no slice has been cut from it yet.
+/// The memory that is lent to a call as its workspace, as far as no slice has been cut from it yet.
 pub(crate) struct Room<'a> {
     words: &'a mut [u64],
 }
