@@ -26,8 +26,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// A configuration with the alignment of a GPU, 256 bytes, and with the portfolio as its solver. `capacity` is in
-    /// bytes.
+    /// A configuration with the alignment of a GPU, 256 bytes, one range of addresses, and [`Solver::Portfolio`] as its
+    /// solver. `capacity` is the length of the range in bytes; `events` is the most mallocs and frees, counted
+    /// together, of an iteration; `live` is the most blocks outside the plan that are alive at once.
     #[must_use]
     pub fn new(capacity: u64, events: usize, live: usize) -> Self {
         let (solver, options) = (Solver::Portfolio, Options::default());

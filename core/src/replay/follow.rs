@@ -76,12 +76,13 @@ pub struct Replay<'a> {
     /// The slots of the overdue blocks (live, though the plan has freed them); the first `overdue_count` entries are in
     /// use.
     overdue: [u32; OVERDUE as usize],
-    /// How many blocks are overdue. If more than [`OVERDUE`], the list is not complete, and no request is placed.
+    /// How many blocks are overdue: live, though the plan has freed them. If more than [`OVERDUE`], the list `overdue`
+    /// is not complete, and no request is placed.
     overdue_count: u32,
     /// Whether every request of this iteration so far was the one that the plan expected, and was served as planned.
     followed: bool,
-    /// How many requests of this iteration the plan did not have, or could not place because an overdue block was in
-    /// the way.
+    /// How many requests of this iteration the plan did not have, or could not place because a block lay there that
+    /// should have been freed before.
     missed: u32,
     /// Whether a request has come after the plan's last one while `endless` is set. It is asked again after a restart.
     ended: bool,
@@ -313,8 +314,9 @@ impl<'a> Replay<'a> {
         self.followed
     }
 
-    /// Whether so much differs that the plan is better given up: in this iteration a quarter of the plan's requests
-    /// were missed, and at least eight; or more blocks were overdue than are listed.
+    /// Whether the requests differ so much from the plan that it is better given up: in this iteration a quarter of the
+    /// plan's requests were missed, and at least eight; or more than 16 blocks at once were live that the plan had
+    /// freed.
     #[must_use]
     pub const fn is_hopeless(&self) -> bool {
         self.is_lost() || (self.missed >= AHEAD && self.missed >= self.request_count / 4)
@@ -369,7 +371,8 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers with the planned offset of the plan's next request, if no overdue block lies there.
+    /// Answers with the planned offset of the plan's next request; with [`Answer::Missed`] if a block still lies there
+    /// that the plan has freed. The free of the block returns `tag`.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
@@ -428,8 +431,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether no overdue block lies in the `size` bytes from `offset` on; false if the overdue blocks are not all
-    /// known.
+    /// Whether no overdue block (live, though the plan has freed it) lies in the `size` bytes from `offset` on. False
+    /// if more blocks are overdue than are listed.
     #[cold]
     fn is_clear(&self, offset: u64, size: u64) -> bool {
         let list = self.overdue.get(..self.overdue_count as usize);

@@ -3,8 +3,8 @@
 use super::Allocator;
 use super::ranges::Source;
 
-/// The least bytes that the source is asked for where a request needs a range beside others. If it refuses, it is asked
-/// for what the request needs. For an arena it is asked for the bytes of the arena.
+/// The least bytes of every range but the first that is taken from the source for a request; if the source refuses it,
+/// a range of the request's bytes is taken. A range for the arena of a plan has just the bytes of the arena.
 const LEAST_MORE: u64 = 1 << 20;
 
 /// An empty range is returned to the source after this many iterations in which it was not used.

@@ -16,7 +16,8 @@ use crate::{Block, Workspace, WorkspaceLen};
 
 /// How many blocks an iteration has.
 pub(super) struct Iteration {
-    /// How many blocks are allocated and freed within the iteration. They are planned, and come first in the slice.
+    /// How many blocks are allocated and freed within the iteration. They are planned, and come first in the slice that
+    /// [`blocks`] fills.
     pub(super) planned: usize,
     /// How many blocks are allocated in the iteration, freed in it or not.
     pub(super) requests: usize,

@@ -109,7 +109,8 @@ impl<'a> Pool<'a> {
     }
 
     /// A pool without a range, to which up to `ranges` can be added. It has nodes for `live` blocks and the holes
-    /// between them; where there are fewer holes, it holds more blocks.
+    /// between them; where there are fewer holes, it holds more blocks. `Err` if `alignment` is no power of two, `live`
+    /// is above [`MOST_LIVE`], or `memory` is too short.
     pub(super) fn over(ranges: usize, alignment: u64, live: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
         if !alignment.is_power_of_two() {
             return Err(Error::Alignment { block: None, alignment });
@@ -283,8 +284,9 @@ impl<'a> Pool<'a> {
         Ok(tag)
     }
 
-    /// Allocates a block for an arena, in which up to `blocks` blocks will be live when it is
-    /// [dissolved](Self::dissolve); returns its address and length. There is only one arena at a time.
+    /// Allocates a block of at least `bytes` bytes for an arena, in which up to `blocks` blocks will be live when it is
+    /// [dissolved](Self::dissolve); returns its address and its length in bytes. There is only one arena at a time.
+    /// `Err` where [`malloc`](Self::malloc) fails.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
@@ -303,7 +305,8 @@ impl<'a> Pool<'a> {
         parts.try_for_each(|(offset, size, tag)| self.reserve(begin + offset, size, tag))
     }
 
-    /// Makes a live block of `[address, address + size)`, which must lie in one hole and be aligned. O(log n).
+    /// Makes a live block of `[address, address + size)`, which must be aligned. `Err` if these bytes do not lie in one
+    /// hole, or there are as many blocks as the pool can hold. O(log n).
     fn reserve(&mut self, address: u64, size: u64, tag: u32) -> Result<(), Error> {
         let node = self.by_address.at_most(&address, by_address(&self.nodes));
         let [begin, length] = self.nodes[node];
@@ -346,7 +349,7 @@ impl<'a> Pool<'a> {
     }
 
     /// Makes a block of the `size` bytes at `address`, which lie in the hole `node`. What is left of the hole below and
-    /// above the block stays holes.
+    /// above the block stays holes. Returns `address`; `Err` if there are as many blocks as the pool can hold.
     fn cut(&mut self, node: u32, address: u64, size: u64, tag: u32) -> Result<u64, Error> {
         let [begin, length] = self.nodes[node];
         let (below, above) = (address - begin, begin + length - (address + size));

@@ -6,7 +6,7 @@ use crate::table::Table;
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The first address.
+    /// The first address of the range.
     pub begin: u64,
     /// How many bytes the range has.
     pub bytes: u64,

@@ -38,7 +38,8 @@ impl Random {
 pub(super) struct Cooling {
     /// The temperature at the start, in ns.
     pub(super) heat: f64,
-    /// The work after which the temperature is 0, in the unit in which the search counts its work.
+    /// The work after which the temperature is 0. The caller chooses the unit, and counts its work done in the same
+    /// unit: operators and gaps looked at for swaps, accesses and values looked at for recomputation.
     pub(super) work: u64,
 }
 

@@ -73,7 +73,8 @@ impl<'a> Flat<'a> {
         Ok(flat)
     }
 
-    /// How many blocks the flat trace has.
+    /// How many blocks the flat trace has: the live ranges of all blocks of the original, as each is a block of its
+    /// own.
     pub(super) fn blocks(&self) -> usize {
         usize::try_from(self.block.len()).unwrap_or(usize::MAX)
     }

@@ -44,8 +44,9 @@ record! {
 }
 
 impl Gap {
-    /// Whether the gap is a head or a tail of a block that is written in the iteration. If the block is away at the
-    /// start or the end, its final value has to be on the host at the end.
+    /// Whether the gap lies before the first access of a persistent block or after its last, and the block is written
+    /// in the iteration. If such a block is on the host at the start or the end, its final value has to be on the host
+    /// at the end.
     pub(super) fn crosses_end(&self) -> bool {
         (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean
     }
@@ -61,8 +62,9 @@ pub(super) enum GapKind {
     /// The gap lies before the first access of a persistent block, a read. It needs a copy in after it, and a copy out
     /// before it unless the block is on the host at the start of the iteration.
     Head,
-    /// The gap lies before the first access of a persistent block, a write. It needs no copy, but one of the block's
-    /// final version if the block is on the host at the start of the iteration.
+    /// The gap lies before the first access of a persistent block, a write, so that nothing is copied before or after
+    /// it. But if the block is on the host at the start of the iteration, its final value is copied out for the next
+    /// iteration.
     DeadHead,
     /// The gap lies after the last access of a persistent block. It needs a copy out before it; the block is on the
     /// host at the end of the iteration.
@@ -108,7 +110,8 @@ record! {
     struct Seen {
         /// The operator that accessed the block last.
         access: Option<u32>,
-        /// The number of the version that the block holds.
+        /// The number of the version (the value from one write to the next) that the block holds after the accesses
+        /// seen so far; none if it holds none yet.
         version: Option<u32>,
         /// The number of the version that the block holds at the start of the iteration.
         initial: Option<u32>,
@@ -121,8 +124,9 @@ workspace! {
     /// The gaps of a program, and the versions of its blocks.
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// By boundary between operators: the first of the versions that can be copied out there or later. Versions
-            /// are numbered in the order of these boundaries.
+            /// By boundary, where boundary o is before operator o: the first of the versions (values of a block from
+            /// one write to the next) that can be copied out there or later. Versions are numbered in the order of
+            /// these boundaries. The entry after the last boundary is the number of versions.
             first_version: u32[rows + 2],
         }
         records {
@@ -134,14 +138,15 @@ workspace! {
             pub(super) program: &'a Program<'a> = program,
             /// How many gaps there are.
             pub(super) len: u32 = 0,
-            /// How many versions there are.
+            /// How many versions there are: values of blocks, each from one write to the next.
             pub(super) versions: u32 = 0,
         }
     }
 }
 
 impl<'a> Gaps<'a> {
-    /// Finds the gaps of all blocks of at least `least` bytes.
+    /// Finds the gaps (runs of operators in which a block is not accessed) of all blocks that have at least `least`
+    /// bytes.
     pub(super) fn new(program: &'a Program<'a>, least: u64, scratch: &mut Workspace<'a>) -> Self {
         let mut gaps = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         // Versions are numbered in the order of the boundaries at which they can be copied out first. Those of
@@ -178,13 +183,15 @@ impl<'a> Gaps<'a> {
         low
     }
 
-    /// The versions that can be copied out from this boundary on and not before.
+    /// The numbers of the versions (values of a block from one write to the next) that can be copied out from this
+    /// boundary on and not before. Boundary o is before operator o.
     pub(super) fn released(&self, boundary: u32) -> impl Iterator<Item = u32> + '_ {
         let versions = self.first_version[boundary]..self.first_version[boundary + 1];
         versions.filter(move |&version| self.version(version).release == Some(boundary))
     }
 
-    /// The gaps of a version, the last one first.
+    /// The gaps in which a block holds this version, its value from one write to the next: number and gap, the last one
+    /// first.
     pub(super) fn of_version(&self, version: u32) -> impl Iterator<Item = (u32, Gap)> + '_ {
         let mut next = self.version(version).last_gap;
         core::iter::from_fn(move || {
@@ -227,7 +234,8 @@ impl<'a> Gaps<'a> {
         self.seen.set(r.block, seen);
     }
 
-    /// Finds the final version of a persistent block, and its tail.
+    /// Notes which version a persistent block holds at the end of the iteration, and adds the gap after its last access
+    /// (the tail), if it has one before its first access (the head). Marks the gaps of a block that is never written.
     fn close(&mut self, block: u32) {
         let seen = self.seen.get(block);
         let (Some(last), Some(initial)) = (seen.access, seen.initial) else { return };
@@ -247,7 +255,8 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// Fills `first_version`. Versions that nobody has written have no boundary and stand among the others.
+    /// Fills `first_version`. A version that is never written cannot be copied out at any boundary; it is counted with
+    /// the boundary of the version numbered before it.
     fn list_releases(&mut self) {
         let mut version = 0;
         for boundary in 0..=self.program.operators {
@@ -259,7 +268,8 @@ impl<'a> Gaps<'a> {
         self.first_version[self.program.operators + 1] = version;
     }
 
-    /// Adds a version; returns its number.
+    /// Adds a version of a block, its value from one write to the next; returns the version's number. `release` is the
+    /// first boundary at which it can be copied out; none if nobody has written it.
     fn add_version(&mut self, block: u32, release: Option<u32>) -> u32 {
         let version = self.versions;
         self.version.set(version, Version { block, release, last_gap: None, last: None });
