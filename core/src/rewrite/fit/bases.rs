@@ -1,5 +1,6 @@
 //! The traces with which swaps and recomputation begin: for each order of the operators that is tried, one with masks
-//! and in-place reuse, and one without.
+//! and in-place reuse, and one without. A mask is one bit for each element of a ReLU's input, kept for the gradient in
+//! place of the input. In-place reuse lets an operator write its output over an input that nobody reads later.
 
 use super::pass::Pass;
 use super::stage::{Base, Stage};
@@ -19,7 +20,8 @@ const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reo
 
 /// How often the interval below the least footprint that was made is halved, to find a lower limit that works.
 const PROBES: u32 = 7;
-/// The search for a schedule within each limit that is tried has the whole work divided by this.
+/// The search for the lowest limit that works makes schedules for several limits; for each, a search for swaps or
+/// recomputation may do the work that the options allow divided by this.
 const PROBE: u64 = 16;
 
 /// Blocks that are smaller than the max load of the recording divided by 2 to the power of this are not recomputed.
@@ -32,9 +34,11 @@ pub(super) struct Orders<'s> {
     pub(super) options: &'s Options,
     /// The recorded trace in one order, with sizes rounded up to the alignment.
     pub(super) rows: &'s mut [Row],
-    /// The trace of `rows` with masks.
+    /// Room for the trace in `rows` with masks: of a ReLU's input, only one bit for each element is kept for the
+    /// gradient.
     pub(super) masked: &'s mut [Row],
-    /// The trace of `rows` with masks and operators that work in place.
+    /// Room for the trace in `masked` with in-place reuse besides: operators write their output over an input that
+    /// nobody reads later.
     pub(super) shared: &'s mut [Row],
 }
 
@@ -120,7 +124,8 @@ impl<'s> Orders<'s> {
     }
 }
 
-/// The max load, and `load_min` of Zhang et al. 2019, both in bytes.
+/// The max load of the trace, and its max load once every block that has a gap at the original's max load is swapped
+/// out in that gap (`load_min` of Zhang et al. 2019), both in bytes. `Err` if a row is refused.
 fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<(u64, u64), Error> {
     let mut scratch = scratch.reborrow();
     let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
@@ -131,15 +136,18 @@ fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>)
     Ok((swapper.peak(), swapper.load_min()))
 }
 
-/// The traces to begin with that have the operators in one order: with masks and in-place reuse, and without.
+/// A recording with its operators in one order, and the one or two traces with which swaps and recomputation begin in
+/// this order.
 pub(super) struct Bases<'s> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
-    /// The trace with masks and in-place reuse, if that differs from the recorded one; and the recorded one.
+    /// The traces to begin with: the one with masks (one bit for each element of a ReLU's input) and in-place reuse,
+    /// none if these change nothing; then the recording, which is always there.
     starts: [Option<Base<'s>>; 2],
-    /// The max load of the recording in this order, in bytes.
+    /// The max load, in bytes, of the recording with its operators in the order of these traces.
     pub(super) peak: u64,
-    /// `load_min` of Zhang et al. 2019 for this order, in bytes.
+    /// The max load if every block that has a gap at the max load of the recording, with its operators in this order,
+    /// is swapped out in that gap, in bytes: `load_min` of Zhang et al. 2019.
     pub(super) load_min: u64,
 }
 

@@ -19,34 +19,41 @@ use super::trial::Swaps;
 use crate::Error;
 use crate::rewrite::means::swap::Policy;
 
-/// How many loads between the limit and the peak are estimated first, each as the load down to which all values may be
-/// recomputed.
+/// How many loads between the limit and the peak, at even distances, are estimated first. The estimate for a load is
+/// the overhead if recomputation of any values brings the load of the trace down to it, and swaps do the rest.
 const LOADS: u64 = 14;
-/// Into how many parts the bytes that may be recomputed are divided: each number of parts but all is estimated first.
+/// The bytes that can be recomputed are divided into this many parts, those that are cheapest to recompute first.
+/// Estimated first is also the overhead if only the first k parts may be recomputed, for each k from 1 to `PARTS` - 1.
 const PARTS: u64 = 8;
-/// How often levels around the best are estimated: four of them each time.
+/// How many times the four neighbours of the [`Level`] with the best estimate are estimated, each time at half the
+/// distance.
 const ROUNDS: u64 = 4;
-/// How many levels are estimated, at most: `LOADS`, `PARTS` but the whole, and four in each of `ROUNDS`.
+/// The most [`Level`]s of recomputation that are estimated: [`LOADS`], one fewer than [`PARTS`], and four in each of
+/// [`ROUNDS`].
 const LOOKS: usize = 14 + 7 + 4 * 4;
-/// How many levels are tried: for each, schedules are made until one fits.
+/// For how many [`Level`]s of recomputation, those with the best estimates first, schedules are made until one fits.
 const TRIED: usize = 4;
 /// The work of an estimate is that of a whole search divided by this.
 const ESTIMATE: u64 = 10;
-/// The work of the first search for swaps at a level is that of a whole search divided by this.
+/// The work of the first search for swaps, after recomputation to a [`Level`], is that of a whole search divided by
+/// this.
 const FIRST: u64 = 4;
-/// No schedule is made for a level that is estimated to add this many times the time that the best schedule adds.
+/// No schedule is made for a [`Level`] of recomputation that is estimated to add this many times the time that the best
+/// schedule adds to the original.
 const HOPELESS: f64 = 1.25;
 /// The search does not go on from a schedule that adds this many times the time that the best schedule adds.
 const WORTH_CLIMBING: f64 = 2.0;
 
-/// The levels that were estimated, each with the time in ns that it is estimated to add to the original.
+/// The [`Level`]s of recomputation that were estimated, each with the time in ns that recomputation to it, and then
+/// swaps, are estimated to add to the original.
 struct Estimates {
     found: [(f64, Level); LOOKS],
     len: usize,
 }
 
 impl Estimates {
-    /// Estimates a level, unless that was done before.
+    /// Estimates the time that recomputation to a [`Level`], and then swaps, add to the original, unless that was done
+    /// before. `Err` if a row is refused or the memory is too short.
     fn look(&mut self, pass: &mut Pass<'_, '_, '_>, quick: &Arrangement<'_>, level: Level) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|found| found.1 == level);
         if !known && let Some(found) = self.found.get_mut(self.len) {
@@ -56,14 +63,15 @@ impl Estimates {
         Ok(())
     }
 
-    /// The level with the best estimate.
+    /// The [`Level`] of recomputation that is estimated to add the least time to the original.
     fn best(&self) -> Level {
         self.found.iter().min_by(|a, b| a.0.total_cmp(&b.0)).map_or(Level { load: 0, cheap: 0 }, |best| best.1)
     }
 }
 
-/// Tries recomputation down to levels between limit and peak, each followed by swaps. `limit` and `peak` are in bytes,
-/// `work` in operators and gaps looked at.
+/// Tries, for several [`Level`]s, to recompute as much as the level says and to swap until the load is within the
+/// limit. `limit` and `peak` are in bytes, `work` is that of a search, in operators and gaps looked at. `Err` if a row
+/// is refused or the memory is too short.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let swaps = Swaps::By(&[Policy::Auto]);
     let estimate = work / ESTIMATE;
@@ -96,7 +104,8 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     Ok(())
 }
 
-/// Estimates loads, parts of the values, and levels around the best.
+/// Estimates, for several [`Level`]s of recomputation, how much time they add to the original: loads at even distances,
+/// parts of the values, and levels around the best. `Err` if a row is refused or the memory is too short.
 fn estimates(pass: &mut Pass<'_, '_, '_>, quick: &Arrangement<'_>, limit: u64, peak: u64) -> Result<Estimates, Error> {
     let mut estimates = Estimates { found: [(f64::INFINITY, Level { load: limit, cheap: 0 }); LOOKS], len: 0 };
     let (mut load, mut cheap) = (peak.saturating_sub(limit) / LOADS, Level::ALL / PARTS);
@@ -122,8 +131,8 @@ fn estimates(pass: &mut Pass<'_, '_, '_>, quick: &Arrangement<'_>, limit: u64, p
     Ok(estimates)
 }
 
-/// Takes the level with the least estimated time, of equal ones the first. Returns the time, in ns, and the level, and
-/// sets the time in `found` to infinity, so that another level is taken next.
+/// Takes the [`Level`] of recomputation with the least time in `found`, of equal times the first. Returns the time, in
+/// ns, and the level, and sets the time in `found` to infinity, so that another level is taken next.
 fn take_best(found: &mut [(f64, Level)]) -> (f64, Level) {
     let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or((f64::INFINITY, Level { load: 0, cheap: 0 }), |best| core::mem::replace(best, (f64::INFINITY, best.1)))

@@ -178,8 +178,9 @@ impl Needs<'_> {
         sort::by_key(&mut self.by_need, program.accessing, &mut self.aside, |o| !self.need[o]);
     }
 
-    /// Finds, by operator, the bytes of the blocks that are idle while it runs: first the changes from one operator to
-    /// the next.
+    /// Adds to `need`, by operator, the bytes of the blocks that are idle while it runs. First only the changes are
+    /// noted, at the operators where blocks become idle or are used again; then each entry becomes the sum of the
+    /// changes up to it.
     fn add_idle(&mut self, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let last = program.accessing;
         for idle in idle.list.iter() {
@@ -249,7 +250,8 @@ workspace! {
             by_cost: u32[rows + blocks],
         }
         parts {
-            /// How long the links have to copy the idle blocks out and back in.
+            /// The idle blocks, each with its bytes and the two times, in ns, that there are to copy it: out after its
+            /// value is written, and back in before its next use.
             away: Away(rows + blocks),
         }
         state {

@@ -68,7 +68,7 @@ pub struct Options {
     pub limit: u64,
     /// The device, with its links to the host.
     pub device: Device,
-    /// The means that may be used.
+    /// The ways to save memory ([`Means`]) that may be used.
     pub using: Using,
     /// The policy that decides which blocks are swapped.
     pub policy: Policy,
@@ -85,9 +85,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// The default alignment, in bytes: that of memory on GPUs, and of the runtime.
+    /// The default alignment, in bytes: that of memory on GPUs, and of the runtime that runs fitted networks with CUDA.
     pub const DEFAULT_ALIGNMENT: u64 = 256;
-    /// The default work for each row of the trace: a search takes about a second for 5,000 rows.
+    /// The default [`work`](Self::work) for each row of the trace, in operators and gaps looked at: a search takes
+    /// about a second for 5,000 rows.
     pub const DEFAULT_WORK: u64 = 5_000;
 
     /// Options for a limit, in bytes, and a device: with all means, and swaps of the blocks that are
@@ -117,9 +118,10 @@ pub struct Output<'a> {
     pub timings: &'a mut [Timing],
     /// Room for the residencies of the rewritten trace, as blocks to be placed.
     pub blocks: &'a mut [Block],
-    /// Room for the names of these residencies: for each, the block of the trace and its ordinal.
+    /// Room for the names of the residencies (live ranges on the device) in `blocks`: for each, the block of the trace,
+    /// and which of that block's residencies it is.
     pub names: &'a mut [Residency],
-    /// Room for the offsets of these residencies, in bytes.
+    /// Room for the offset of each block in `blocks` from the start of the arena, in bytes.
     pub offsets: &'a mut [u64],
 }
 
@@ -130,7 +132,8 @@ pub struct Lengths {
     pub rows: usize,
     /// Length of the slice of timings: the most rows that the result can have.
     pub timings: usize,
-    /// Length of the slices of blocks, names and offsets: the most residencies that the result can have.
+    /// Length of the slices of blocks, names and offsets: the most residencies that the result can have. A residency is
+    /// a live range of a block on the device, from a malloc to its free.
     pub residencies: usize,
 }
 
@@ -152,8 +155,8 @@ impl Lengths {
         Self::for_result(rows, timings, means::most_rows(rows) + mallocs + gaps)
     }
 
-    /// Lengths for a trace of `recorded` rows whose rewritten trace has at most `rows` rows and `residencies`
-    /// residencies.
+    /// Lengths for a trace of `recorded` rows whose rewritten trace has at most `rows` rows and `residencies` live
+    /// ranges of blocks on the device, from a malloc to its free.
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, residencies: usize) -> Self {
         // The traces to begin with; the trace between two passes; the schedule that is made, and the best one.
@@ -162,14 +165,14 @@ impl Lengths {
     }
 }
 
-/// The most rows that a trace of `rows` rows has once masks and recomputation are written into it. Besides, a block that
-/// is never freed in the recording takes one more row where its memory is reused in place; there are at most `rows` of
-/// them.
+/// The most rows that a trace of `rows` rows has once masks, recomputation and in-place reuse are written into it,
+/// before swaps. In-place reuse adds a row for each block whose memory is reused and that is never freed in the
+/// recording: at most `rows` in all.
 const fn interim_rows(rows: usize) -> usize {
     recompute::most_rows(means::most_rows(rows)) + rows
 }
 
-/// A network that fits.
+/// A network that fits within the limit: its rewritten trace and plan, with figures of the original.
 #[derive(Debug)]
 pub struct Fitted<'a> {
     /// The rewritten trace with its plan, both verified.
@@ -267,8 +270,9 @@ pub fn fit_watched<'a>(
     fit_patiently(recorded, options, scratch, output, watch, pass::patience(work(recorded, options)))
 }
 
-/// As [`fit_watched`]. `patience` limits the work while no schedule fits, in blocks placed: as much again may then be
-/// spent on the least limit. Some schedules are tried once even if the work is spent.
+/// As [`fit_watched`], with a limit on the work while no schedule fits: `patience`, in blocks placed. If none fits, as
+/// much work again may be spent to find the least limit that works. Some schedules are tried once even if the work is
+/// spent.
 fn fit_patiently<'a>(
     recorded: &Recorded<'_>,
     options: &Options,
@@ -338,8 +342,9 @@ fn fit_patiently<'a>(
     Ok(Fitted { schedule, policy, original_peak, load_min: load_min.unwrap_or_default() })
 }
 
-/// Refuses a trace in which a persistent block, one that is allocated at time 0 and never freed, is allocated after the
-/// first access. `residencies` are those of the trace, in rows.
+/// Refuses, with [`Error::Row`], a trace in which the malloc of a persistent block (one that is allocated at time 0 and
+/// never freed) stands after the first row that reads or writes a block. `residencies` are the live ranges of the
+/// blocks, in numbers of rows.
 fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
     let first_access = rows.iter().position(|r| r.event.is_access()).and_then(|row| u32::try_from(row).ok());
     let late = |residency: &&Block| {
@@ -375,12 +380,13 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
 /// part of the original's time.
 const HIDDEN: f64 = 0.02;
 
-/// The work of the search for recomputation alone, as a multiple of that of the search for swaps: a walk is cheap, and
-/// ends by itself when it finds nothing more.
+/// The work of a search for recomputation alone, as a multiple of that of a search for swaps: a plan of recomputation
+/// takes little work, and the search ends by itself when it finds nothing more.
 const ALONE: u64 = 4;
 
-/// Tries the combinations of the means that `options` allow, on the trace of a pass. `peak` is the max load of the
-/// recording in the same order, in bytes.
+/// Tries the combinations of the means that `options` allow, on the trace of `pass`. `recorded` is the recording with
+/// the operators in the order of that trace, and `peak` its max load, in bytes. `Err` if a row is refused or the memory
+/// is too short.
 #[expect(clippy::cast_precision_loss, reason = "a time")]
 fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
     let using = options.using.on(&options.device);
@@ -419,8 +425,9 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
 }
 
 /// Makes schedules that take little memory, however long they take, and returns the least of their footprints, in
-/// bytes. The schedules do not depend on the limit, so that a fit to the footprint that is returned makes the same
-/// schedule. Once one is within the limit, no more are made.
+/// bytes; `u64::MAX` if there is none. The schedules do not depend on the limit: a fit with this footprint as its limit
+/// works, since it makes the same schedules. Once one is within the limit, no more are made. `Err` if a row is refused
+/// or the memory is too short.
 fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Result<u64, Error> {
     let using = options.using.on(&options.device);
     let swapping = Arrangement { recomputes: false, swaps: swaps(using, options), choice: 0, work: 0 };
@@ -444,7 +451,9 @@ fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
     u64::try_from(recorded.rows.len().min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(options.work)
 }
 
-/// The policies that are tried for the means and the policy in the options.
+/// Which policies plan swaps. With [`Means::Swap`] in `using`: the policy in the options, and for [`Policy::Auto`] and
+/// [`Policy::Bayes`] those that they contain too, of which the best schedule is kept. With [`Means::Layer`] alone:
+/// [`Policy::Layer`]. With neither: none.
 const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
     if using.has(Means::Swap) {
         return Swaps::By(match options.policy {
