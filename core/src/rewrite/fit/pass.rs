@@ -1,4 +1,8 @@
 //! The work on one trace: combinations of the means are tried, and the best schedule is kept.
+//!
+//! Recomputation is planned in two ways: by *walks* over the operators, which free values where memory runs out and
+//! recompute them before their next use; and by the *segments* of Chen et al. 2016, whose values are freed together and
+//! recomputed together. A schedule is not worth making if it adds as much time to the original as the *cutoff*.
 
 use super::stage::{Base, Stage};
 use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, part};
@@ -21,14 +25,15 @@ use crate::{Error, Workspace, WorkspaceLen};
 const CHOICES: u32 = 10;
 /// The work of each plan of recomputation after the first is that of the first divided by this.
 const LATER: u64 = 12;
-/// The budget of placements for a trace of no rows, in blocks placed; [`patience`] adds the work of a search.
+/// The fixed part of the work that may be spent while no schedule fits, in blocks placed; [`patience`] adds the work of
+/// a search, and multiplies the sum by [`VAIN`].
 const BLOCKS: u64 = 2_000_000;
-/// The work that may be spent while no schedule fits, over all traces with which swaps and recomputation begin, is this
-/// many times the budget of placements.
+/// [`patience`] is this many times the sum of [`BLOCKS`] and the work of one search, since it is for all traces that
+/// are tried together: each order of the operators, with and without masks and in-place reuse.
 const VAIN: u64 = 8;
 
-/// The work that may be spent while no schedule fits, in blocks placed. `work` is that of a search, in operators and
-/// gaps looked at.
+/// The work that may be spent on all traces together while no schedule fits, in blocks placed. `work` is what one
+/// search for swaps may do, in operators and gaps looked at, of which [`WORK_PER_BLOCK`] count as a block placed.
 pub(super) const fn patience(work: u64) -> u64 {
     VAIN * (BLOCKS + work / WORK_PER_BLOCK)
 }
@@ -40,7 +45,7 @@ pub(super) struct Arrangement<'p> {
     pub(super) recomputes: bool,
     /// How swaps are planned.
     pub(super) swaps: Swaps<'p>,
-    /// The work that the search for recomputation may do, in references and closures looked at.
+    /// The work that the search for recomputation may do, in accesses and values looked at.
     pub(super) choice: u64,
     /// The work that the search for swaps may do, in operators and gaps looked at.
     pub(super) work: u64,
@@ -68,7 +73,8 @@ pub(super) struct Level {
 }
 
 impl Level {
-    /// The parts into which the bytes that may be recomputed are divided.
+    /// How many equal parts the bytes of all values that can be recomputed are divided into; [`Level::cheap`] counts
+    /// such parts, and with this many of them every value may be recomputed.
     pub(super) const ALL: u64 = 128;
 }
 
@@ -131,7 +137,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage
     }
 
-    /// Tries swaps alone, or recomputation alone. The schedules are kept if they fit and take less time than the best.
+    /// Tries an arrangement that swaps, recomputes or does neither, but not both. Its schedules are kept if they fit
+    /// and take less time than the best. `Err` if a row is refused or the memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(super) fn fit(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         if self.stops() {
@@ -167,8 +174,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.segments(arrangement)
     }
 
-    /// Estimates recomputation down to `level` and then swaps down to the limit, without a placement. Returns how much
-    /// longer this takes than the original, in ns; none if the limit is missed.
+    /// Estimates how much longer than the original it takes to recompute as much as `level` says and then to swap until
+    /// the load is within the limit, in ns. Nothing is placed. None if the limit is missed, no schedule can be better
+    /// than the best, or the work has ended; `Err` if a row is refused or the memory is too short.
     pub(super) fn promise(&mut self, arrangement: &Arrangement<'_>, level: Level) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
         if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
@@ -185,8 +193,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         })
     }
 
-    /// Recomputes down to `level` and searches for swaps until a schedule fits. If `climbs`, the search goes on
-    /// from there. Returns how much longer than the original the best schedule takes, in ns; none if none fits.
+    /// Recomputes as much as `level` says and searches for swaps until a schedule fits. If `climbs`, the search then
+    /// goes on from that schedule to better ones. Returns how much longer than the original the best schedule takes, in
+    /// ns; none if none fits. `Err` if a row is refused or the memory is too short.
     pub(super) fn fit_level(
         &mut self,
         arrangement: &Arrangement<'_>,
@@ -204,8 +213,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         )
     }
 
-    /// Plans recomputation down to a level: by the walk or by Chen et al.'s segments, whichever takes less time.
-    /// Returns whether there is a plan; its load may be above the level.
+    /// Plans to recompute as much as `level` says: by walks over the operators, which free values where memory runs
+    /// out, or, if every value may be recomputed, by the segments of Chen et al. 2016, whichever takes less time.
+    /// Returns whether there is a plan; its load may be above that of `level`. `Err` if a row is refused or the memory
+    /// is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level) -> Result<bool, Error> {
         self.recomputer.headroom().fill(0);
@@ -219,20 +230,24 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(walked.is_some() || segments)
     }
 
-    /// Plans the least recomputation within the limit, if there are few enough values to prove it. Returns the cost of
-    /// that plan if it is better than `walked`, the plan found before; otherwise `walked`.
+    /// Plans the recomputation within the limit that is proved to take least time, if there are few enough values for
+    /// an exact search. Returns the cost of that plan if it is better than `walked`, the plan found before; otherwise
+    /// `walked`.
     fn exactly(&mut self, walked: Option<Cost>) -> Option<Cost> {
         self.recomputer.exactly(self.options.limit, walked, self.scratch.reborrow())
     }
 
-    /// Plans recomputation down to `limit` bytes, and counts the work that this takes.
+    /// Plans recomputation until the load is within `limit` bytes, by about as much work as `choice`, in accesses and
+    /// values looked at, and counts that work. Returns the cost of the plan; none if no plan was completed.
     fn walk(&mut self, limit: u64, choice: u64) -> Option<Cost> {
         let walked = self.recomputer.plan(limit, choice);
         self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
         walked
     }
 
-    /// Tries each plan of Chen et al.'s segments that is within the limit and adds less time than the cutoff.
+    /// Tries each plan by the segments of Chen et al. 2016, whose values are freed and recomputed together, that is
+    /// within the limit and adds less time to the original than the cutoff, the time from which on a schedule is not
+    /// worth making. `Err` if a row is refused or the memory is too short.
     fn segments(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         self.recomputer.headroom().fill(0);
         let mut tried = 0;
@@ -247,7 +262,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Plans the swaps of an arrangement and places its schedules.
+    /// Plans the swaps of an arrangement and places its schedules. Returns whether one fits; `Err` if a row is refused
+    /// or the memory is too short.
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
         self.trial(arrangement, |trial| trial.run(swaps, work))
@@ -278,8 +294,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.overhead()
     }
 
-    /// Tries an arrangement without the cutoff of the schedules made before, so that its result is the same as if it
-    /// were the only one. Afterwards the cutoff is the lower of the one before and that of this arrangement.
+    /// Tries an arrangement without the cutoff (the added time from which on a schedule is not worth making) of the
+    /// schedules made before, so that its result is the same as if it were the only one. Afterwards the cutoff is the
+    /// lower of the one before and that of this arrangement. `Err` if a row is refused or the memory is too short.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.forget();
         self.fit(arrangement)?;
@@ -287,8 +304,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(())
     }
 
-    /// How much longer than the original the quickest of the published schedules takes, in ns, without a placement;
-    /// infinite if none is within the limit.
+    /// How much longer than the original the quickest schedule of swaps by one of [`Policy::SCORES`] takes, in ns,
+    /// without a placement; infinite if none is within the limit. `Err` if a row is refused.
     pub(super) fn quickest(&mut self) -> Result<f64, Error> {
         let Self { recorded, options, base, scratch, stage, .. } = self;
         let mut scratch = scratch.reborrow();
@@ -303,8 +320,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(found)
     }
 
-    /// Whether the [lower bound](least_overhead) proves that no schedule of this trace by these means, beside masks and
-    /// in-place reuse where the trace has them, takes less time than the best.
+    /// Whether the [lower bound](least_overhead) proves that no schedule that uses `means` on this trace takes less
+    /// time than the best. If the trace has masks and in-place reuse, they count as used. `Err` if a row is refused or
+    /// the memory is too short.
     pub(super) fn cannot_win(&mut self, means: Using) -> Result<bool, Error> {
         let decided = Using::NONE.with(Means::Swap).with(Means::Recompute).with(Means::Layer).with(Means::Order);
         let free = if self.is_as_recorded() { Using::NONE } else { self.options.using.minus(decided) };
@@ -394,7 +412,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Makes the schedule of an arrangement that takes least memory, and keeps it if it fits. Returns its footprint, in
-    /// bytes; `u64::MAX` if there is none. `peak` is the max load of the recording in this order, in bytes.
+    /// bytes; `u64::MAX` if there is none. `peak` is the max load, in bytes, of the recording with its operators in the
+    /// order of this trace. `Err` if a row is refused or the memory is too short.
     pub(super) fn least(&mut self, arrangement: &Arrangement<'_>, peak: u64) -> Result<u64, Error> {
         if arrangement.recomputes {
             self.recomputer.headroom().fill(0);

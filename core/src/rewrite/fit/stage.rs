@@ -17,9 +17,9 @@ use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// The nodes that the search for a placement of 1,000 blocks may look at, where the heuristics miss the limit. For n
-/// blocks, n being taken as 100 at least, the number is multiplied by (1,000 / n)³: with fewer blocks each node takes
-/// less time.
+/// How many nodes of its tree the search for a placement may look at if there are 1,000 blocks; it runs where the
+/// heuristics miss the limit. For n blocks the number is multiplied by (1,000 / n)³, as a node takes less time with
+/// fewer blocks; fewer than 100 blocks count as 100.
 const NODES: u64 = 160;
 /// Looking at a node of the search for a placement takes as long as placing this many blocks.
 const BLOCKS_PER_NODE: u64 = 8;
@@ -32,12 +32,14 @@ const FAR: u64 = 64;
 /// The work of the heuristics for one placement, in blocks placed: many placements are made, and most of them fit or do
 /// not within a few starts.
 const WORK: u64 = 50_000;
-/// How often the heuristics begin at least, before they give up.
+/// The heuristics for a placement start many times, and each start places all blocks by another rule or at random. They
+/// have at least the work of this many starts before they give up.
 const STARTS: u64 = 9;
 /// [`WORK`] where operators are recomputed: more blocks live for a short time there, and it takes more to place them
 /// well.
 pub(super) const WORK_RECOMPUTING: u64 = 150_000;
-/// [`STARTS`] where operators are recomputed.
+/// [`STARTS`] where operators are recomputed: for how many placements of all blocks the heuristics have the work at
+/// least.
 const STARTS_RECOMPUTING: u64 = 64;
 
 /// The trace that swaps and recomputation begin with.
@@ -59,7 +61,8 @@ pub(super) struct Stage<'a, 'w> {
     pub(super) kept: Kept<'a, 'w>,
 }
 
-/// A rewritten trace, and where its residencies lie.
+/// A rewritten trace, and the offset of each of its residencies: the live ranges of blocks on the device, from a malloc
+/// to its free.
 pub(super) struct Placed<'a, 'w> {
     /// Room for the rows, of which the first `len` are in use.
     rows: &'a mut [Row],
@@ -67,25 +70,28 @@ pub(super) struct Placed<'a, 'w> {
     blocks: &'a mut [Block],
     names: &'a mut [Residency],
     offsets: &'a mut [u64],
-    /// By residency: the number of the placed block of which it is a part. Where operators write in place, several
-    /// residencies are placed as one block.
+    /// By residency (live range of a block on the device): the number of the placed block of which it is a part. Where
+    /// operators write in place, several residencies are placed as one block.
     part_of: &'w mut [u32],
-    /// Whether operators write in place, so that several residencies may be one block for the placement.
+    /// Whether operators write in place, so that several live ranges (an input's and the output's written over it) may
+    /// be one block for the placement.
     in_place: bool,
     /// The alignment of all offsets, in bytes.
     alignment: u64,
     /// How many rows are in use.
     len: usize,
-    /// How many residencies there are.
+    /// How many residencies the trace has: live ranges of blocks on the device, from a malloc to its free.
     residencies: usize,
-    /// How many blocks were placed last: fewer than residencies where operators write in place.
+    /// How many blocks the latest call of [`Placed::place`] placed: one for each residency (live range on the device),
+    /// but fewer where operators write in place.
     merged: usize,
     /// How many blocks were placed so far, in all starts of all placements; a node of the search counts as
     /// [`BLOCKS_PER_NODE`] blocks.
     cost: u64,
 }
 
-/// The best schedule that fits, and the cutoff for those that follow.
+/// The best schedule that fits, and the cutoff: the time added to the original, in ns, from which on a later schedule
+/// is not worth making.
 pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
@@ -111,7 +117,7 @@ struct Best {
     footprint: u64,
     /// How many rows the best schedule has.
     rows: usize,
-    /// How many residencies the best schedule has.
+    /// How many residencies (live ranges of blocks on the device) the best schedule has.
     residencies: usize,
 }
 
@@ -185,8 +191,9 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.forget();
     }
 
-    /// Writes the trace in which swaps are then planned: the trace of `base`, or if `rerun` that trace with the
-    /// recomputer's best script. Returns how many rows it has.
+    /// Writes the trace in which swaps are then planned: the trace of `base` or, if `rerun`, that trace with the
+    /// recomputations of the best plan that `recomputer` has. Returns how many rows it has. `Err` if a row is refused
+    /// or the memory is too short.
     pub(super) fn between(
         &mut self,
         recorded: &Recorded<'_>,
@@ -303,7 +310,8 @@ impl<'a> Kept<'a, '_> {
         self.forget();
     }
 
-    /// Lowers the cutoff to `cutoff`, in ns, if it is higher.
+    /// Lowers the cutoff, the added time from which on a schedule is not worth making, to `cutoff`, in ns, if it is
+    /// higher.
     pub(super) fn recall(&mut self, cutoff: f64) {
         self.cutoff = self.cutoff.min(cutoff);
     }
@@ -333,7 +341,7 @@ impl Placed<'_, '_> {
         self.timings.get_mut(..rows).unwrap_or_default()
     }
 
-    /// The rows that were written last.
+    /// The rows of the schedule that [`Placed::place`] wrote last.
     pub(super) fn rows(&self) -> &[Row] {
         self.rows.get(..self.len).unwrap_or_default()
     }
@@ -349,8 +357,9 @@ impl Placed<'_, '_> {
         self.cost
     }
 
-    /// Writes the rows of the swapper's schedule and places its residencies. Returns the peak in bytes, which may be
-    /// above the limit; none if there is no room for the rows or residencies.
+    /// Writes the rows of the schedule that `swapper` has planned, and places its residencies (the live ranges of
+    /// blocks on the device). Returns the peak in bytes, which may be above the limit; none if there is no room for the
+    /// rows or residencies. `Err` if a row is refused or the workspace is too short.
     pub(super) fn place(
         &mut self,
         recorded: &Recorded<'_>,

@@ -1,11 +1,11 @@
 //! The trial of one arrangement: policies decide which blocks are swapped, and their schedules are placed until one
 //! fits.
 //!
-//! A policy plans within the limit. Where the placement is above the limit, headroom is added there, and the policy
-//! plans again, or starts over where that costs much ([`Trial::insist`]). The schedule of a policy does not depend on
-//! the policies before it, so that it is the same whether the policy is tried alone or as a part of another: a policy
-//! that contains others is never worse. The search goes on from the best schedule of all policies: it is improved,
-//! placed again, and kept if it fits and takes less time ([`Trial::climb`]).
+//! A policy plans within the limit. Where the placement is above the limit, headroom (bytes held back below the limit)
+//! is added there, and the policy plans again, or starts over where that costs much ([`Trial::insist`]). The schedule
+//! of a policy does not depend on the policies before it, so that it is the same whether the policy is tried alone or
+//! as a part of another: a policy that contains others is never worse. The search goes on from the best schedule of all
+//! policies: it is improved, placed again, and kept if it fits and takes less time ([`Trial::climb`]).
 
 use core::num::NonZeroU64;
 
@@ -22,12 +22,12 @@ use crate::{Error, Workspace};
 const ATTEMPTS: u32 = 14;
 /// The work of each plan of a policy after the first is that of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
-/// The search starts over where a schedule that goes on from the one before takes so many times as long. In a network
-/// of some thousand operators, the swaps that are added for more headroom are far from the best, and the little work of
-/// a later plan does not mend that.
+/// The search for swaps begins anew if its next plan, made from the one before with more headroom, adds more than this
+/// many times the time that the one before adds to the trace before swaps. In a network of some thousand operators, the
+/// swaps that are added for headroom are far from the best, and the little work of a later plan does not mend that.
 const LEAP: f64 = 1.5;
-/// Below this part of the recording's time, the time over the flat trace counts as that part when it is compared with
-/// that of a later schedule.
+/// A plan that adds less than this part of the recording's time to the trace before swaps counts as adding this part
+/// where [`LEAP`] is applied to it: small differences are no reason to begin anew.
 const LEAST_LEAP: f64 = 0.002;
 /// The work of a search that starts over is that of the first plan divided by this.
 const OVER: u64 = 4;
@@ -35,7 +35,8 @@ const OVER: u64 = 4;
 pub(super) const WORK_PER_BLOCK: u64 = 40;
 /// A placement of a policy's schedule that is far above the limit is given up after this many blocks placed.
 const FEW: u64 = 20_000;
-/// [`FEW`] for schedules of the search, which plans more often.
+/// [`FEW`] for schedules of [`Policy::Auto`], the search, which plans more often: a placement far above the limit is
+/// given up after this many blocks placed.
 const FEW_OF_SEARCH: u64 = 12_000;
 
 /// How far the search goes on from a schedule that fits.
@@ -54,18 +55,22 @@ struct Climb {
     end: u32,
 }
 
-/// The climb from the search's own first schedule that fits: it does not go back to the best.
+/// The first [`Climb`], from the first schedule of [`Policy::Auto`], the search, that fits. It goes on from each plan,
+/// better or not, and never back to the best one.
 const WANDER: Climb = Climb { budget: 200, least: 2_400_000, part: AGAIN, back: u32::MAX, end: 48 };
-/// The climb from the best schedule of all policies: in small steps, never far from the best.
+/// The last [`Climb`], from the best schedule of all policies: with little work for each plan, and soon back to the
+/// best schedule where none is better.
 const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// The budget is divided by [`TRY`] for a schedule that adds more than this many times the cutoff to the original's
-/// time.
+/// The work that a [`Climb`] may spend is divided by [`TRY`] while its schedule adds more than this many times the
+/// [cutoff](Kept::cutoff) to the original's time. The cutoff is the least time that the schedules that fit add.
 const FAR: f64 = 1.5;
-/// The divisor of the budget for schedules that [`FAR`] describes.
+/// The work that a [`Climb`] may spend is divided by this while its schedule is much slower than the best, as [`FAR`]
+/// says.
 const TRY: u64 = 4;
 
-/// [`WANDER`] and [`NEAR`] for traces that were recomputed down to a level.
+/// [`WANDER`] and [`NEAR`], the first and the last [`Climb`], for traces in which values are recomputed before swaps
+/// are planned: many are tried, and each gets less work.
 const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
 /// How swaps are planned.
@@ -92,7 +97,7 @@ pub(super) enum Outcome {
 /// and the memory in which the schedules are placed.
 pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) recorded: &'t Recorded<'t>,
-    /// The rows of the flat trace.
+    /// The rows of the trace before swaps.
     pub(super) rows: &'f [Row],
     pub(super) options: &'t Options,
     pub(super) flat: &'t Flat<'f>,
@@ -102,21 +107,22 @@ pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) as_recorded: bool,
     /// The order in which the operators run; none is the recorded one.
     pub(super) reordering: Option<Reordering>,
-    /// The time of the flat trace less that of the recording, in ns.
+    /// The time of the trace before swaps less that of the recording, in ns.
     pub(super) added: f64,
     pub(super) made: &'t mut Placed<'a, 'w>,
     pub(super) kept: &'t mut Kept<'a, 'w>,
     pub(super) scratch: Workspace<'t>,
     /// How often this policy has planned again. The seed of the placement is the seed in the options plus this.
     pub(super) attempt: u64,
-    /// The work spent on plans and placements of this policy, or of the last climb, in blocks placed.
+    /// The work spent on plans and placements since this policy was first tried, or since the latest [`Climb`] from a
+    /// saved schedule began, in blocks placed.
     pub(super) spent: u64,
 }
 
 /// The result of placing a schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Settled {
-    /// The schedule fits; the number says how much longer than the flat trace it takes, in ns.
+    /// The schedule fits; the number says how much longer it takes than the trace before swaps, in ns.
     Fits(f64),
     /// The footprint of the schedule is above the limit.
     Over,
@@ -125,15 +131,16 @@ enum Settled {
 }
 
 impl Trial<'_, '_, '_, '_> {
-    /// Whether the [lower bound](least_overhead) proves that swaps in the flat trace give no schedule that is worth
-    /// making.
+    /// Whether the [lower bound](least_overhead) proves that swaps in this trace give no schedule that is worth making.
+    /// `Err` if a row is refused or the memory is too short.
     pub(super) fn cannot_win(&mut self) -> Result<bool, Error> {
         let options = Options { using: Using::NONE.with(Means::Swap), ..*self.options };
         let flat = Recorded::new(self.rows, self.flat.blocks());
         Ok(self.added + least_overhead(&flat, &options, self.scratch.reborrow())? >= self.kept.cutoff())
     }
 
-    /// Plans the swaps, and places the schedules. `work` is that of the search, in operators and gaps looked at.
+    /// Plans the swaps, and places the schedules. `work` is that of the search, in operators and gaps looked at. `Err`
+    /// if a row is refused or the memory is too short.
     pub(super) fn run(&mut self, swaps: Swaps<'_>, work: u64) -> Result<Outcome, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(Outcome::Fails);
@@ -145,8 +152,9 @@ impl Trial<'_, '_, '_, '_> {
         }
     }
 
-    /// Tries these policies one after the other. If the search is among them, it goes on from its own first schedule,
-    /// and in the end from the best schedule of all.
+    /// Tries these policies one after the other. [`Policy::Auto`], a search, goes on from its own first schedule that
+    /// fits, and after all policies from the best of their schedules. `work` is that of the search, in operators and
+    /// gaps looked at. `Err` if a row is refused or the memory is too short.
     fn by(&mut self, policies: &[Policy], work: u64) -> Result<Outcome, Error> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;
@@ -176,9 +184,10 @@ impl Trial<'_, '_, '_, '_> {
         Ok(outcome)
     }
 
-    /// Searches for swaps in a trace that was recomputed down to a level, until a schedule fits. If `climbs`, the
-    /// search goes on from there. Returns how much longer than the original the best schedule takes, in ns; none if
-    /// none fits.
+    /// Searches for swaps, by `work` in operators and gaps looked at, until a schedule fits; values of the trace are
+    /// recomputed before. If `climbs`, the search goes on from that schedule to better ones. Returns how much longer
+    /// than the original the best schedule takes, in ns; none if none fits. `Err` if a row is refused or the memory is
+    /// too short.
     pub(super) fn level(&mut self, work: u64, climbs: bool) -> Result<Option<f64>, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(None);
@@ -193,7 +202,9 @@ impl Trial<'_, '_, '_, '_> {
         Ok(Some(self.added + best))
     }
 
-    /// Plans and places by a policy, without headroom at first, until a schedule fits or the policy is given up.
+    /// Plans and places by a policy, at first with no bytes held back below the limit (headroom), until a schedule fits
+    /// or the policy is given up. `work` is that of the search, in operators and gaps looked at. `Err` if a row is
+    /// refused or the memory is too short.
     fn first(&mut self, policy: Policy, work: u64) -> Result<Settled, Error> {
         let searches = policy == Policy::Auto;
         (self.attempt, self.spent) = (0, 0);
@@ -213,16 +224,19 @@ impl Trial<'_, '_, '_, '_> {
         self.insist(policy, planned, work, few)
     }
 
-    /// Climbs from the schedule that the swapper remembered. `best` is how much longer it takes than the flat trace, in
-    /// ns.
+    /// Improves the schedule that [`Swapper::remember`] saved, as [`climb`](Self::climb) does. `best` is how much
+    /// longer that schedule takes than the trace before swaps, in ns; returns the same of the best schedule. `work` is
+    /// that of a whole search, in operators and gaps looked at. `Err` if a row is refused or the memory is too short.
     fn climb_on(&mut self, best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         self.spent = 0;
         self.swapper.recall();
         self.climb(best, work, climb)
     }
 
-    /// Places what is planned, and plans again with more headroom, until a schedule fits. `planned` is how much longer
-    /// the plan takes than the flat trace, in ns.
+    /// Places what is planned, and plans again with more bytes held back below the limit (headroom), until a schedule
+    /// fits. `planned` is how much longer the plan takes than the trace before swaps, in ns; `work` is that of the
+    /// first plan, in operators and gaps looked at. A placement far above the limit is given up after `few` blocks
+    /// placed. `Err` if a row is refused or the memory is too short.
     fn insist(&mut self, policy: Policy, mut planned: Option<f64>, work: u64, few: u64) -> Result<Settled, Error> {
         let mut settled = Settled::NoRoom;
         for attempt in 0..ATTEMPTS {
@@ -241,9 +255,10 @@ impl Trial<'_, '_, '_, '_> {
         Ok(settled)
     }
 
-    /// Improves the schedule that was placed last. Lowers the headroom after a schedule that fits or an attempt that
-    /// finds nothing better, and raises it after one that does not fit. `best` is how much longer the schedule takes
-    /// than the flat trace, in ns; returns the same of the best schedule.
+    /// Improves the schedule that was placed last. Holds fewer bytes back below the limit (headroom) after a schedule
+    /// that fits or an attempt that finds nothing better, and more after one that does not fit. `best` is how much
+    /// longer the schedule takes than the trace before swaps, in ns; returns the same of the best schedule. `work` is
+    /// that of a whole search, in operators and gaps looked at. `Err` if a row is refused or the memory is too short.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
         let budget = climb.budget.saturating_mul(rows).max(climb.least);
@@ -280,30 +295,32 @@ impl Trial<'_, '_, '_, '_> {
         Ok(best)
     }
 
-    /// Plans again; the search does about `work`. Returns how much longer the plan takes than the flat trace, in ns;
-    /// none if the limit is missed or the work has been ended.
+    /// Plans again; the search does about `work`, in operators and gaps looked at. Returns how much longer the plan
+    /// takes than the trace before swaps, in ns; none if the limit is missed or the work has been ended.
     fn replan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         self.attempt += 1;
         self.plan_later(work, |swapper, limit| swapper.replan(policy, limit, work))
     }
 
-    /// The time over the flat trace above which a schedule that goes on from another one is dropped, and the search
-    /// starts over, in ns. `before` is how much longer that other schedule takes than the flat trace, in ns.
+    /// The most time, in ns, that the next plan may add to the trace before swaps if the plan before it adds `before`
+    /// ns: if it adds more, the search begins anew.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn leap(&self, before: f64) -> f64 {
         let time = self.recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
         before.max(LEAST_LEAP * time) * LEAP
     }
 
-    /// Searches for swaps from the start, with the present headroom, and keeps the schedule that there is if that takes
-    /// less time. `planned` is how much longer it takes than the flat trace, in ns; returns that of the schedule that
-    /// is kept, none if the limit is missed or the work has been ended.
+    /// Searches for swaps from the start, by `work` in operators and gaps looked at, and keeps the present schedule
+    /// instead if that takes no longer. `planned` is how much longer the present schedule takes than the trace before
+    /// swaps, in ns, none if it misses the limit. Returns the same of the schedule that is kept; none also if the work
+    /// has been ended.
     fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
         self.plan_later(work, |swapper, limit| swapper.start_over(planned, limit, work))
     }
 
-    /// Calls `plan` with the limit, and counts `work`, which it may do, and the work that it spends on choosing gaps.
-    /// Returns what it returns; none if the work has been ended.
+    /// Calls `plan` with the limit in bytes and returns what `plan` returns; none, without a call, if the work has been
+    /// ended. Counts as spent the `work` that `plan` may do, in operators and gaps looked at, and what it spends on
+    /// choosing gaps.
     fn plan_later(&mut self, work: u64, plan: impl FnOnce(&mut Swapper<'_>, u64) -> Option<f64>) -> Option<f64> {
         self.spend(1 + work / WORK_PER_BLOCK);
         if self.kept.watched.stops() {
@@ -313,7 +330,8 @@ impl Trial<'_, '_, '_, '_> {
         self.counted(|swapper| plan(swapper, limit))
     }
 
-    /// Calls `plan`, and counts the work that it spends on choosing gaps.
+    /// Calls `plan` and returns what `plan` returns. Counts as spent the work that it does to choose which gaps (times
+    /// in which a block is idle) are used for swaps.
     pub(super) fn counted(&mut self, plan: impl FnOnce(&mut Swapper<'_>) -> Option<f64>) -> Option<f64> {
         let before = self.swapper.selected();
         let planned = plan(self.swapper);
@@ -327,8 +345,10 @@ impl Trial<'_, '_, '_, '_> {
         self.kept.spend(blocks);
     }
 
-    /// Tightens and places the swapper's schedule, and offers it to be kept if it fits. `overhead` is how much longer
-    /// it takes than the flat trace, in ns.
+    /// Shortens the times for which blocks are on the device, if the schedule takes no longer then; places it, and
+    /// keeps it if it fits and is the best. `overhead` is how much longer it takes than the trace before swaps, in ns.
+    /// A placement far above the limit is given up after `few` blocks placed. `Err` if a row is refused or the memory
+    /// is too short.
     fn settle(&mut self, policy: Policy, overhead: f64, few: u64) -> Result<Settled, Error> {
         let limit = self.options.limit;
         self.swapper.tighten();
@@ -357,7 +377,8 @@ impl Trial<'_, '_, '_, '_> {
         })
     }
 
-    /// Tells the watch of a schedule that was placed.
+    /// Tells the watch of a schedule that was placed. `overhead` is how much longer it takes than the trace before
+    /// swaps, in ns; `footprint` is in bytes.
     fn tell(&mut self, policy: Policy, overhead: f64, footprint: u64) {
         let &mut Self { strategy, as_recorded, reordering, added, options, .. } = self;
         let overhead_ns = added + overhead;
@@ -366,8 +387,9 @@ impl Trial<'_, '_, '_, '_> {
         let _ = self.kept.watched.tell(&Progress::Tried(tried));
     }
 
-    /// Makes and places the schedule of least load, or that of Layrub's rule, and offers it to be kept if it fits.
-    /// Returns its footprint, in bytes; `u64::MAX` if there is no room for its rows.
+    /// Makes and places the schedule of least load, or for [`Policy::Layer`] that of its rule, and keeps it if it fits
+    /// and is the best. Returns its footprint, in bytes; `u64::MAX` if there is no room for its rows. `Err` if a row is
+    /// refused or the memory is too short.
     pub(super) fn least(&mut self, policy: Policy) -> Result<u64, Error> {
         if policy == Policy::Layer {
             self.swapper.plan(policy, u64::MAX, 0);
@@ -403,8 +425,9 @@ impl Settled {
     }
 }
 
-/// How much of the excess becomes headroom after an attempt, in thirds: one in the first half of the attempts, then
-/// two, and three after the last two.
+/// How many thirds of the bytes by which the last placement exceeds the limit are added to the headroom, the bytes held
+/// back below the limit, after attempt number `attempt` of `attempts`, counted from 0: one in the first half of the
+/// attempts, then two, and three after the last two attempts.
 pub(super) fn part(attempt: u32, attempts: u32) -> u32 {
     if 2 * attempt < attempts { 1 } else { 2 + u32::from(attempt + 3 > attempts) }
 }
