@@ -272,8 +272,8 @@ fn unalign(recorded: &Recorded<'_>, rows: &mut [Row], mut scratch: Workspace<'_>
 }
 
 impl<'a> Kept<'a, '_> {
-    /// The cutoff: a schedule that takes at least so much longer than the original, in ns, is not worth making. Once the
-    /// work has been ended, none is.
+    /// The cutoff: a schedule that takes at least so much longer than the original, in ns, is not worth making. Once
+    /// the work has been ended, none is.
     pub(super) fn cutoff(&self) -> f64 {
         if self.watched.stopped() { f64::NEG_INFINITY } else { self.cutoff }
     }
