@@ -1,6 +1,7 @@
 //! The traces with which swaps and recomputation begin: for each order of the operators that is tried, one with masks
-//! and in-place reuse, and one without. A mask is one bit for each element of a ReLU's input, kept for the gradient in
-//! place of the input. In-place reuse lets an operator write its output over an input that nobody reads later.
+//! and in-place reuse, and one without. A mask is one bit for each element of a block that a ReLU reads or writes,
+//! kept for the gradient in place of the block. In-place reuse lets an operator write its output over an input that
+//! nobody reads later.
 
 use super::pass::Pass;
 use super::stage::{Base, Stage};
@@ -34,8 +35,8 @@ pub(super) struct Orders<'s> {
     pub(super) options: &'s Options,
     /// The recorded trace in one order, with sizes rounded up to the alignment.
     pub(super) rows: &'s mut [Row],
-    /// Room for the trace in `rows` with masks: of a ReLU's input, only one bit for each element is kept for the
-    /// gradient.
+    /// Room for the trace in `rows` with masks: of a block that a ReLU reads or writes, only one bit for each element
+    /// is kept for the gradient.
     pub(super) masked: &'s mut [Row],
     /// Room for the trace in `masked` with in-place reuse besides: operators write their output over an input that
     /// nobody reads later.
@@ -141,8 +142,8 @@ fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>)
 pub(super) struct Bases<'s> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
-    /// The traces to begin with: the one with masks (one bit for each element of a ReLU's input) and in-place reuse,
-    /// none if these change nothing; then the recording, which is always there.
+    /// The traces to begin with: the one with masks (one bit for each element of a block that a ReLU reads or writes)
+    /// and in-place reuse, none if these change nothing; then the recording, which is always there.
     starts: [Option<Base<'s>>; 2],
     /// The max load, in bytes, of the recording with its operators in the order of these traces.
     pub(super) peak: u64,
