@@ -81,7 +81,8 @@ impl Queue {
         Some(self.jobs[first])
     }
 
-    /// Removes a job that is done: the one that runs on its buffer, of which there is only one at a time.
+    /// Removes `done` from the queue: the job that is running on its buffer. At most one job runs on a buffer at a
+    /// time.
     fn end(&mut self, done: &Job) {
         self.jobs.retain(|job| !(job.is_running && job.buffer == done.buffer));
     }
@@ -194,12 +195,13 @@ impl<B: Backend> Spill<B> {
         &self.storage
     }
 
-    /// The first error so far. It waits for nothing.
+    /// The first error that a read or write of the disk has had so far. The call returns at once, also while jobs are
+    /// running.
     pub(crate) fn check(&self) -> Result<()> {
         self.shared.queue().fault.clone().map_or(Ok(()), Err)
     }
 
-    /// Forgets the first error.
+    /// Forgets the error that [`check`](Self::check) returns: from then on the disk is read and written again.
     pub(crate) fn forgive(&self) {
         self.shared.queue().fault = None;
     }
@@ -239,6 +241,8 @@ impl<B: Backend> Spill<B> {
         Ok(())
     }
 
+    /// The first pinned buffer, for reads and writes of the disk on this thread, which no stream orders.
+    ///
     /// # Safety
     /// As for [`store`](Self::store); nobody else has the buffer, and the slice does not outlive `self`.
     unsafe fn buffer<'a>(&self) -> Result<&'a mut [u8]> {
@@ -247,7 +251,9 @@ impl<B: Backend> Spill<B> {
         buffer.ok_or(Error::OutOfRange { address: 0, bytes: self.part })
     }
 
-    /// The parts of a block in a stream: the buffer of each, where it begins in the block, and its bytes.
+    /// Splits a block of `bytes` bytes into the parts in which it goes through the two buffers of stream `lane`. An
+    /// entry for each part: the number of its buffer, where the part begins in the block, and its length, both in
+    /// bytes.
     fn parts(&self, lane: usize, bytes: u64) -> Vec<(usize, u64, u64)> {
         let count = usize::try_from(bytes.div_ceil(self.part)).unwrap_or(usize::MAX);
         let first = self.given[lane].fetch_add(count, Ordering::Relaxed);

@@ -16,9 +16,11 @@ pub(crate) const IN: usize = 2;
 /// Which part of an operator's work a launch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// All of the operator, with the masks that it writes.
+    /// All of the operator, and the masks that it is to write. A mask has one bit for each element of a block, and is
+    /// kept in the block's place.
     Whole,
-    /// Only the mask, which is made from its block: while the operator ran, the mask's memory was still in use.
+    /// Only a mask, one bit for each element of a block, made from the block after the operator has run. The operator
+    /// could not write the mask itself: the mask lies in memory that the operator still used.
     Mask,
 }
 
@@ -53,6 +55,7 @@ pub(crate) enum Work {
 pub(crate) struct Step {
     pub(crate) lane: usize,
     pub(crate) work: Work,
-    /// The step's row in the rewritten trace; the number of rows for a move between iterations.
+    /// The index of the step's row in the rewritten trace. Steps that move a block to where the next iteration expects
+    /// it have no row: for them this is the number of rows.
     pub(crate) row: u32,
 }

@@ -5,22 +5,22 @@ use crate::error::{Error, Result};
 #[cfg(target_os = "linux")]
 use crate::{spill::Spill, storage::Storage};
 
-/// The memory or disk that copies on the host are in. Their offsets are planned ([`pinned`](crate::pinned)), and mean
-/// the same in each tier.
+/// Where blocks are while they are not on the device: pinned memory of the host, or a disk. The offsets of blocks there
+/// are planned ([`pinned`](crate::pinned)), and mean the same in both.
 pub(crate) enum Tier<B: Backend> {
-    /// Pinned memory; none where there are no copies.
+    /// Pinned memory of the host; `None` if the program copies no block to the host.
     Pinned(Option<B::Pinned>),
     #[cfg(target_os = "linux")]
     Storage(Spill<B>),
 }
 
 impl<B: Backend> Tier<B> {
-    /// Allocates a tier of `bytes` bytes of pinned memory.
+    /// Allocates `bytes` bytes of pinned memory of the host, for blocks that are copied off the device.
     pub(crate) fn pinned(backend: &B, bytes: u64) -> Result<Self> {
         Ok(Self::Pinned((bytes > 0).then(|| backend.pin(bytes)).transpose()?))
     }
 
-    /// Reserves a tier of `bytes` bytes of a disk.
+    /// Reserves `bytes` bytes of a disk, for blocks that are copied off the device.
     #[cfg(target_os = "linux")]
     pub(crate) fn storage(backend: &B, storage: &Storage, bytes: u64) -> Result<Self> {
         Ok(Self::Storage(Spill::new(backend, storage, bytes)?))
@@ -69,10 +69,10 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Writes a copy to the tier, while no other work uses it.
+    /// Writes `content`, the value of a block, to offset `to` of the pinned memory or disk.
     ///
     /// # Safety
-    /// No work uses the tier.
+    /// No other work uses the pinned memory or disk meanwhile.
     pub(crate) unsafe fn store(&self, backend: &B, to: u64, content: &[u8]) -> Result<()> {
         match self {
             Self::Pinned(memory) => {
@@ -89,10 +89,10 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Reads a copy from the tier, while no other work uses it.
+    /// Reads the value of a block into `content`, from offset `from` of the pinned memory or disk.
     ///
     /// # Safety
-    /// No work uses the tier.
+    /// No other work uses the pinned memory or disk meanwhile.
     pub(crate) unsafe fn load(&self, backend: &B, from: u64, content: &mut [u8]) -> Result<()> {
         match self {
             Self::Pinned(memory) => {

@@ -22,7 +22,8 @@ use std::ops::Range;
 /// The streams: compute, copies out, copies in.
 pub(crate) const LANES: usize = 3;
 
-/// The most iterations for which waits are computed.
+/// The most iterations whose waits between steps are computed, each on its own; all later ones wait as the last of them
+/// does.
 const MOST: usize = 16;
 
 /// The stream of a step, the bytes that it uses, and other steps that it follows.
@@ -48,8 +49,9 @@ struct Users {
     readers: Clock,
 }
 
-/// By iteration, then by step: the steps that the step waits for. One with a higher number than the step that waits is
-/// of the iteration before. The last list is that of all further iterations too.
+/// Finds the steps on other streams that each step has to wait for: a list for each iteration, in it a list for each
+/// step, in that the indices of the steps waited for. An index above the waiting step's own means that step in the
+/// iteration before. The last iteration's list also holds for all later ones.
 pub(crate) fn plan(steps: &[Footprint]) -> Vec<Vec<Vec<u32>>> {
     let mut lanes: [Vec<u32>; LANES] = Default::default();
     let mut place = Vec::with_capacity(steps.len());
@@ -164,7 +166,8 @@ fn use_bytes(
     }
 }
 
-/// Splits the entry of `memory` that contains address `at` there, if one does.
+/// Splits the entry of `memory` whose range of bytes begins before address `at` and ends after it into two, at `at`;
+/// does nothing if there is no such entry.
 fn split(memory: &mut BTreeMap<u64, Users>, at: u64) {
     if let Some((_, users)) = memory.range_mut(..at).next_back()
         && users.end > at

@@ -60,8 +60,8 @@ driver::functions! {
 // Numbers of the driver's documentation.
 const CAPTURE_NONE: c_uint = 0;
 const CAPTURE_RELAXED: c_uint = 2;
-/// The driver's answer, when asked whether the default stream is captured, while a stream is captured that waits for
-/// it.
+/// The driver's error code when it is asked whether the default stream is captured, while another stream is captured
+/// that has to stay in order with the default stream.
 const CAPTURE_IMPLICIT: driver::Code = 906;
 const EVENT_WITHOUT_TIME: c_uint = 2;
 
@@ -77,7 +77,8 @@ pub struct Cuda {
     context: CUcontext,
     pool: Option<Pool>,
     capture: Option<Capture>,
-    /// For plain allocations: the bytes of each by its address, the bytes of all, and the most bytes of all so far.
+    /// Allocations outside the order of streams (`cuMemAlloc`), which come from no pool: the bytes of each by its
+    /// address; the sum of these bytes; and the highest such sum so far.
     plain: (std::collections::HashMap<u64, u64>, u64, u64),
 }
 
@@ -152,7 +153,7 @@ impl Cuda {
 }
 
 impl Cuda {
-    /// Counts a plain allocation of `bytes` bytes at `address`.
+    /// Counts an allocation of `bytes` bytes at `address` that is outside the order of streams (`cuMemAlloc`).
     fn note(&mut self, address: u64, bytes: u64) {
         let (each, all, most) = &mut self.plain;
         each.insert(address, bytes);

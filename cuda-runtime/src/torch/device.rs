@@ -1,4 +1,7 @@
 //! The memory of one device.
+//!
+//! The allocator plans in a range of numbers that stand for bytes, but for no memory. The *number* of a block is where
+//! the allocator has put it in that range; its *address* is where it lies on the device.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,15 +17,16 @@ const ALIGNMENT: u64 = 512;
 /// The most mallocs and frees of an iteration that is planned; the bookkeeping takes about 300 bytes for each.
 const EVENTS: usize = 1 << 16;
 const LIVE: usize = 1 << 15;
-/// How many bytes the range of numbers has that the allocator hands out: more than any memory.
+/// How many bytes the allocator may hand out, more than any memory has. It hands out numbers below this, one for each
+/// byte; the device turns them into addresses.
 const RANGE: u64 = 1 << 60;
 /// Another name of the default stream (`CU_STREAM_LEGACY`).
 const LEGACY: Stream = 1;
 
 /// An allocation of the driver that backs an arena.
 struct Backing {
-    /// The allocator's number of the allocation's first byte. A block's number is that plus the block's distance from
-    /// there, in bytes.
+    /// The number that the allocator, which plans in numbers instead of addresses, has for the first byte of the
+    /// allocation. A block that lies `d` bytes behind that byte has the number `start + d`.
     start: u64,
     bytes: u64,
     address: u64,
@@ -42,20 +46,22 @@ impl Backing {
 /// long as the one before.
 #[derive(Clone, Copy, Default)]
 struct Refused {
-    /// How many plans were made when the arena was refused.
+    /// How many plans had been made when the driver refused memory for the arena. Once there are more, the arena is
+    /// another, and is asked for at once.
     plans: u64,
-    /// How many requests are left until the arena is asked for again.
+    /// How many requests of the plan are left until the driver is asked for the arena again.
     left: u64,
-    /// How many requests this refusal lasts in all.
+    /// For how many requests of the plan in all the driver is not asked again after this refusal of the arena.
     waited: u64,
 }
 
 impl Refused {
-    /// How many requests the first refusal lasts. To ask costs about as much as to serve so many requests.
+    /// For how many requests the driver is not asked again after it has refused memory for a new plan's arena once. To
+    /// ask takes about as long as to serve so many requests.
     const FIRST: u64 = 1 << 10;
 
-    /// Whether to ask the driver for the arena now: the plan is another, or enough requests have come. Counts a
-    /// request.
+    /// Whether to ask the driver for the arena now: there are other plans than the driver's refusal was about (`plans`
+    /// is how many were made so far), or enough requests have come since. Each call counts as one request.
     const fn is_over(&mut self, plans: u64) -> bool {
         self.left = self.left.saturating_sub(1);
         self.plans != plans || self.left == 0
@@ -72,7 +78,7 @@ impl Refused {
 pub struct Statistics {
     /// How many requests got their address from a plan.
     pub planned: u64,
-    /// How many other requests there were, but for those of CUDA graphs.
+    /// How many requests were served without a plan; those that belong to CUDA graphs are not counted.
     pub unplanned: u64,
     /// How many plans were made.
     pub plans: u64,
@@ -87,8 +93,8 @@ pub struct Statistics {
 /// The memory of a device.
 pub struct Device<D> {
     driver: D,
-    /// Hands out numbers of blocks, and plans them. Its bookkeeping memory is never given back: a device lives as long
-    /// as the process.
+    /// Plans the memory: gives each block a number, which the device turns into an address. The allocator's bookkeeping
+    /// memory is never given back: a device lives as long as the process.
     allocator: Allocator<'static>,
     /// The stream that is planned: the first one that allocates.
     stream: Option<Stream>,
@@ -96,9 +102,10 @@ pub struct Device<D> {
     backing: Option<Backing>,
     /// Allocations that backed earlier arenas, and have live blocks.
     retired: Vec<Backing>,
-    /// For how long the driver is not asked for the arena, after it has refused it.
+    /// The driver's latest refusal of memory for the arena, and how many requests are to come before it is asked again.
     refused: Refused,
-    /// By address: blocks that the driver allocated one by one, each with its number if the allocator knows it.
+    /// By address: the blocks that the driver allocated one by one. The entry is the number under which the allocator
+    /// has noted the block, to be freed there too; `None` if it has not noted the block.
     apart: HashMap<u64, Option<u64>>,
     graphs: Graphs,
     /// All streams that have allocated.
@@ -194,8 +201,8 @@ impl<D: Driver> Device<D> {
     /// Frees what [`malloc`](Self::malloc) returned; 0 does nothing.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if nothing live begins there; those of the driver: the block is free all the same, and its
-    /// memory with the driver.
+    /// [`Error::OutOfRange`] if nothing live begins there; those of the driver: even then the block is no longer live,
+    /// and what becomes of its memory is up to the driver.
     pub fn free(&mut self, address: u64, stream: Stream) -> Result<()> {
         let stream = canonical(stream);
         if address == 0 {

@@ -18,10 +18,11 @@ use super::driver::Stream;
 /// A pool, as PyTorch numbers it (`MempoolId_t`).
 pub type PoolId = (u64, u64);
 
-/// The pool of captures whose pool is not known.
+/// Stands in for the pool of a capture where PyTorch has not named one, or has named several at once. Its memory is
+/// never given back to the driver.
 const UNKNOWN: PoolId = (u64::MAX, u64::MAX);
 
-/// A live block of a graph.
+/// A live block that belongs to a CUDA graph: it was allocated while a stream was captured.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     /// The pool that the block's memory belongs to.
@@ -99,12 +100,14 @@ impl Graphs {
         self.live.insert(address, Live { pool, bytes, stream: Some(stream) });
     }
 
-    /// Notes that another stream uses the block too: its memory is not reused. Returns whether the block is a graph's.
+    /// Notes that another stream uses the block at `address` too: once freed, its memory is not given to another block.
+    /// Returns whether the block is live and belongs to a CUDA graph; nothing is noted otherwise.
     pub(super) fn share(&mut self, address: u64) -> bool {
         self.live.get_mut(&address).map(|live| live.stream = None).is_some()
     }
 
-    /// Frees a live block; returns whether it is a graph's.
+    /// Frees the block at `address` for its pool; returns whether it was live and belongs to a CUDA graph. If not,
+    /// nothing is freed.
     pub(super) fn free(&mut self, address: u64) -> bool {
         let Some(Live { pool, bytes, stream }) = self.live.remove(&address) else { return false };
         self.pools.entry(pool).or_default().free.push((address, bytes, stream));

@@ -54,7 +54,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<D: Driver> Devices<D> {
-    /// A set without devices; `open` makes the driver of the device of a number.
+    /// A set that has no device yet. At the first request for a device, `open` is called with the device's number and
+    /// makes its driver.
     #[must_use]
     pub const fn new(open: fn(i32) -> Result<D>) -> Self {
         Self { open, devices: Mutex::new(BTreeMap::new()) }
