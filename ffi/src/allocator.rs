@@ -70,11 +70,13 @@ pub struct sublet_allocator_params {
     pub free: sublet_raw_free,
     /// Passed to `alloc`, `free` and `out_of_memory`.
     pub context: *mut c_void,
-    /// As `seed` of sublet_place_params.
+    /// The seed of all random choices: the same seed gives the same plan everywhere.
     pub seed: u64,
-    /// As `work` of sublet_place_params.
+    /// How much the solvers that could go on without end, such as many starts, may do for one plan, in blocks placed; 0
+    /// suffices for most networks, in a fraction of a second.
     pub work: u64,
-    /// As `nodes` of sublet_place_params.
+    /// The most nodes of the search tree that are looked at for one plan; 0 suffices for most hard instances of a few
+    /// hundred blocks, in about a second, and takes longer with more.
     pub nodes: u64,
     /// Called where there is no memory for a request; or NULL.
     pub out_of_memory: sublet_out_of_memory,
@@ -88,7 +90,8 @@ pub enum sublet_state {
     Profile = 0,
     /// A plan is followed.
     Replay = 1,
-    /// A plan is followed that the requests do not match any more. A new one is made as soon as there is a record.
+    /// A plan is followed that the requests no longer match. A new plan is made as soon as one more iteration of
+    /// requests has been recorded.
     Diverged = 2,
 }
 
@@ -110,7 +113,8 @@ pub struct sublet_statistics {
     pub arena_peak: u64,
     /// The most bytes that were live at once outside the arena.
     pub fallback_peak: u64,
-    /// The highest offset in the range that was in use so far, in bytes; with several ranges, the sum over them.
+    /// The highest end of a block so far, in bytes from the start of the allocator's range of addresses; with several
+    /// such ranges, the sum over them.
     pub footprint: u64,
     /// The bytes of all ranges that the allocator has now. They are addresses: memory of the system that was never
     /// touched takes no space.
@@ -167,8 +171,8 @@ struct Inner {
     profile: Profile,
 }
 
-/// The most ranges at once: each new one has at least a quarter of the bytes of those before it, so that they suffice
-/// for any memory.
+/// The most ranges of addresses that an allocator has at once. A new range is asked for with at least a quarter of the
+/// bytes of those before it, so that this many suffice for any memory.
 const RANGES: usize = 64;
 
 impl sublet_allocator_params {
@@ -195,7 +199,8 @@ impl sublet_allocator_params {
     }
 }
 
-/// How much bookkeeping memory an allocator takes: the handle, then what `core` keeps.
+/// How much bookkeeping memory an allocator takes: first all of it, which is for the struct that the caller's pointer
+/// leads to and for what the planner's [`Allocator`] keeps; then the words and indices of the latter alone.
 fn needed(config: &Config) -> (Needed, WorkspaceLen) {
     let len = replay::memory(config);
     let kept = WorkspaceLen { words: len.words, indices: len.indices };
@@ -288,10 +293,12 @@ pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocat
     });
 }
 
-/// The allocator that argument 0 of a call points to. The call's `error` must not lie in its bookkeeping memory.
+/// Checks the pointer to an allocator that a C function has as argument 0, and returns the allocator. Fails if `error`,
+/// where the call's error is to be written, lies in the allocator's bookkeeping memory.
 ///
 /// # Safety
-/// If it is neither NULL nor misaligned, it can be read; and if it has the mark, it is an allocator that lives.
+/// If `allocator` is neither NULL nor misaligned, it can be read; and if the memory there has the mark of an allocator
+/// (`Handle::MARK`), it is one that has not been destroyed.
 #[inline]
 unsafe fn handle<'a>(
     allocator: *const sublet_allocator,
@@ -303,7 +310,7 @@ unsafe fn handle<'a>(
     Ok(handle)
 }
 
-/// Calls `body` with the locked state of the allocator that a pointer leads to.
+/// Calls `body` with the locked state of the allocator that a C function has as argument 0.
 ///
 /// # Safety
 /// As for `handle`.
@@ -318,8 +325,8 @@ unsafe fn within(
     })
 }
 
-/// The allocator that a pointer leads to; of the arguments that are checked after it, those that are written may not
-/// lie in its bookkeeping memory.
+/// Checks the pointer to an allocator that a C function has as argument 0, and returns the allocator. Its bookkeeping
+/// memory is noted in `arguments`: an argument that is checked later and is to be written must not lie there.
 ///
 /// # Safety
 /// As for `handle`.
@@ -376,7 +383,8 @@ impl sublet_allocator {
         self.out_of_memory.is_some_and(|room| unsafe { room(self.context.0, bytes) } != 0)
     }
 
-    /// Frees memory; `position` is that of the pointer argument.
+    /// Frees the block at `pointer`; NULL does nothing. The failure, if no live block begins there, names the pointer
+    /// by `position`, its place among the arguments of the C function.
     #[inline]
     fn give_back(&self, pointer: *mut c_void, position: u32) -> Result<(), Failure> {
         if pointer.is_null() {
@@ -393,10 +401,12 @@ impl sublet_allocator {
     }
 }
 
-/// Where a result is written: argument `position` of a call that has no arrays.
+/// Checks the pointer to where a result is to be written, argument `position` of a C function, counted from 0. The
+/// result must share no memory with the allocator's bookkeeping or with `error`; the function has no arrays that it
+/// could share memory with.
 ///
 /// # Safety
-/// If it is neither NULL nor misaligned, it can be written as long as `'a`, by nobody else.
+/// If `to` is neither NULL nor misaligned, it can be written as long as `'a`, by nobody else.
 #[inline]
 unsafe fn result<'a, T>(
     handle: &sublet_allocator,

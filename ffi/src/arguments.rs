@@ -1,4 +1,6 @@
-//! Checks pointers and lengths from C, in the order of the arguments, before anything is written.
+//! Checks pointers and lengths from C, in the order of the arguments, before anything is written. Arguments are known
+//! by their position in the C function, counted from 0. Most methods of [`Arguments`] check the next one, or the next
+//! two where that is said.
 //!
 //! A pointer must be aligned and, unless its length is 0, not NULL. A length must be one that can be addressed. Memory
 //! that is written must not be part of another argument. That a pointer leads to memory at all is up to the caller:
@@ -31,7 +33,8 @@ pub(crate) struct Arguments<'a> {
     lent: PhantomData<&'a mut ()>,
 }
 
-/// The most ranges of memory that the arguments of one function have, with its error and the memory of its handle.
+/// The most ranges of memory that the checks of one call note: those that its arguments point to, the one of its error,
+/// and those of its handles.
 const MOST: usize = 20;
 
 /// The position that stands for the argument `error`.
@@ -64,7 +67,8 @@ pub(crate) struct Report<'a, T> {
 }
 
 impl<T: Params> Report<'_, T> {
-    /// Writes all fields but the size, and zeros in fields that only the caller knows.
+    /// Writes all fields but the first, the size. If the caller's struct is longer than this version's, its further
+    /// fields become 0.
     pub(crate) fn set(self, value: T) {
         // SAFETY: a value is as many bytes as it has, and any bytes are one, so that all of them are there.
         let from = unsafe { slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>()) };
@@ -130,13 +134,15 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// Checks a number of blocks, rows or the like that the size of the workspace grows with: one argument.
+    /// Checks the next argument, a number of things such as blocks or rows. It must be so small that the size of a
+    /// workspace that is computed from it cannot overflow.
     pub(crate) fn count(&mut self, n: usize) -> Result<usize, Failure> {
         self.skip();
         counted(n, self.position - 1)
     }
 
-    /// An array that is read, and whose length the workspace grows with: two arguments, pointer and length.
+    /// Checks the next two arguments, the pointer and the length of an array that is read, and returns the array. The
+    /// length must be so small that the size of a workspace that is computed from it cannot overflow.
     ///
     /// # Safety
     /// If it is not NULL and `len` is not 0, `len` values can be read there as long as `'a`.
@@ -149,7 +155,7 @@ impl<'a> Arguments<'a> {
         Ok(if there { unsafe { slice::from_raw_parts(pointer, len) } } else { &[] })
     }
 
-    /// An array that is written: two arguments, pointer and length.
+    /// Checks the next two arguments, the pointer and the length of an array that is written, and returns the array.
     ///
     /// # Safety
     /// If it is not NULL and `len` is not 0, `len` values can be written there as long as `'a`, by nobody else.
@@ -160,7 +166,8 @@ impl<'a> Arguments<'a> {
         Ok(slice)
     }
 
-    /// An array that is written, whose length another argument has told: one argument.
+    /// Checks the next argument, the pointer to an array of `len` values that is written, and returns the array. The
+    /// length is known from another argument.
     ///
     /// # Safety
     /// As for `output`.
@@ -171,7 +178,8 @@ impl<'a> Arguments<'a> {
         Ok(if there { unsafe { slice::from_raw_parts_mut(pointer, len) } } else { &mut [] })
     }
 
-    /// An array that is written if the caller wants it, whose length another argument tells: one argument.
+    /// Checks the next argument, the pointer to an array of `len` values that is written unless the pointer is NULL,
+    /// and returns the array, or an empty one. The length is known from another argument.
     ///
     /// # Safety
     /// As for `output`.
@@ -184,7 +192,8 @@ impl<'a> Arguments<'a> {
         unsafe { self.output_of(pointer, if pointer.is_null() { 0 } else { len }) }
     }
 
-    /// An array that is read, whose length another argument has told: one argument.
+    /// Checks the next argument, the pointer to an array of `len` values that is read, and returns the array. The
+    /// length is known from another argument.
     ///
     /// # Safety
     /// As for `input`.
@@ -194,8 +203,8 @@ impl<'a> Arguments<'a> {
         Ok(if there { unsafe { slice::from_raw_parts(pointer, len) } } else { &[] })
     }
 
-    /// Finds which of these names a text ended by a zero is: one argument. It is read up to where it differs from all
-    /// of them, no further.
+    /// Checks the next argument, a text that ends with a zero byte, and returns the value of the name in `names` that
+    /// the text equals; fails if there is none. The text is read up to where it differs from all names, no further.
     ///
     /// # Safety
     /// If it is not NULL, it can be read up to its zero.
@@ -214,7 +223,7 @@ impl<'a> Arguments<'a> {
         names.find(|(name, _)| is(name)).map(|(_, value)| value).ok_or(Failure::new(S::UnknownName, position, 0, 0))
     }
 
-    /// A value that is read: one argument.
+    /// Checks the next argument, the pointer to one value, and reads the value.
     ///
     /// # Safety
     /// If it is not NULL, it can be read.
@@ -224,7 +233,8 @@ impl<'a> Arguments<'a> {
         Ok(unsafe { pointer.read() })
     }
 
-    /// A value that is written on success: one argument.
+    /// Checks the next argument, the pointer to one value that is written if the call succeeds. Returns the place for
+    /// the value.
     ///
     /// # Safety
     /// If it is not NULL, it can be written as long as `'a`, by nobody else.
@@ -234,7 +244,8 @@ impl<'a> Arguments<'a> {
         Ok(Out(unsafe { pointer.as_mut() }))
     }
 
-    /// A value that is written on success if the caller wants it.
+    /// Checks the next argument, the pointer to one value that is written if the call succeeds, unless the pointer is
+    /// NULL. Returns the place for the value.
     ///
     /// # Safety
     /// As for `result`.
@@ -244,8 +255,9 @@ impl<'a> Arguments<'a> {
         Ok(Out(unsafe { pointer.as_mut() }))
     }
 
-    /// Parameters; NULL is the defaults. A caller that knows fewer fields leaves the others at their defaults; one that
-    /// knows more must have left them so.
+    /// Checks the next argument, a pointer to parameters, and reads them; NULL gives the defaults. Fields that the
+    /// caller's version of the struct lacks get their defaults; fields that this version lacks must be 0, their
+    /// default.
     ///
     /// # Safety
     /// If it is not NULL, as many bytes can be read as its first field says.
@@ -270,7 +282,8 @@ impl<'a> Arguments<'a> {
         Ok(params)
     }
 
-    /// Parameters that have no defaults.
+    /// Checks the next argument, a pointer to parameters that must not be NULL, and reads them as
+    /// [`params`](Self::params) does.
     ///
     /// # Safety
     /// As for `params`.
@@ -282,7 +295,8 @@ impl<'a> Arguments<'a> {
         unsafe { self.params(pointer) }
     }
 
-    /// A struct of results, written on success: as much of it as the caller knows by its first field.
+    /// Checks the next argument, the pointer to a struct of results that is written if the call succeeds. Only so many
+    /// of its bytes are written as its first field says, the size of the struct in the caller's version.
     ///
     /// # Safety
     /// If it is not NULL, as many bytes as its first field says can be read, and written as long as `'a` by nobody
@@ -295,7 +309,7 @@ impl<'a> Arguments<'a> {
         unsafe { self.report_if_wanted(pointer) }
     }
 
-    /// As [`report`](Self::report), if the caller wants the struct.
+    /// Checks the next argument, as [`report`](Self::report) does, but NULL is allowed: then no results are written.
     ///
     /// # Safety
     /// As for `report`.
@@ -325,7 +339,8 @@ impl<'a> Arguments<'a> {
         Ok(size)
     }
 
-    /// The workspace: two arguments, pointer and bytes. It must have as many as `needed`.
+    /// Checks the next two arguments, the pointer and the bytes of the workspace: memory that the caller lends. It must
+    /// have as many bytes as `needed`.
     ///
     /// # Safety
     /// If it is not NULL, `size` bytes can be written there as long as `'a`, by nobody else.
@@ -351,7 +366,8 @@ impl<'a> Arguments<'a> {
         self.holds_range(position, (range.start.addr(), range.end.addr()))
     }
 
-    /// As [`holds`](Self::holds), for the memory between two addresses.
+    /// Notes the memory of a handle, from address `begin` up to `end`: no other argument may share it and be written.
+    /// The handle is the argument at this position.
     pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
         self.take(Range { begin, end, position, written: false })
     }
@@ -409,7 +425,7 @@ const MOST_PARAMS: usize = 4096;
 mod tests {
     use super::*;
 
-    /// Words from `begin` on, as an argument that is read or written.
+    /// Checks an argument that points to `words` words from `begin` on, which are `written` or else read.
     fn look(arguments: &mut Arguments<'_>, begin: *mut u64, words: usize, written: bool) -> Result<(), Failure> {
         // SAFETY: within the array of the test.
         unsafe {
@@ -421,8 +437,8 @@ mod tests {
         }
     }
 
-    /// Every two ranges, read and written, one after the other: refused if and only if they share a word and one of
-    /// them is written. Those that touch are apart.
+    /// The checks refuse two arguments if and only if their memory has a word in common and one of them is written.
+    /// Memory that ends where the other begins has none in common. All such pairs in a small array are tried.
     #[test]
     fn what_is_written_is_no_other_arguments() {
         let mut memory = [0u64; 8];

@@ -68,10 +68,11 @@ pub struct sublet_banks_cost {
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// The sum over all blocks of the bytes touched times the cost of the bank; a larger sum is UINT64_MAX.
+    /// The sum over all blocks of the bytes touched times the cost of the bank; UINT64_MAX if the sum does not fit into
+    /// 64 bits.
     pub cost: u64,
-    /// A lower bound on the cost of every placement: a placement is optimal if its cost equals this. A larger bound is
-    /// UINT64_MAX.
+    /// A lower bound on the cost of every placement: a placement is optimal if its cost equals this. UINT64_MAX if the
+    /// bound does not fit into 64 bits.
     pub lower_bound: u64,
 }
 

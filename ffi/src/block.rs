@@ -18,7 +18,7 @@ pub const SUBLET_BLOCK_PINNED: u64 = 1;
 pub struct sublet_block {
     /// First step at which the block is alive.
     pub start: u32,
-    /// First step at which it is no longer alive.
+    /// First step at which the block is no longer alive.
     pub end: u32,
     /// Size in bytes, at least 1.
     pub size: u64,
@@ -48,7 +48,7 @@ plain!(sublet_block, sublet_constraints);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_constraints {}
 
-/// The constraints of a plan in the form that `core` takes; 0 is no constraint.
+/// Makes the planner's [`Constraints`] from two numbers of C's, both in bytes; 0 is no constraint.
 pub(crate) fn constraints(alignment: u64, capacity: u64) -> Constraints {
     Constraints { alignment: alignment.max(1), capacity: Some(capacity).filter(|&c| c > 0) }
 }
@@ -59,7 +59,7 @@ impl From<sublet_constraints> for Constraints {
     }
 }
 
-/// Blocks in the form that `core` takes.
+/// Translates blocks from C into the planner's [`Block`]s, which are written to `room`.
 pub(crate) fn blocks<'a>(room: &mut Room<'a>, given: &[sublet_block]) -> Result<&'a mut [Block], Failure> {
     room.slice(given.len(), |i| {
         let b = given.get(i).ok_or(Failure::of(S::Unnamed))?;

@@ -14,7 +14,8 @@ pub(crate) fn boundary<'a>(
     short(error, || body(&mut Arguments::beside(error)))
 }
 
-/// As [`boundary`], but `body` checks its arguments itself: for functions that are called often.
+/// Runs the body of an exported function that checks its arguments itself, without [`Arguments`]: for functions that
+/// are called often. Writes the error where the caller wants one, and returns the status.
 #[inline]
 pub(crate) fn short(error: *mut sublet_error, body: impl FnOnce() -> Result<(), Failure>) -> sublet_status {
     if !error.is_aligned() {
@@ -29,7 +30,8 @@ pub(crate) fn short(error: *mut sublet_error, body: impl FnOnce() -> Result<(), 
     outcome.status
 }
 
-/// Writes the layout of the workspace that a call needs; `needed` computes it from the arguments before the layout.
+/// Writes to `layout` the size and alignment of the workspace that a call needs. `needed` checks the arguments that
+/// stand before `layout` in the C function, and computes the size from them.
 ///
 /// # Safety
 /// If the layout is not NULL, it can be written.

@@ -13,7 +13,8 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::event;
 use crate::workspace::{Needed, sublet_layout};
 
-/// Watches a stream of events for its period. One thread uses it at a time.
+/// Watches a stream of mallocs, frees, reads and writes, and finds the iteration that repeats: its period is how many
+/// of these events one iteration has. One thread uses a detector at a time.
 pub struct sublet_detector(Detector<'static>);
 
 handles!(sublet_detector: b"detector");
@@ -22,7 +23,8 @@ fn needed(longest: usize) -> Needed {
     Needed::workspace(period::workspace(longest)).and::<Marked<sublet_detector>>(1)
 }
 
-/// The memory that a detector needs for periods of up to so many events.
+/// The memory that a sublet_detector needs to find iterations of up to `longest` events: mallocs, frees, reads and
+/// writes.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_workspace(
@@ -38,8 +40,9 @@ pub unsafe extern "C" fn sublet_detector_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Makes a detector that has seen nothing. It lives in `workspace`, as long as that is lent to it; there is nothing to
-/// destroy.
+/// Makes a detector that finds iterations of up to `longest` events in a stream of mallocs, frees, reads and writes;
+/// none of these events has come yet. The detector lives in `workspace`, as long as that is lent to it; there is
+/// nothing to destroy.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_create(
@@ -60,9 +63,11 @@ pub unsafe extern "C" fn sublet_detector_create(
     })
 }
 
-/// Takes the next event of the stream: a sublet_event of a block of `bytes` bytes. `position` receives its position.
-/// `last` is the `position` of the block's event before this one, 0 for its first. `period` receives the period of the
-/// stream in events, from the event that proves it until an event breaks it, and otherwise 0; it may be NULL. O(1).
+/// Tells the detector the next event of the stream: `event`, a sublet_event, of a block of `bytes` bytes. `position`
+/// receives the event's number in the stream: 1 for the first event, and so on; after 2^31 - 1 comes 1 again. `last` is
+/// the number that was received for the same block's previous event, 0 for its first. `period` receives how many events
+/// one iteration has, from the event that proves that an iteration has repeated, until an event differs from the one an
+/// iteration before; otherwise 0. `period` may be NULL. O(1).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_push(

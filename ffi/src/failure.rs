@@ -78,7 +78,8 @@ const ROW_FAULTS: [(S, RowFault); 20] = [
     (S::RowPersistentLate, RowFault::PersistentLate),
 ];
 
-/// The status for each fault of an access of a network.
+/// The status for each fault of an access: a use of a memory by an operator, in the description of a network that a
+/// framework's hooks have seen.
 const ACCESS_FAULTS: [(S, AccessFault); 3] = [
     (S::AccessUnknownMemory, AccessFault::UnknownMemory),
     (S::AccessUnknownOperator, AccessFault::UnknownOperator),
@@ -155,7 +156,8 @@ pub(crate) fn wide(n: usize) -> u64 {
 }
 
 impl sublet_error {
-    /// The error of `core` that these fields stand for; `None` if they do not hold all of its figures.
+    /// The planner's [`Error`] that this struct was made from. `None` if the failure is not one of the planner's, or if
+    /// the fields of the struct do not hold all figures of that error.
     fn origin(&self) -> Option<Error> {
         let Self { status, index: block, needed, got } = *self;
         let is = |s: S| status == s as i32;
@@ -299,7 +301,8 @@ impl Display for sublet_error {
 mod tests {
     use super::*;
 
-    /// One error of `core` of each kind that has a status in C.
+    /// Errors of the planner, at least one for each status that keeps all figures of its error: the tests translate
+    /// them to C and back.
     fn errors() -> Vec<Error> {
         let mut errors = vec![
             Error::TooManyBlocks { needed: 9, most: 8 },

@@ -29,20 +29,22 @@ use crate::workspace::{Needed, sublet_layout};
 pub enum sublet_policy {
     /// The policy to use: takes the best of a search and of every other policy but SUBLET_POLICY_LAYER.
     Auto = 0,
-    /// Gaps with the highest duration of absence are used first: their time less that of their copies (Zhang et al.
-    /// 2019).
+    /// Blocks are swapped in the gaps with the highest duration of absence first. A gap is the time between two uses of
+    /// a block; the duration of absence is the gap less the time of the copies out and in (Zhang et al. 2019).
     Doa = 1,
-    /// Gaps with the highest area of absence are used first: the duration of absence times the bytes (Zhang et al.
-    /// 2019).
+    /// Blocks are swapped in the gaps between two of their uses with the highest area of absence first: the time of the
+    /// gap less that of the copies out and in, times the bytes of the block (Zhang et al. 2019).
     Aoa = 2,
-    /// Gaps with the highest weighted duration of absence are used first: the area under the load curve over the gap
-    /// (Zhang et al. 2019).
+    /// Blocks are swapped in the gaps between two of their uses with the highest weighted duration of absence first:
+    /// the area under the curve of all bytes that are alive, over the time of the gap (Zhang et al. 2019).
     Wdoa = 3,
-    /// Gaps with the highest submodular weighted duration of absence are used first: the area under the load curve that
-    /// is left after the gaps already chosen (Zhang et al. 2019).
+    /// Blocks are swapped in the gaps between two of their uses with the highest submodular weighted duration of
+    /// absence first: the area under the curve of the bytes that the swaps already chosen leave alive, over the time of
+    /// the gap (Zhang et al. 2019).
     Swdoa = 4,
-    /// A weighted sum of the scores of the four policies above, with weights found by Bayesian optimisation (Zhang et
-    /// al. 2019).
+    /// Blocks are swapped in the gaps between two of their uses with the highest weighted sum of the scores of
+    /// SUBLET_POLICY_DOA, SUBLET_POLICY_AOA, SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA first; the weights are found by
+    /// Bayesian optimisation (Zhang et al. 2019).
     Bayes = 5,
     /// Blocks are copied out after their last reader of the forward pass, and back one operator ahead of the next
     /// reader (Jin et al. 2018).
@@ -71,11 +73,13 @@ pub struct sublet_fit_params {
     pub least_bytes: u64,
     /// The seed of all random choices: the same seed gives the same result everywhere.
     pub seed: u64,
-    /// How much the search may do for each row, in operators and gaps looked at; 0 is 5,000, which takes about a second
-    /// for 5,000 rows. Rows beyond the first 10,000 add none.
+    /// How much the search may do for each row of the trace, counted in operators, and in gaps between two uses of a
+    /// block, that it looks at; 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 add
+    /// none.
     pub work: u64,
-    /// The means: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE if
-    /// nothing is known of some operator of the rows, for it may be random.
+    /// The means: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER; it is also without
+    /// SUBLET_MEANS_RECOMPUTE if the trace does not describe all operators of its rows, since one that is not described
+    /// may give random results.
     pub means: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
@@ -111,12 +115,13 @@ pub enum sublet_means {
 pub struct sublet_fit_lengths {
     /// How many rows and timings there must be room for.
     pub rows: usize,
-    /// How many blocks, names and offsets there must be room for.
+    /// How many entries there must be room for in `offsets`, `blocks` and `names`, which have one for each time that a
+    /// block of the rewritten trace is on the device.
     pub residencies: usize,
 }
 
-/// The outputs of sublet_fit. What is written is a sublet_schedule of `rows` and `offsets`, with the counts of
-/// sublet_fitted.
+/// Where sublet_fit writes a rewritten trace. `rows` and `offsets`, with `row_count` and `residency_count` of the
+/// sublet_fitted, make up a sublet_schedule.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fit_output {
@@ -132,11 +137,13 @@ pub struct sublet_fit_output {
     pub row_capacity: usize,
     /// The offset of the block of each malloc row, in bytes, in the order of these rows.
     pub offsets: *mut u64,
-    /// The lifetime of each residency, in rewritten rows; may be NULL.
+    /// The lifetime of each residency, in rewritten rows: of each time that a block is on the device. May be NULL.
     pub blocks: *mut sublet_block,
-    /// For each residency: its block, and which residency of that block it is; may be NULL.
+    /// For each residency, a time that a block is on the device: the number of the block, and how many times it was
+    /// there before. May be NULL.
     pub names: *mut sublet_residency,
-    /// How many residencies there is room for in `offsets`, and in `blocks` and `names` unless these are NULL.
+    /// How many residencies (times that a block is on the device) there is room for in `offsets`, and in `blocks` and
+    /// `names` unless these are NULL.
     pub residency_capacity: usize,
 }
 
@@ -150,7 +157,8 @@ pub struct sublet_fitted {
     pub policy: u32,
     /// How many rows the rewritten trace has; each has a timing.
     pub row_count: usize,
-    /// How many residencies the rewritten trace has; each has a block, a name and an offset.
+    /// How many residencies (times that a block is on the device) the rewritten trace has. Each has an entry in
+    /// `blocks`, `names` and `offsets` of the sublet_fit_output.
     pub residency_count: usize,
     /// How many bytes the arena takes; at most the limit.
     pub peak: u64,
@@ -169,8 +177,9 @@ unsafe impl Params for sublet_fit_output {}
 unsafe impl Params for sublet_fitted {}
 
 impl sublet_fit_params {
-    /// The options in the form that `core` takes; fails if the argument at this position has a wrong field. `told` says
-    /// whether the caller describes all operators.
+    /// Translates the options from C into the planner's [`Options`]. If a field is wrong, the failure names `position`,
+    /// the place of the options among the arguments of the C function. `told` says whether the trace describes every
+    /// operator of its rows: if not, no operator is recomputed unless `means` asks for that.
     fn options(&self, limit: u64, device: Device, told: bool, position: u32) -> Result<Options, Failure> {
         let known = POLICIES.iter().find(|&&(number, _)| number as u32 == self.policy);
         let unknown = Failure::new(S::UnknownValue, position, 0, self.policy.into());
@@ -232,8 +241,8 @@ fn needed(trace: Counts, (rows, residencies): (usize, usize)) -> Needed {
 }
 
 /// The workspace that sublet_fit needs. Of the arguments only the counts and capacities are read. Its size is linear in
-/// them; but the search of placements, which runs up to 6,000 residencies, needs a workspace that grows with the square
-/// of their number.
+/// them; but the search of placements, which runs up to 6,000 residencies (times that a block is on the device), needs
+/// a workspace that grows with the square of their number.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_workspace(
@@ -252,7 +261,8 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 }
 
 impl sublet_fit_output {
-    /// How many rows and how many residencies the output has room for; the output is the argument at this position.
+    /// How many rows the output has room for, and how many residencies (times that a block is on the device). A failure
+    /// names `position`, the place of the output among the arguments of the C function.
     fn capacities(&self, position: u32) -> Result<(usize, usize), Failure> {
         none(self.reserved, position)?;
         Ok((counted(self.row_capacity, position)?, counted(self.residency_capacity, position)?))

@@ -9,9 +9,11 @@ mod kind {
     use std::cell::UnsafeCell;
     use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-    /// A lock that can be taken for a fork.
+    /// A lock that a thread takes before it forks and releases after the fork, so that what it guards is whole and not
+    /// locked in the child process.
     pub(crate) trait Held: Sync {
-        /// Takes the lock, if nobody else has it. The guard is dropped in both processes after the fork.
+        /// Takes the lock before a fork; `None` if another thread has it. The guard is dropped after the fork, in the
+        /// parent process and in the child.
         fn hold(&self) -> Option<Box<dyn Guard + '_>>;
     }
 
@@ -37,7 +39,9 @@ mod kind {
         LIST.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often a lock is tried before all locks are released: the thread that has it may be waiting for the list.
+    /// How often the thread that forks tries to take an allocator's lock before it releases all that it has taken, the
+    /// list's too. The thread that has the lock may be waiting for the list of allocators, and could not go on
+    /// otherwise.
     const TRIES: u32 = 1000;
 
     /// Takes the locks of all allocators in the list; `None`, with no lock taken, if one of them cannot be had.
@@ -82,7 +86,7 @@ mod kind {
         list().push(one);
     }
 
-    /// Removes an allocator from the list.
+    /// Removes an allocator from the list of those whose locks are taken before a fork.
     pub(crate) fn leave(one: &dyn Held) {
         list().retain(|&other| !std::ptr::addr_eq(other, one));
     }

@@ -90,7 +90,7 @@ const STORAGES: [(sublet_storage, Storage); 3] = [
     (sublet_storage::Persistent, Storage::Persistent),
 ];
 
-/// The tensors of a graph in the form that `core` takes.
+/// Translates the tensors of a graph from C into the planner's [`Tensor`]s, which are written to `room`.
 fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [Tensor], Failure> {
     room.slice(given.len(), |i| {
         let tensor = given.get(i).ok_or(Failure::of(S::Unnamed))?;
@@ -104,7 +104,8 @@ fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [
     })
 }
 
-/// The operators of a graph in the form that `core` takes, each with its own part of `operands`.
+/// Translates the operators of a graph from C into the planner's [`Node`]s, which are written to `room`, each with its
+/// own part of `operands`.
 fn nodes<'a>(room: &mut Room<'a>, given: &[sublet_node], operands: &'a [u32]) -> Result<&'a mut [Node<'a>], Failure> {
     let mut rest = operands;
     let mut cut = |n: u32, i: usize| {
@@ -203,7 +204,7 @@ impl<'a> Given<'a> {
         Counts { tensors: self.tensors.len(), nodes: self.nodes.len(), operands: self.operands.len() }
     }
 
-    /// The graph in the form that `core` takes.
+    /// Translates the graph from C into the planner's [`Graph`], whose tensors and operators are written to `room`.
     pub(crate) fn graph(&self, room: &mut Room<'a>) -> Result<Graph<'a>, Failure> {
         Ok(Graph { tensors: tensors(room, self.tensors)?, nodes: nodes(room, self.nodes, self.operands)? })
     }
@@ -234,9 +235,9 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
 /// begins, and freed when the last operator that uses it is done. Operators run in topological order; operators that
 /// are listed in such an order keep it, and in the rows their indices are their numbers. An operator that reads and
 /// writes the same tensor updates it. A tensor that is kept for the iteration is read at its end: whatever sublet_fit
-/// does with the tensor's memory meanwhile, its value is back then. Where there is such a tensor, an operator whose
-/// results no later operator reads has to keep its place (without SUBLET_OPERATOR_UNORDERED), or it may come after
-/// those reads. O(operands + operators * log operators).
+/// does with the tensor's memory meanwhile, its value is back then. Where a tensor is kept so, do not give
+/// SUBLET_OPERATOR_UNORDERED to an operator whose results no later operator reads: sublet_fit could move the operator
+/// behind the reads at the end. O(operands + operators * log operators).
 ///
 /// A tensor's block has its index; workspaces have the numbers after them, in the order of the operators that have one.
 /// `rows` has room for `row_capacity`; 4 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`

@@ -1,4 +1,5 @@
-//! The source of ranges: the caller's range, the caller's functions, or the system.
+//! Where an allocator's ranges of addresses come from: the caller's own range, the caller's functions, or the system.
+//! Blocks get their addresses from these ranges.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -14,9 +15,9 @@ use crate::system;
 
 /// The source of an allocator's ranges of addresses.
 pub(super) struct Raw {
-    /// The caller's own range, if there is one.
+    /// The range of addresses that the caller has given for blocks; `None` if the caller has given none.
     lent: Option<Range>,
-    /// Whether the caller's own range is in use.
+    /// Whether the allocator has the range of addresses in `lent` now.
     lent_in_use: bool,
     /// Every range begins at a multiple of this power of two, in bytes.
     alignment: usize,
@@ -37,7 +38,8 @@ struct Callbacks {
 unsafe impl Send for Callbacks {}
 
 impl Raw {
-    /// Checks what an allocator's parameters, argument 0, say about its ranges; nothing is allocated yet.
+    /// Makes the source of ranges of addresses that the parameters of an allocator, argument 0 of the C function, ask
+    /// for; fails if they are wrong. Nothing is allocated yet.
     pub(super) fn new(
         params: &sublet_allocator_params,
         config: &Config,

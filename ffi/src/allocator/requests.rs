@@ -26,11 +26,12 @@ pub unsafe extern "C" fn sublet_malloc_aligned(
     unsafe { answer(allocator, (pointer, 3), error, request) }
 }
 
-/// Changes the size of a block. If its memory suffices for `bytes` it stays where it is; otherwise its content is
-/// copied to a new block, and it is freed. The range must be memory of the host. With `pointer` NULL a new block is
-/// allocated; with 0 bytes the block is freed.
+/// Changes the size of the block at `pointer` to `bytes` bytes; `moved` receives the address that the block has then.
+/// If the block's memory suffices it stays where it is; otherwise a new block is allocated, the content is copied
+/// there, and the old block is freed. The memory at the allocator's addresses must be the host's, so that it can be
+/// copied. With `pointer` NULL a new block is allocated; with 0 bytes the block is freed.
 ///
-/// After SUBLET_STATUS_OUT_OF_MEMORY and SUBLET_STATUS_NOT_ALLOCATED the block is what it was.
+/// After SUBLET_STATUS_OUT_OF_MEMORY and SUBLET_STATUS_NOT_ALLOCATED the old block is unchanged.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_realloc(
