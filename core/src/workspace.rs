@@ -163,8 +163,8 @@ macro_rules! workspace {
         }
 
         impl<'a> $name<'a> {
-            /// The length of the workspace that a value of this type takes for its tables and lists, if it is made with
-            /// these lengths.
+            /// The length of the workspace that a value of this type takes for its tables and lists, and for those of
+            /// its parts, if it is made with these lengths.
             $vis const fn workspace($($dim: usize),*) -> $crate::WorkspaceLen {
                 $crate::WorkspaceLen::NONE
                     $($(.and(<$cell as $crate::workspace::Cell>::LEN.times($n)))*)?
@@ -173,8 +173,8 @@ macro_rules! workspace {
                     $($(.and($part_type::workspace($($of),*)))*)?
             }
 
-            /// Makes a value of this type. Its tables and lists lie in memory that is cut off `scratch`; its other
-            /// fields do not.
+            /// Makes a value of this type. Its tables and lists, and those of its parts, lie in memory that is cut off
+            /// `scratch`; its other fields do not.
             $vis fn lend($($dim: usize,)* $($($given: $given_type,)+)? scratch: &mut $crate::Workspace<'a>) -> Self {
                 #[allow(unused_mut, reason = "not every structure has something to begin with")]
                 let mut lent = Self {

@@ -246,7 +246,7 @@ impl Memories<'_> {
     }
 
     /// Notes in the table `does`, for each memory that one operator uses, whether the operator reads or writes the
-    /// memory. `accesses` are all accesses of that operator.
+    /// memory; kept memories without a block are left out. `accesses` are all accesses of that operator.
     fn open(&mut self, accesses: &[Access]) {
         for a in accesses.iter().filter(|a| self.what[a.memory] & (KEPT | CHANGES) != KEPT) {
             let holds = self.block[a.memory] > 0 && self.what[a.memory] & SCRATCH == 0;

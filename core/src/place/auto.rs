@@ -24,14 +24,14 @@ use super::{
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// If `options.nodes` is not 0, the heuristics of the short first round have the work that it takes to place all blocks
-/// this number of times or, if that is more, [`Options::DEFAULT_WORK`] divided by [`FEW_NODES`].
+/// Where the searches have nodes to spend, the heuristics of the short first round have the work that it takes to place
+/// all blocks this number of times or, if that is more, [`Options::DEFAULT_WORK`] divided by [`FEW_NODES`].
 const FEW_STARTS: u64 = 48;
 /// In the short first round, the exact search and the beam search may each look at [`Options::DEFAULT_NODES`] divided
 /// by this, in nodes of the search tree, but at most at the part of all nodes that [`PART_OF_FIRST`] allows.
 const FEW_NODES: u64 = 16;
-/// In the short first round, the exact search may look at no more nodes of its search tree than the whole budget,
-/// `options.nodes`, divided by this.
+/// In the short first round, the exact search and the beam search may each look at no more nodes of the search tree
+/// than the whole budget, `options.nodes`, divided by this.
 const PART_OF_FIRST: u64 = 2;
 /// In each round after the first, the exact search gets the budget of the round, in nodes of the search tree. The beam
 /// search gets that number divided by this, in addition; but see [`PART_WHERE_SEARCH_LEADS`] and

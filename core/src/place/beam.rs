@@ -128,8 +128,8 @@ pub fn place(
 }
 
 /// Looks for a plan with a lower peak than that in `offsets`, whose summary is `incumbent`; the result is never worse.
-/// The first attempts keep [`NARROW`] arrangements (lists of the living blocks with their offsets) at once, and twice
-/// as many for each unit of `first_round`.
+/// The first attempts keep [`NARROW`] arrangements (lists of the living blocks with their offsets) at once, doubled
+/// `first_round` times.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,

@@ -297,7 +297,8 @@ impl<'a> Skyline<'a> {
     /// Whether a line (a stretch of time with one height) gets the height of its lower neighbour instead of taking a
     /// block of `size` bytes. On the line, the block would rise above the neighbour, so that no block could cross from
     /// the neighbour to the line any more. The line is raised if that leaves few bytes unused for how much fuller the
-    /// neighbour is. How full a line is, is its height plus the load still to be placed over its busiest step.
+    /// neighbour is. How full a line is, is its height plus the load still to be placed over its busiest step: the
+    /// fuller, the more unused bytes cost there.
     fn goes_level(&self, line: u32, size: u64) -> bool {
         let (before, after) = (self.height_before(line), self.height_after(line));
         let level = before.min(after);

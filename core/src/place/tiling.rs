@@ -20,7 +20,7 @@
 //!    end get the place of those that begin, in an order that the tree before allows.
 //!
 //! The PQ-trees lie in memory as *tokens*, one number for each node and each leaf; a leaf is a block. An *item* is a
-//! state after some or all of the events of the next section: what 2 makes of a state before it is a successor.
+//! state after some or all of the events of the next section; after all of them, it is a successor of the state.
 //!
 //! Most instances have hardly a choice in 2, so that a narrow beam solves a thousand blocks in a tenth of a second,
 //! where searches that decide each offset find no such plan. Instances are left alone in which a step has less than the
@@ -335,8 +335,8 @@ impl Tiling<'_> {
     }
 
     /// Makes the successors of a state. For each way to divide the blocks that end or begin in the section into events,
-    /// a successor is the PQ-tree after all these events. At an event, blocks that lie side by side end, and others
-    /// take their place.
+    /// up to a share of [`MOST_ITEMS`], a successor is the PQ-tree after all these events. At an event, blocks that lie
+    /// side by side end, and others take their place.
     fn expand(&mut self, state: u32, section: u32) {
         let of = |first: &Table<'_, u32>| Group::all(first[section + 1] - first[section]);
         let all = [of(&self.first_end), of(&self.first_begin)];

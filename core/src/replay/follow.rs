@@ -371,8 +371,8 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers with the planned offset of the plan's next request; with [`Answer::Missed`] if a block still lies there
-    /// that the plan has freed. The free of the block returns `tag`.
+    /// Answers with the planned offset of the plan's next request; with [`Answer::Missed`] if a block that the plan has
+    /// freed still lies there, or may lie there. The free of the block returns `tag`.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {

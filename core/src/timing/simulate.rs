@@ -24,8 +24,8 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 pub struct Timing {
     /// When compute, the queue of operators, reaches the row, in ns from the start of the iteration.
     pub reached: f64,
-    /// When the row begins, in ns from the start of the iteration. A copy begins when its link is free for it, any
-    /// other row when all that it waits for is done.
+    /// When the row begins, in ns from the start of the iteration: all that it waits for is done and, for a copy, its
+    /// link is free.
     pub begin: f64,
     /// When the row is done, in ns from the start of the iteration.
     pub end: f64,

@@ -322,7 +322,8 @@ impl<'a> Detector<'a> {
     }
 
     /// Updates the fingerprint (hash) of the latest events and looks up when it came last. How many events ago that was
-    /// becomes the candidate for the period, if there is none yet and it is within the longest period.
+    /// becomes the candidate for the period, if there is none yet, it is within the longest period, and the event
+    /// at that time equals the newest.
     fn look_up(&mut self) {
         self.fingerprint = self.fingerprint.wrapping_mul(BASE).wrapping_add(self.sum(0).wrapping_sub(self.sum(1)));
         if self.held > SPAN {

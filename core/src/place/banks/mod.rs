@@ -413,8 +413,8 @@ fn shift(most: u128) -> u32 {
 }
 
 /// By how much the price of block `i` (bytes touched times the cost of a byte) is higher in the next more costly of its
-/// banks than in the cheapest, for each byte and step of the block, with 16 fraction bits. 0 if all its banks cost the
-/// same; `u64::MAX` if it may lie in one bank alone.
+/// banks than in the cheapest, for each byte and step of the block, with 16 fraction bits. 0 if the price is the same
+/// in all its banks; `u64::MAX` if it may lie in one bank alone.
 fn loss(blocks: &[Block], uses: &[Use], banks: &[Bank], i: u32) -> u64 {
     let prices = || allowed(uses, banks, i).map(|k| price(uses, banks, i, k));
     let least = prices().min().unwrap_or(0);

@@ -76,9 +76,9 @@ pub const MOST_BLOCKS: usize = 6000;
 const MOST_HALVINGS: u32 = 3;
 /// How long a capacity is tried in the first round, as a multiple of the length of the shortest run.
 const RUNS: u64 = 8;
-/// In each round, the lower bound is tried as the capacity for at least this number of times as many nodes as the
-/// shortest run has: a search from the root of the tree that ends after a number of nodes. Most instances reach the
-/// bound.
+/// In each round, the lower bound, which most instances reach, is tried as the capacity for at least this number of
+/// times as many nodes as the shortest run has. A run is a search from the root of the tree that ends after a number of
+/// nodes.
 const RUNS_AT_BOUND: u64 = 32;
 /// The searches of windows of time may take one node for this number of nodes of the search.
 const PART_OF_WINDOWS: u64 = 16;

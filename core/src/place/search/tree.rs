@@ -147,8 +147,8 @@ impl<'a> Tree<'a> {
     }
 
     /// What the search has spent since it began, in nodes: those it has looked at, and more for the blocks and sections
-    /// looked at. Only the budget is compared with this. The length of a run counts nodes alone, so that a larger
-    /// budget makes the search go on for longer, and changes nothing before that.
+    /// looked at. The budget is compared with this. The length of a run counts nodes alone, so that a larger budget
+    /// makes the search go on for longer, and changes nothing before that.
     pub(super) fn spent(&self, state: &State<'_>) -> u64 {
         self.nodes.saturating_add(state.looked / WORK_OF_NODE)
     }

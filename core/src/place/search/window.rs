@@ -151,8 +151,8 @@ impl<'a> Windows<'a> {
     }
 
     /// Called when all windows with the present number of sections have been looked at: goes on to windows of twice as
-    /// many sections, or to the next pass over all windows. If every window is decided, it sets `length` to `u32::MAX`,
-    /// which ends the passes.
+    /// many sections or, if the search of a window was cut off in this pass, to the next pass over all windows. If none
+    /// was, it sets `length` to `u32::MAX`, which ends the passes.
     fn lengthen(&mut self, sections: u32) {
         self.begin = 0;
         self.length *= 2;

@@ -45,8 +45,8 @@ impl<'a> Level<'a> {
 }
 
 /// The candidates for the next level: sets of operators of the present level, each with one operator more. By
-/// candidate, `load` is the load after its operators have run and `key` the max load while they ran, in bytes; `hash`
-/// is the sum of [`mark`] over these operators.
+/// candidate, `load` is the load after its operators have run and `key` the max load while they ran, in bytes, at least
+/// the lower bound on the max load of all orders; `hash` is the sum of [`mark`] over these operators.
 struct Candidates<'a> {
     load: Table<'a, u64>,
     key: Table<'a, u64>,

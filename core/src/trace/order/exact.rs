@@ -38,8 +38,8 @@ struct States<'a> {
     key: Table<'a, u64>,
     /// By set: the index of the set that it extends; `u32::MAX` for the first.
     parent: Table<'a, u32>,
-    /// By set: the operator that was chosen to extend the set `parent`. After it ran, as far as there were any,
-    /// operators that could run next without harm to the max load in the end ([`Walk::safe`]).
+    /// By set: the operator that was chosen to extend the set `parent`. Then those ran, if there were any,
+    /// that could run next without harm to the max load in the end ([`Walk::safe`]).
     by: Table<'a, u32>,
     /// A hash table of the sets; an entry is 1 + the index of a set, or 0.
     slots: Table<'a, u32>,

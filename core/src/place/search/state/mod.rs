@@ -293,7 +293,7 @@ impl<'a> State<'a> {
 
     /// Takes all blocks out, sets a new capacity, in units of the search (a fixed number of bytes each), and draws the
     /// first conclusions from it. How many nodes of the search tree have failed in each section stays counted. `Err` if
-    /// there is no placement within the capacity.
+    /// these conclusions show that there is no placement within the capacity.
     pub(super) fn reset(&mut self, capacity: u64) -> Outcome {
         self.capacity = capacity;
         self.block_mark = 0;
