@@ -125,7 +125,7 @@ impl<'s> Orders<'s> {
     }
 }
 
-/// The max load of the trace, and its max load once every block that has a gap at the original's max load is swapped
+/// The max load of a trace, and the one that is left if every block that has a gap where the load is highest is swapped
 /// out in that gap (`load_min` of Zhang et al. 2019), both in bytes. `Err` if a row is refused.
 fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<(u64, u64), Error> {
     let mut scratch = scratch.reborrow();

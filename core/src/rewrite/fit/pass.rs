@@ -175,8 +175,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Estimates how much longer than the original it takes to recompute as much as `level` says and then to swap until
-    /// the load is within the limit, in ns. Nothing is placed. None if the limit is missed, no schedule can be better
-    /// than the best, or the work has ended; `Err` if a row is refused or the memory is too short.
+    /// the load is within the limit, in ns. Nothing is placed. None if the limit is missed, no schedule is worth
+    /// making, or the work is spent or ended; `Err` if a row is refused or the memory is too short.
     pub(super) fn promise(&mut self, arrangement: &Arrangement<'_>, level: Level) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
         if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
@@ -262,8 +262,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Plans the swaps of an arrangement and places its schedules. Returns whether one fits; `Err` if a row is refused
-    /// or the memory is too short.
+    /// Plans the swaps of an arrangement and places its schedules. Returns how that ends; `Err` if a row is refused or
+    /// the memory is too short.
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
         self.trial(arrangement, |trial| trial.run(swaps, work))

@@ -70,7 +70,7 @@ const FAR: f64 = 1.5;
 const TRY: u64 = 4;
 
 /// [`WANDER`] and [`NEAR`], the first and the last [`Climb`], for traces in which values are recomputed before swaps
-/// are planned: many are tried, and each gets less work.
+/// are planned: they do less work.
 const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
 /// How swaps are planned.
@@ -184,10 +184,10 @@ impl Trial<'_, '_, '_, '_> {
         Ok(outcome)
     }
 
-    /// Searches for swaps, by `work` in operators and gaps looked at, until a schedule fits; values of the trace are
-    /// recomputed before. If `climbs`, the search goes on from that schedule to better ones. Returns how much longer
-    /// than the original the best schedule takes, in ns; none if none fits. `Err` if a row is refused or the memory is
-    /// too short.
+    /// Searches for swaps in this trace, in which values are recomputed, until a schedule fits. If `climbs`, the search
+    /// goes on from that schedule to better ones. `work` is that of a search, in operators and gaps looked at. Returns
+    /// how much longer than the original the best schedule takes, in ns; none if none fits. `Err` if a row is refused
+    /// or the memory is too short.
     pub(super) fn level(&mut self, work: u64, climbs: bool) -> Result<Option<f64>, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(None);
@@ -310,10 +310,10 @@ impl Trial<'_, '_, '_, '_> {
         before.max(LEAST_LEAP * time) * LEAP
     }
 
-    /// Searches for swaps from the start, by `work` in operators and gaps looked at, and keeps the present schedule
-    /// instead if that takes no longer. `planned` is how much longer the present schedule takes than the trace before
-    /// swaps, in ns, none if it misses the limit. Returns the same of the schedule that is kept; none also if the work
-    /// has been ended.
+    /// Searches for swaps from the start, with the present headroom, by `work` in operators and gaps looked at; keeps
+    /// the present schedule instead if that takes no longer. `planned` is how much longer the present schedule takes
+    /// than the trace before swaps, in ns, none if it misses the limit. Returns the same of the schedule that is kept;
+    /// none also if the work has been ended.
     fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
         self.plan_later(work, |swapper, limit| swapper.start_over(planned, limit, work))
     }

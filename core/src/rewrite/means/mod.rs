@@ -179,8 +179,8 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 
 /// Rewrites a recording so that gradients of ReLU operators read masks (one bit for each element, in place of the
 /// element) and operators write outputs over inputs, as far as these means are in `using`. Sizes of masks are rounded
-/// up to a multiple of `alignment`, in bytes. `masked` is filled with the rows with masks, and `shared` with the rows
-/// of operators that work in place; each has room for [`most_rows`].
+/// up to a multiple of `alignment`, in bytes. The rows with masks are written to `masked`, and the same rows with
+/// operators that work in place to `shared`; each has room for [`most_rows`].
 ///
 /// # Errors
 /// As [`mask::rewrite`] and [`in_place::rewrite`].

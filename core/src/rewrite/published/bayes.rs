@@ -18,8 +18,8 @@ const TRIALS: usize = 30;
 /// How many weights, four numbers each, are drawn at random to choose the next to try, once the four single scores have
 /// been tried.
 const DRAWS: usize = 128;
-/// The length scale of the Gaussian process's covariance function ([`kernel`]): at about this distance from each other,
-/// the overhead of one set of weights says little about that of another.
+/// The length scale of the Gaussian process's covariance function ([`kernel`]): the distance between two sets of
+/// weights at which it has fallen from 1 to e^(−1/2).
 const LENGTH: f64 = 0.7;
 /// The noise that is added to the diagonal of the kernel matrix.
 const NOISE: f64 = 1e-4;

@@ -243,10 +243,10 @@ impl Selection<'_> {
         scale
     }
 
-    /// Sets for each chosen gap when its block's memory is freed and allocated again. If the block is on the device at
-    /// the start, it is freed as late as the load stays within `limit` bytes, or not at all where that is not needed.
-    /// It is allocated again early enough for the copy in to be done when the block is read, or as early as the limit
-    /// allows.
+    /// Sets for each chosen gap when its block's memory is freed and allocated again. Unless the block is on the host
+    /// at the start, it is freed as late as the load stays within `limit` bytes, or not at all where that is not
+    /// needed. It is allocated again early enough for the copy in to be done when the block is read, or as early as the
+    /// limit allows.
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let mut n = 0;
@@ -279,9 +279,9 @@ impl Selection<'_> {
     }
 }
 
-/// Moves the time at which a gap's block is allocated again forward, so that its copy in can end before the block is
-/// used and before `link`, when the copy in after it should begin; as far as memory is free within `limit` bytes.
-/// Returns when the copy should begin. Times are in ns.
+/// Allocates a gap's block again earlier, so that its copy in can end before the block is used and before `link`, when
+/// the copy in after it should begin; as far as memory is free within `limit` bytes. Returns when the copy should
+/// begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();

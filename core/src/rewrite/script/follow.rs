@@ -50,10 +50,10 @@ impl<'a> Follower<'a> {
 
     /// Makes the script of `runs`, the order in which operators run and are recomputed: it frees each block right after
     /// the last access to its value. Returns the script's cost, which is the bytes by which the load exceeds the limit,
-    /// and the time added; none if an operator reads a value that the device does not hold, if an operator of the trace
-    /// never runs, or if the script has too many steps or rows. `limit` is in bytes; `headroom` gives how many bytes
-    /// below it are held back before each operator; `in_place` says whether operators write their output over an input
-    /// where they may.
+    /// and the time added; none if an operator reads a value that the device does not hold, is recomputed where it may
+    /// not be, or never runs, or if the script has too many steps or rows. `limit` is in bytes; `headroom` gives how
+    /// many bytes below it are held back before each operator; `in_place` says whether operators write their output
+    /// over an input where they may.
     pub(in crate::rewrite) fn follow(
         &mut self,
         values: &Values<'_>,

@@ -134,8 +134,9 @@ impl States<'_> {
     }
 
     /// Keeps a state, if it is new or its cost is less than when it was found before. `key` is its cost plus a lower
-    /// bound on the time still to recompute, in ns. `parent` is 1 + the state from which it was reached; `ran` is the
-    /// operator whose run led to it, plus 1, or 0 where an eviction did. Fails if there is no memory for another state.
+    /// bound on the time still to recompute, in ns. `parent` is 1 + the state from which it was reached, or 0 for the
+    /// first state; `ran` is 1 + the operator whose run led to it, or 0 where an eviction did. Fails if there is no
+    /// memory for another state.
     fn reach(&mut self, state: State, key: u64, [parent, ran]: [u32; 2]) -> Result<(), Full> {
         let State { at, set, cost } = state;
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);

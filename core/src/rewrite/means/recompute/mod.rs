@@ -310,7 +310,7 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Makes the script for the least limit, in bytes below `most`, that is kept with the first of [`PREFERENCES`]
+    /// Makes the script for the least limit below `most`, in bytes, that is kept with the first of [`PREFERENCES`]
     /// alone, and returns this limit; none if no limit that was tried is kept. Found by bisection, to within `most` /
     /// 2^[`NEAR`] bytes.
     pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
@@ -350,8 +350,8 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Makes the script of `runs`, the operators that run and are recomputed, in their order, by adding where blocks
-    /// are freed. Returns its cost for a limit in bytes, with the headroom counted; none if a run reads a missing
-    /// value, or the script is full.
+    /// are freed. Returns its cost for a limit in bytes, with the headroom counted; none where [`Follower::follow`]
+    /// returns none.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }

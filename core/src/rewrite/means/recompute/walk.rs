@@ -455,8 +455,9 @@ impl<'a> Walk<'a> {
         self.holds[block] = version + 1;
     }
 
-    /// Frees a block that no running operator accesses if its value is not needed any more, and marks it as stale, to
-    /// have its score computed anew, if it is. None if it is freed but the script is full, or its cost is above `most`.
+    /// If a block is not pinned (no operator that runs or is to be recomputed now accesses it): frees it if its value
+    /// is not needed any more, else marks it as stale, to have its score computed anew. None if it is freed but the
+    /// script is full, or its cost is above `most`.
     fn free_if_done(&mut self, block: u32) -> Option<()> {
         let holds = self.holds[block];
         if holds > 0 && self.pinned[block] == 0 {

@@ -103,7 +103,7 @@ workspace! {
             /// The gaps in use, which are the idle times of blocks in which the blocks are freed.
             used: Members(rows + blocks),
             /// The boundaries between operators at which a pass has something to do: a block is freed for a gap,
-            /// allocated again, or read at the gap's end, or a version that is to be copied out can be from there on.
+            /// allocated again, or used at the gap's end, or a version that is to be copied out can be from there on.
             agenda: Agenda(rows + 2),
             /// By operator: its load plus the headroom, in bytes.
             load: Load(rows + 2; gaps.program.operators),

@@ -38,8 +38,8 @@ workspace! {
     }
 }
 
-/// One move of the search may make fewer changes to gaps (to where a block is freed and allocated again) than this; a
-/// move that makes more is undone.
+/// A move of the search that makes this many changes to gaps (to where a block is freed and allocated again) or would
+/// make more is undone.
 const LOG: usize = 512;
 /// [`LOG`] as a `u32`.
 const LOG_U32: u32 = 512;
@@ -52,8 +52,8 @@ const RUN: u32 = 192;
 const HEAT: f64 = 0.002;
 
 impl Search<'_> {
-    /// Frees blocks earlier and allocates them later in the gaps in use, and uses more gaps, until the load and the
-    /// headroom of every operator are within `limit` bytes; false if that fails.
+    /// Frees blocks earlier and allocates them later in the gaps in use, and uses more gaps, until the load plus the
+    /// headroom of every operator is within `limit` bytes; false if that fails.
     pub(in crate::rewrite) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let operators = schedule.gaps().program.operators;
         for operator in 0..operators {
@@ -105,10 +105,10 @@ impl Search<'_> {
         schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Sets the boundaries at which a gap's block is freed and allocated again, and notes those before in the log, to
-    /// be undone; does nothing if the log is full. If this is the gap before a persistent block's first access (head),
-    /// and the block is not on the host any more when the iteration begins, takes the gap after its last access (tail)
-    /// out of use.
+    /// Sets the boundaries at which a gap's block is freed and allocated again, and notes those before in the log, for
+    /// [`undo`](Self::undo); does nothing if the log is full. If this is the gap before a persistent block's first
+    /// access (head), and the block is not on the host any more when the iteration begins, takes the gap after its last
+    /// access (tail) out of use.
     fn set(&mut self, schedule: &mut Schedule<'_>, gap: u32, positions: [u32; 2]) {
         let [give, take] = schedule.at(gap);
         if [give, take] == positions {
@@ -261,9 +261,9 @@ impl Search<'_> {
         true
     }
 
-    /// Has one more block be on the host in `operator`, and in the operators after it up to `to` as far as the load is
-    /// above `limit` bytes: frees the block earlier or allocates it later in a gap, or uses a gap that was not in use.
-    /// The gap is any but `not`. False if there is none, or the log is full.
+    /// Has one more block be off the device in `operator`, and in the operators after it up to `to` as far as the load
+    /// is above `limit` bytes: frees the block earlier or allocates it later in a gap, or uses a gap that was not in
+    /// use. The gap is any but `not`. False if there is none, or the log is full.
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(&mut self, schedule: &mut Schedule<'_>, operator: u32, to: u32, not: u32, limit: u64) -> bool {
         let gaps = schedule.gaps();

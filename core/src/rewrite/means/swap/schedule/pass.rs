@@ -79,7 +79,7 @@ impl Schedule<'_> {
     }
 
     /// The next boundary between operators, from `boundary` on, at which the pass over the schedule has to stop, if
-    /// compute reaches `boundary` at `clock` (ns). It is one at which a block is freed, allocated, read or ready to be
+    /// compute reaches `boundary` at `clock` (ns). It is one at which a block is freed, allocated, used or ready to be
     /// copied out, or one where a link becomes idle before the boundary after it while copies wait.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
@@ -145,8 +145,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// Gives the link to the host its next copy: of the versions that wait to be copied out, the one whose block is
-    /// freed first.
+    /// Gives the link to the host its next copy: of the versions that wait to be copied out, the one that is due first.
     fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
         let Some((_, version)) = self.waiting_out.pop() else { return };
         let Version { block, .. } = self.gaps.version(version);
@@ -158,7 +157,7 @@ impl Schedule<'_> {
     }
 
     /// Gives the link to the device its next copies, those of the blocks that are read first before the others. It gets
-    /// copies as long as it would be idle before `until` (ns), and all of blocks that `operator` reads.
+    /// copies as long as it would be idle before `until` (ns), and all those of blocks that `operator` reads.
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         while let Some((_, gap)) = self.waiting_in.first() {
