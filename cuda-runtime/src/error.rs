@@ -50,7 +50,7 @@ pub enum Error {
     },
     /// Bytes that belong to no memory of this backend.
     OutOfRange {
-        /// The address at which the bytes begin; in pinned memory or in a file, their offset there.
+        /// The address at which the bytes begin. In a file it is their offset, in pinned memory either of the two.
         address: u64,
         /// How many bytes there are, from `address` on.
         bytes: u64,

@@ -52,8 +52,8 @@ impl Pending {
 
 /// The copies that bring each block in `pending` to the offset that it has to have, in the order in which they are
 /// made. `targets` are the ranges that all blocks have in the arena in the end, also those that do not move. `arena` is
-/// the length of the arena, and `alignment` that of its offsets, in bytes. `aside` is called with the bytes of a block
-/// that has to be moved aside to the host: it reserves them there, and returns the number of the copy.
+/// the arena's length and `alignment` the alignment of its offsets, both in bytes. `aside` is called with the bytes of
+/// a block that has to be moved aside to the host: it reserves them there, and returns the number of the copy.
 pub(crate) fn untangle(
     mut pending: Vec<Pending>,
     targets: &[Range<u64>],

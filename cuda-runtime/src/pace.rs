@@ -25,8 +25,8 @@ pub enum Pace {
 }
 
 /// By step: the numbers of earlier steps that must be done before it begins, so that copies begin and compute waits as
-/// in the simulation. Steps that it must wait for because both use the same bytes are not listed. `numbers` is how many
-/// block numbers there are.
+/// in the simulation. Steps that it must wait for only because both use the same bytes are not listed. `numbers` is how
+/// many block numbers there are.
 pub(crate) fn simulated(rows: &[Row], steps: &[Step], numbers: usize) -> Vec<Vec<u32>> {
     /// The steps of the latest copy out and the latest copy in of a block that is on the device.
     type Copies = [Option<u32>; 2];

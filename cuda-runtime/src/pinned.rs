@@ -1,4 +1,4 @@
-//! Places for copies on the host: one range of pinned memory, the pool, planned as the arena is.
+//! Places for copies on the host: one range of pinned memory or of a disk, the pool, planned as the arena is.
 //!
 //! A copy has a lifetime too: from the copy out to the last copy in that reads it. A copy that the host keeps between
 //! iterations is there all the time. Copies that are not needed at the same time share bytes. In the simulation every
@@ -6,7 +6,7 @@
 //! is needed until compute has reached the row at which its last read is done in the simulation. A copy out that
 //! overwrites one whose read ends later than that waits, as everywhere.
 //!
-//! The memory is cached by the processor, and not write-combined: persistent blocks on the host are read back from it.
+//! Pinned memory is cached by the processor, and not write-combined: persistent blocks there are read back from it.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ pub(crate) struct HostPlan {
     pub(crate) at_end: Vec<Option<usize>>,
     /// By copy: its offset in the pool, in bytes.
     pub(crate) places: Vec<u64>,
-    /// The bytes of the pool, the one range of host memory in which all copies lie.
+    /// The bytes of the pool, the one range in which all copies lie.
     pub(crate) bytes: u64,
 }
 

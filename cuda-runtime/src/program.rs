@@ -258,8 +258,8 @@ struct Ends {
     /// then.
     start: Option<u64>,
     /// The block's offset on the device when it is first accessed or copied in the iteration, if that is a read or a
-    /// copy out, which need its value. `None` if it is a write or a copy in, which replace the value, or if there is
-    /// none.
+    /// copy out, which need its value. `None` if it is a write or a copy in, which replace the value, or if the
+    /// block is not used.
     on_device: Option<u64>,
     touched: bool,
     /// Whether nothing has written the block since it was last copied to or from the host.

@@ -17,10 +17,10 @@ pub(crate) const IN: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// All of the operator, and the masks that it is to write. A mask has one bit for each element of a block, and is
-    /// kept in the block's place.
+    /// kept instead of the block.
     Whole,
-    /// Only a mask, one bit for each element of a block, made from the block after the operator has run. The operator
-    /// could not write the mask itself: the mask lies in memory that the operator still used.
+    /// Only a mask, one bit for each element of a block, made from the block after the operator has run: as where the
+    /// operator cannot write the mask itself, because the mask lies in memory that the operator still uses.
     Mask,
 }
 

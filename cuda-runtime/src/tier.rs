@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 #[cfg(target_os = "linux")]
 use crate::{spill::Spill, storage::Storage};
 
-/// Where blocks are while they are not on the device: pinned memory of the host, or a disk. The offsets of blocks there
-/// are planned ([`pinned`](crate::pinned)), and mean the same in both.
+/// Where copies of blocks off the device are: in pinned memory of the host, or on a disk. Their offsets there are
+/// planned ([`pinned`](crate::pinned)), and mean the same in both.
 pub(crate) enum Tier<B: Backend> {
     /// Pinned memory of the host; `None` if the program copies no block to the host.
     Pinned(Option<B::Pinned>),

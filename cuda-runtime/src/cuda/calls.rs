@@ -37,8 +37,8 @@ pub(super) fn take(number: *mut c_void) -> Option<Call> {
     pending().calls.as_mut()?.remove(&number.addr()).map(|(_, call)| call)
 }
 
-/// Drops the host calls of a backend that have not been made yet, as when its device is lost. `backend` is the
-/// backend's number.
+/// Drops the host calls of the backend of this number that have not been made, as when its device is lost: they are
+/// never made then.
 pub(super) fn forget(backend: u64) {
     if let Some(calls) = &mut pending().calls {
         calls.retain(|_, (of, _)| *of != backend);

@@ -38,8 +38,8 @@ pub(super) enum Task {
 pub(super) struct Point {
     /// The time at which the stream reached the point, in ns; `None` until then.
     pub(super) reached: Mutex<Option<f64>>,
-    /// By stream: how many pieces of that stream's work are sure to be done when this point is reached. The search for
-    /// [`races`](super::races) uses it.
+    /// By stream: how many pieces of that stream's work are sure to be done when this point is reached. Empty unless
+    /// [`races`](super::races) are searched for.
     pub(super) clock: Clock,
 }
 

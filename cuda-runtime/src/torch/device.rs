@@ -56,7 +56,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// For how many requests the driver is not asked again after it has refused memory for a new plan's arena once. To
+    /// For how many requests the driver is not asked again after it has first refused memory for a new plan's arena. To
     /// ask takes about as long as to serve so many requests.
     const FIRST: u64 = 1 << 10;
 

@@ -22,7 +22,7 @@ pub type PoolId = (u64, u64);
 /// never given back to the driver.
 const UNKNOWN: PoolId = (u64::MAX, u64::MAX);
 
-/// A live block that belongs to a CUDA graph: it was allocated while a stream was captured.
+/// A live block that belongs to a CUDA graph: it was allocated while its stream was captured.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     /// The pool that the block's memory belongs to.
