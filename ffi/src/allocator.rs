@@ -76,7 +76,7 @@ pub struct sublet_allocator_params {
     /// suffices for most networks, in a fraction of a second.
     pub work: u64,
     /// The most nodes of the search tree that are looked at for one plan; 0 suffices for most hard instances of a few
-    /// hundred blocks, in about a second, and takes longer with more.
+    /// hundred blocks, in about a second, and takes longer with more blocks.
     pub nodes: u64,
     /// Called where there is no memory for a request; or NULL.
     pub out_of_memory: sublet_out_of_memory,
@@ -90,8 +90,8 @@ pub enum sublet_state {
     Profile = 0,
     /// A plan is followed.
     Replay = 1,
-    /// A plan is followed that the requests no longer match. A new plan is made as soon as one more iteration of
-    /// requests has been recorded.
+    /// A plan is followed that the requests no longer match. A new plan is made as soon as a whole iteration has been
+    /// recorded.
     Diverged = 2,
 }
 
@@ -171,8 +171,8 @@ struct Inner {
     profile: Profile,
 }
 
-/// The most ranges of addresses that an allocator has at once. A new range is asked for with at least a quarter of the
-/// bytes of those before it, so that this many suffice for any memory.
+/// The most ranges of addresses that an allocator has at once. For a request, a new range is asked for with at least a
+/// quarter of the bytes of those before it, so that this many suffice for any memory.
 const RANGES: usize = 64;
 
 impl sublet_allocator_params {

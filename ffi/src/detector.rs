@@ -40,9 +40,8 @@ pub unsafe extern "C" fn sublet_detector_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Makes a detector that finds iterations of up to `longest` events in a stream of mallocs, frees, reads and writes;
-/// none of these events has come yet. The detector lives in `workspace`, as long as that is lent to it; there is
-/// nothing to destroy.
+/// Makes a detector that has seen no event yet, and finds iterations of up to `longest` events: mallocs, frees, reads
+/// and writes. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_create(

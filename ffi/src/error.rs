@@ -40,8 +40,9 @@ pub(crate) struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// Ends the text with a zero, and writes its whole length in bytes to `needed`. Fails if the buffer was too short
-    /// but not empty; the failure names `position`, the place of the buffer among the arguments of the C function.
+    /// Ends the text with a zero, and writes its whole length with the zero, in bytes, to `needed`. Fails if the buffer
+    /// was too short but not empty; the failure names `position`, the place of the buffer among the arguments of the C
+    /// function.
     pub(crate) fn finish(self, position: u32, needed: Out<'_, usize>) -> Result<(), Failure> {
         let capacity = self.buffer.len();
         let len = self.end();

@@ -37,7 +37,7 @@ pub(crate) struct Marked<T> {
 }
 
 /// Makes a handle: writes the mark of its type (see [`Marked`]) and `value` to `place`, memory that was cut from the
-/// caller's workspace, and the pointer to that memory to `to`. Fails if there is no `place`.
+/// workspace, and the pointer to that memory to `to`. Fails if there is no `place`.
 pub(crate) fn put<T: Handle>(
     place: Option<&mut MaybeUninit<Marked<T>>>,
     value: T,
@@ -80,9 +80,8 @@ pub(crate) unsafe fn unboxed<T: Handle>(handle: *mut T) -> Option<T> {
     }
 }
 
-/// Checks a handle, the argument number `position` of a call; returns the pointer to its mark, the number that stands
-/// before a value and tells its type, and its value. Fails if `handle` is NULL or misaligned, or if the mark of type
-/// `T` is not there.
+/// Checks a handle, the argument number `position` of a call; returns the pointer to its mark (the number that tells
+/// its type) and the value after it. Fails if `handle` is NULL or misaligned, or if the mark of type `T` is not there.
 ///
 /// # Safety
 /// If `handle` is neither NULL nor misaligned, it can be read.

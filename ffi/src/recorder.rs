@@ -107,8 +107,8 @@ unsafe fn with(
 }
 
 /// Records that a block is allocated; `block` receives its number, from 0. Between sublet_recorder_interrupt and
-/// sublet_recorder_resume nothing is recorded, and `block` receives SUBLET_OUTSIDE: the block is no part of the trace.
-/// Times are in ns and never go backwards.
+/// sublet_recorder_resume the block is not recorded, and `block` receives SUBLET_OUTSIDE. Times are in ns and never go
+/// backwards.
 ///
 /// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
 #[must_use]

@@ -35,8 +35,8 @@ pub struct sublet_runtime {
 
 handles!(sublet_runtime: b"runtime ");
 
-/// The settings by which a runtime makes its programs, each a verified schedule as steps on streams: the alignment of
-/// offsets, in bytes, and when copies begin.
+/// How a runtime makes programs (verified schedules as steps on streams): the alignment of offsets, in bytes, and when
+/// copies begin.
 #[derive(Clone, Copy)]
 struct How {
     alignment: u64,
@@ -115,8 +115,8 @@ pub struct sublet_launch {
     /// A sublet_op_kind: with SUBLET_OP_KIND_RERUN the operator is recomputed, and what it updates beside its operands
     /// must stay unchanged.
     pub op_kind: u32,
-    /// 0 if the whole operator is to be launched. 1 if only the kernel is that makes a mask: it reads the block among
-    /// the operands, and writes one bit for each of its elements.
+    /// 1 if only the kernel that makes the mask is to be launched: from the block that the launch reads, it makes one
+    /// bit for each element. 0 if the whole operator is to be launched.
     pub mask_only: u32,
     /// 1 if the iteration is complete and there is nothing to launch, else 0.
     pub ended: u32,

@@ -66,10 +66,9 @@ pub(crate) fn needed(trace: Counts, rewritten: usize, residencies: usize) -> Nee
         .and::<Residency>(residencies)
 }
 
-/// Verifies the schedule `given` against the trace `recorded`. The two after it are the device that the copies are
-/// timed for, and whether iterations repeat. `room` is what is left, after `recorded` was cut from it, of memory of the
-/// size that [`needed`] returns. Fails if a row or the plan is not valid, or if there is not one offset for each malloc
-/// row.
+/// Verifies the schedule `given` against the trace `recorded`. Copies are timed for `device`; `repeats` says whether
+/// iterations repeat. `room` is what is left, after `recorded` was cut from it, of memory of the size that [`needed`]
+/// returns. Fails if a row or the plan is not valid, or if there is not one offset for each malloc row.
 pub(crate) fn verified<'a>(
     recorded: &Recorded<'_>,
     given: &Schedule<'a>,

@@ -36,7 +36,7 @@ pub struct sublet_run {
     pub reserved: u32,
     /// When compute and the copies each way are all done, in ns.
     pub time_ns: f64,
-    /// How long the trace takes from which the rewritten one was made, in ns.
+    /// How long the trace from which the rewritten one was made takes, in ns.
     pub original_ns: u64,
     /// Bytes that were copied, both ways together.
     pub swapped_bytes: u64,

@@ -56,8 +56,8 @@ pub enum sublet_status {
     PinMisaligned = 34,
     /// The pinned blocks `index` and `got` are alive together and share an address.
     PinsOverlap = 35,
-    /// Stacked one above the other, above the pinned ones and with padding for their alignments, the blocks up to block
-    /// `index` take more bytes than 64 bits can count.
+    /// The blocks up to block `index`, stacked above the pinned ones with padding for their alignments, take more bytes
+    /// than 64 bits can count.
     SizeOverflow = 36,
     /// Block `index` has flags, `got`, that this version does not know.
     BlockFlags = 37,
@@ -145,8 +145,8 @@ pub enum sublet_status {
     RowMaskElsewhere = 98,
     /// Row `index` of a rewritten trace: the block reuses another's memory in place, but has another offset.
     RowNotInPlace = 99,
-    /// Row `index` of a recorded trace that is to be fitted: it allocates a persistent block, one with time 0 that is
-    /// never freed, but stands below the first row that reads or writes a block.
+    /// Row `index` of a recorded trace that is to be fitted: a malloc of a persistent block (allocated at time 0, never
+    /// freed) below the first row that reads or writes a block.
     RowPersistentLate = 100,
     /// Operator `index`: `got` is no kind of operator, or flags of which this version does not know all.
     OperatorUnknownValue = 109,

@@ -66,7 +66,7 @@ const EVENTS: [(sublet_event, Event); 6] = [
     (sublet_event::SwapIn, Event::SwapIn),
 ];
 
-/// The event of which this is the number in C, a sublet_event; `None` if no event has this number.
+/// The event that has this number in C, as a sublet_event; `None` if there is none.
 pub(crate) fn event(number: u32) -> Option<Event> {
     EVENTS.iter().find(|&&(e, _)| e as u32 == number).map(|&(_, event)| event)
 }
