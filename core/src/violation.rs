@@ -30,7 +30,7 @@ pub enum Violation {
         first: u32,
         /// The index of the other of the two blocks that share an address: the higher index.
         second: u32,
-        /// The first step at which both blocks are alive.
+        /// The first step at which the blocks `first` and `second` are both alive.
         step: u32,
     },
     /// For an [`Overlap`](crate::Overlap): the output begins inside of the input, or less than `distance` bytes below

@@ -97,7 +97,7 @@ where
 }
 
 impl<'a, R: Record<Kept: Cell>> Records<'a, R> {
-    /// How much of a workspace one record of the table takes, in words and indices, in the form in which it is stored.
+    /// How much of a workspace one record of the table takes, in words and indices, when it is stored as an `R::Kept`.
     pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
 
     /// A table of `n` records, stored as zeros at first, in memory that is cut off a workspace.

@@ -256,8 +256,9 @@ pub struct Planned {
     pub run: Run,
 }
 
-/// Makes the trace of a pass: writes its rows to `rows`, whether each operator may be recomputed to `known`, and the
-/// number of the memory that each block belongs to, to `owners`.
+/// Makes the trace of one pass through the operators of the network. Writes its rows to `rows`; to `known`, for each
+/// operator, whether it may be recomputed; and to `owners`, for each block of the trace, the number of the memory that
+/// it belongs to.
 ///
 /// # Errors
 /// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`] for an alignment that is

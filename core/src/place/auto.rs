@@ -42,7 +42,7 @@ const PART_OF_BEAM: u64 = 3;
 const PART_WHERE_SEARCH_LEADS: u64 = 24;
 /// Where the beam search made the best plan so far and there are more than [`FEW_BLOCKS`] blocks, the budget of a
 /// round, in nodes of the search tree, is divided into this number of equal parts. The beam search gets all parts but
-/// one, the exact search half a part.
+/// one, the exact search half of that one; the other half is not used.
 const PART_WHERE_BEAM_LEADS: u64 = 4;
 /// Up to this number of blocks, the exact search gets the whole budget of a round, in nodes of the search tree, even
 /// where the beam search made the best plan so far.

@@ -380,8 +380,9 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Enters the possible places for block `b` in arrangement `i` (a list of the living blocks with their offsets).
-    /// `now` is the present section of time; random numbers below `noise` are added to the costs.
+    /// Adds to `way` the places that block `b` can take in arrangement `i` (a list of the living blocks with their
+    /// offsets), each with its cost. `now` is the present section of time; random numbers below `noise` are added to
+    /// the costs.
     fn expand(&mut self, i: u32, b: u32, now: u32, noise: u32) {
         let beyond = self.sections + BEYOND;
         let size = at(self.blocks, b).size;
@@ -398,10 +399,10 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Enters the possible places for block `b` in the hole between the addresses `low` and `high` of arrangement `i`
-    /// (a list of the living blocks with their offsets): the hole's lower end and its upper end. `c` is the index in
-    /// the list of the block above the hole. The lifetimes of the blocks below and above the hole end in the sections
-    /// of time `below` and `above`.
+    /// Adds to `way` the two places that block `b` can take in a hole of arrangement `i` (a list of the living blocks
+    /// with their offsets): at its lower end, the address `low`, and at its upper end, the address `high`. The block
+    /// below the hole ends in the section of time `below`, the one above it in the section `above`; `c` is the index of
+    /// the latter in the list.
     fn fill(
         &mut self,
         [low, high]: [u64; 2],

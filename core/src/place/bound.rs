@@ -91,10 +91,10 @@ pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Wor
     Ok((0..cliques).map(|s| load[s]).fold(pinned, u64::max))
 }
 
-/// The first of the numbered cliques (sets of blocks that are all alive at one step), from number `s` on, from whose
-/// load no round-up was subtracted; `cliques` if there is none. A round-up is what rounding to the alignment adds to a
-/// block's size. `bare[c]` is c for such a clique, and a later number for others; it is written to, so that the next
-/// call finds the clique in fewer steps.
+/// The first clique, from number `s` on, whose load was not reduced by a round-up yet; `cliques` if there is none. A
+/// clique is a set of blocks that are all alive at one step, a round-up is what rounding to the alignment adds to a
+/// block's size. `bare[c]` is c for such a clique c, and for others a later clique to go on from; it is written to, so
+/// that the next call takes fewer steps.
 fn first_bare(bare: &mut Table<'_, u32>, mut s: u32, cliques: u32) -> u32 {
     while s < cliques && bare[s] != s {
         let next = bare[s];

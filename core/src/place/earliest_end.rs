@@ -24,9 +24,9 @@ impl<'a> EarliestEnd<'a> {
         WorkspaceLen { words: 0, indices: 2 * n + sections }
     }
 
-    /// A tree over `n` blocks. Block i begins in section `low[i]`; sections are stretches of time, numbered from 0 to
-    /// below `sections`, and the entries of `low` ascend. Before a query, [`Self::enter_all`] has to enter the blocks'
-    /// ends.
+    /// A tree over `n` blocks that tells whether any of them is alive only within a range of sections of time. Block i
+    /// begins in section `low[i]`; the sections are numbered from 0 to below `sections`, and the entries of `low`
+    /// ascend. Before a query, [`Self::enter_all`] has to enter the blocks' ends.
     pub(crate) fn new(scratch: &mut Workspace<'a>, low: &Table<'_, u32>, n: u32, sections: usize) -> Self {
         let len = usize::try_from(n).unwrap_or(usize::MAX);
         let mut tree = Self { n, first: scratch.indices(sections), earliest: scratch.indices(2 * len) };

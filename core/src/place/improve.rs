@@ -155,8 +155,9 @@ struct Plan<'a> {
     placed: LifetimeTree<'a>,
     /// By block: its offset, in bytes.
     offset: Table<'a, u64>,
-    /// By block: its weight, in proportion to its area (size times lifetime). Blocks of little weight are moved out of
-    /// the way first. Each time that this happens to a block, its weight grows by this entry.
+    /// By block: its weight when it was never ejected, which is to be moved out of the way of another block; it is in
+    /// proportion to the block's area (size times lifetime). Each ejection adds this entry to the weight. Blocks of
+    /// little weight are ejected first.
     weight: Table<'a, u32>,
     /// By block: how many times it was taken out of the plan because another block was put in its place.
     ejections: Table<'a, u32>,
@@ -310,9 +311,10 @@ impl<'a> Plan<'a> {
         k
     }
 
-    /// The offset at which the blocks in the way of block `b` have the least weight in sum, the lowest of equals. `k`
-    /// is the number of placed blocks that are alive with `b`, the entries of `by_begin` and `by_end`. `None` if there
-    /// is no offset at which `b` ends at or below `limit` and no pinned block is in the way.
+    /// The offset at which the blocks in the way of block `b` have the least weight in sum, the lowest of equals; a
+    /// block weighs the more, the larger it is and the more often it was moved out of the way. `k` is the number of
+    /// placed blocks that are alive with `b`, the entries of `by_begin` and `by_end`. `None` if there is no offset at
+    /// which `b` ends at or below `limit` and no pinned block is in the way.
     fn lightest(&self, b: &Block, k: u32, limit: u64) -> Option<u64> {
         let highest = limit.checked_sub(b.size)?;
         let alignment = b.alignment.max(self.alignment);

@@ -21,7 +21,7 @@ pub struct Sweep<'a> {
 /// A set of blocks that are all alive at one step, and to which no block can be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clique {
-    /// The first step at which all blocks of the set are alive.
+    /// The first step at which all blocks of the clique are alive.
     pub step: u32,
     /// How many blocks are in the set.
     pub len: u32,

@@ -29,8 +29,9 @@ pub(crate) struct LifetimeTree<'a> {
     points: Table<'a, Point>,
     /// By block: its index in `points`.
     position: Table<'a, u32>,
-    /// By node: the least and the highest begin, the least and the highest end, and the best rank of the blocks in the
-    /// set that belong to the node. The children of node i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
+    /// By node: of the members below it (the blocks that a query can find), the least and the highest begin, the least
+    /// and the highest end, and the best rank, which is a block's place in an order of preference. The children of node
+    /// i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
     nodes: Table<'a, Node>,
 }
 

@@ -170,8 +170,8 @@ impl<'a> LoadTree<'a> {
         (best.1, best.0)
     }
 
-    /// The highest load of the sections (stretches of time) that belong to the entries `low..high` of a level, and the
-    /// first section that has it. If the range is empty, the load is 0, and the section means nothing:
+    /// The highest load of the sections (stretches of time) below the entries `low..high` of one level of the tree, and
+    /// the first section that has it. If the range is empty, the load is 0, and the section means nothing:
     /// [`Self::busiest`] never returns it.
     fn busiest_of(&self, level: Level, low: u32, high: u32) -> Busiest {
         let most = self.most.range(level.begin + low, level.begin + high);

@@ -61,7 +61,8 @@ const FIXED: [Start; 10] = [
     Start::fixed(Rule::Rank, 1.0, None),
 ];
 
-/// The fixed ways to build the skyline that [`Series::Wide`] tries first: both choose blocks by [`Rule::WideFlush`].
+/// The fixed starts, ways to place one block after the other, that [`Series::Wide`] tries first. Both choose the next
+/// block by [`Rule::WideFlush`], from 64 blocks.
 const WIDE: [Start; 2] =
     [Start::fixed(Rule::WideFlush, 0.5, None), Start::fixed(Rule::WideFlush, 0.25, Some((2.0, 0.0)))];
 
@@ -71,8 +72,9 @@ pub(super) enum Series {
     /// First this number of the fixed ways to build the skyline ([`FIXED`]), then ways that are drawn at random or that
     /// change the best one so far.
     Any(usize),
-    /// As [`Series::Any`], but each way chooses blocks by [`Rule::WideFlush`], which takes long: first the fixed ways
-    /// [`WIDE`], then ways that are drawn at random or that change the best one so far.
+    /// As [`Series::Any`], but each way to build the skyline chooses the next block by [`Rule::WideFlush`], from 64
+    /// blocks, which takes long: first the fixed ways [`WIDE`], then ways that are drawn at random or that change the
+    /// best one so far.
     Wide,
 }
 
@@ -96,8 +98,8 @@ impl Series {
 
 /// Noise on width and size, in powers of two: up to a third more, or a quarter less.
 const NOISE: f64 = 0.4;
-/// When the best way to build the skyline so far is changed, one block in this number, on average, gets other random
-/// noise on its width and size; the others keep theirs.
+/// A way to build the skyline ranks the blocks by width (steps alive) and size, both changed by random noise. To vary
+/// the best way so far, one block in this number, on average, gets other noise; the others keep theirs.
 const CHANGED: u64 = 20;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.

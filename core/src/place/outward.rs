@@ -301,8 +301,8 @@ impl<'a> Space<'a> {
     }
 
     /// Places all blocks that are alive only on this side of the busiest step, around those that are alive at it, which
-    /// stay where they are. `weight` is how much it counts in the cost of a gap that a block and its neighbour there
-    /// end at different times. Returns the peak in bytes, or none if it is not below `limit`.
+    /// stay where they are. `weight` multiplies that part of a gap's cost for a block that grows with the steps between
+    /// the block's end and its neighbour's. Returns the peak in bytes, or none if it is not below `limit`.
     fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
         let mut peak = self.fill_with_stack(offset);
         let mut passed = 0;
@@ -335,8 +335,8 @@ impl<'a> Space<'a> {
         (peak < limit).then_some(peak)
     }
 
-    /// Of all blocks, in the direction of time of `side`: the block that is number p, counted from 0, to begin to be
-    /// alive, and the block that is number p to end.
+    /// The block that is number p, counted from 0, to begin to be alive, and the block that is number p to end. On the
+    /// left side time goes backwards: there a lifetime begins with its last step.
     fn nth(&self, side: Side, p: u32) -> (u32, u32) {
         match side {
             Side::Left => (at(self.by_end, self.n - 1 - p), at(self.by_start, self.n - 1 - p)),
@@ -532,7 +532,8 @@ mod tests {
         peak as f64 / plan.max_load() as f64
     }
 
-    /// Skylines alone, with the same work, reach a peak of 1.0204 times the max load.
+    /// The peak is less than 1.0135 times the max load, and with [`Solver::Auto`] less than 1.0125 times. Skylines
+    /// alone, with the same budget of work, reach 1.0204 times.
     #[test]
     fn an_instance_without_pattern_is_placed_near_the_max_load() {
         let blocks = without_pattern(20_000, 2_000.0, 1, |u| u * 4_194_304.0);
@@ -542,8 +543,8 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with the rules written down plainly: for each block, all gaps between the blocks that are alive
-        /// then are found anew, and the one of least cost is taken.
+        /// The blocks on the right of the busiest step are placed as by the rules written down plainly: for each block,
+        /// all gaps between the blocks that are alive then are found anew, and the one of least cost is taken.
         #[test]
         fn one_side_is_placed_as_the_rules_say(
             rows in prop::collection::vec((1u32..30, 1u32..20, 1u64..20), 1..60), before in prop::collection::vec((2u32..40, 1u64..20), 1..12),

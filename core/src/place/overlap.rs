@@ -170,9 +170,10 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
 }
 
 /// The bytes that overlaps may spare at a step, summed over all outputs. An output begins at least `distance` bytes
-/// below its input. So it shares at most its size less the least `distance` to one of its inputs that are alive at the
-/// step, and no more bytes than these inputs have. Overlaps of one output that are not neighbours in the slice count as
-/// those of two outputs.
+/// below an input and may reach into it with the rest of its bytes. So it shares no more bytes than the largest such
+/// rest over its inputs that are alive at the step, and no more than the sum, over these inputs, of the lesser of the
+/// rest and the input's size. An output whose overlaps do not follow each other in `overlaps` counts as several
+/// outputs.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {

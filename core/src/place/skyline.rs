@@ -82,13 +82,14 @@ pub(crate) struct Skyline<'a> {
 pub(crate) enum Rule {
     /// The block of the best rank.
     Rank,
-    /// The block of the best rank among those that are alive at the busiest step of the line, where the most load is
-    /// still to be placed. If no block that fits the line is alive at that step, the block of the best rank among all
-    /// that fit.
+    /// The block of the best rank among those that are alive at the busiest step of the line (a stretch of time with
+    /// one height, up to which memory is taken): the step at which most load is still to be placed. If no block whose
+    /// lifetime lies within the line is alive at that step, the block of the best rank among all that lie within it.
     BusiestFirst,
-    /// As [`BusiestFirst`](Self::BusiestFirst). But where the block would rise above a neighbouring line that is far
-    /// fuller, counting its height and the load still to be placed over it, no block is placed: the line gets the
-    /// height of that neighbour, and the bytes between stay unused; see [`Skyline::goes_level`].
+    /// As [`BusiestFirst`](Self::BusiestFirst), but where the block would rise above a neighbouring line that is far
+    /// fuller, no block is placed: the line, a stretch of time with one height, gets the height of that neighbour, and
+    /// the bytes between stay unused. How full a line is, is its height plus the load still to be placed over it; see
+    /// [`Skyline::goes_level`].
     Level,
     /// As [`Level`](Self::Level); of the few blocks of best rank, the one that leaves the least unused room beside it,
     /// see [`Skyline::flush`].
@@ -104,19 +105,20 @@ const LEVEL: u32 = 7;
 const FLUSH_CHOICE: usize = 8;
 /// How many blocks [`Rule::WideFlush`] chooses from.
 const WIDE_CHOICE: usize = 64;
-/// [`Rule::Flush`] and [`Rule::WideFlush`] divide unused room by the slack over it: the bytes by which the height there
-/// plus the load still to be placed stays below the max load. To every slack they add the max load shifted right by
-/// this many bits, which is 0.8 percent of it.
+/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the unused room beside a block by the slack there: the max load, less
+/// the height up to which memory is taken, less the load still to be placed. To every slack they add the max load
+/// shifted right by this many bits, which is 0.8 percent of it.
 const FLUSH_SLACK: u32 = 7;
 
 /// What happens next at a line: a stretch of time with one height, up to which memory is taken.
 enum Pick {
-    /// This block is the one to place next: within the line's stretch of time, and not below its height.
+    /// This block is the one to place next. Its lifetime lies within the line, a stretch of time with one height, and
+    /// it is put no lower than that height.
     Block(u32),
     /// No unplaced block has its whole lifetime within the stretch of time of the line.
     NoneFits,
-    /// No plan with a peak below the limit can be reached any more: the height up to which memory is taken, and the
-    /// load still to be placed at the busiest step of the line, add up to the limit or more.
+    /// No plan with a peak below the limit can be reached any more: at one step, the bytes below the line (what is
+    /// placed, and room that is lost) and the load still to be placed add up to the limit or more.
     AtLimit,
 }
 
@@ -294,11 +296,11 @@ impl<'a> Skyline<'a> {
         Pick::Block(self.by_rank[if best == ABSENT { choose(&within) } else { best }])
     }
 
-    /// Whether a line (a stretch of time with one height) gets the height of its lower neighbour instead of taking a
-    /// block of `size` bytes. On the line, the block would rise above the neighbour, so that no block could cross from
-    /// the neighbour to the line any more. The line is raised if that leaves few bytes unused for how much fuller the
-    /// neighbour is. How full a line is, is its height plus the load still to be placed over its busiest step: the
-    /// fuller, the more unused bytes cost there.
+    /// Whether a line (a stretch of time with one height) is raised to the height of its lower neighbour, instead of
+    /// taking a block of `size` bytes that would rise above the neighbour, so that no block could cross from one to the
+    /// other any more. It is raised if that takes at most a 128th of the bytes by which the neighbour is fuller. How
+    /// full a line is, is its height plus the load still to be placed over its busiest step: the fuller, the more
+    /// unused bytes cost there.
     fn goes_level(&self, line: u32, size: u64) -> bool {
         let (before, after) = (self.height_before(line), self.height_after(line));
         let level = before.min(after);
@@ -312,12 +314,13 @@ impl<'a> Skyline<'a> {
         rise <= left.max(right).saturating_sub(fullness(line)) >> LEVEL
     }
 
-    /// Of the `CHOICE` blocks of best rank that fit on a line (a stretch of time with one height), the one that leaves
-    /// the least unused room beside it; returns its rank, or [`ABSENT`] if none fits. The parts of the line to its left
-    /// and right are too narrow for most other blocks, and may stay empty up to the top of the block or to the height
-    /// of the neighbouring line, whichever is lower. The unused room of a part, bytes times sections, is divided by its
-    /// slack: the max load, less the height of the line and the load still to be placed over the part's busiest step.
-    /// The blocks are compared by this cost per byte of their size.
+    /// Of the `CHOICE` blocks of best rank among those that `of` describes, which fit on a line (a stretch of time with
+    /// one height), the one that leaves the least unused room beside it; returns its rank, or [`ABSENT`] if there is
+    /// none. The parts of the line before and after a block are too narrow for most other blocks: they may stay empty
+    /// up to the top of the block or to the height of the neighbouring line, whichever is lower. Such a part costs its
+    /// bytes times its sections of time, divided by the slack there: the max load, less the line's height, less the
+    /// load still to be placed at the part's busiest step. The block is chosen whose two parts cost least for each byte
+    /// of its size.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn flush<const CHOICE: usize>(&self, line: u32, of: &Lifetimes) -> u32 {
         let (end, height) = (self.end[line], self.height[line]);

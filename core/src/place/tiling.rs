@@ -44,16 +44,18 @@ use crate::table::{Table, at, count};
 use crate::workspace::workspace;
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The most items that are made from all states in one section. An *item* is a state, as a PQ-tree, after some or all
-/// of the ends and begins of the section; after all of them, it is a successor of the state.
+/// The most items that are made between one section of time and the next. An *item* is the set of orders, as a PQ-tree,
+/// in which the living blocks can lie after some or all of the blocks that end or begin between the two sections have
+/// done so.
 const MOST_ITEMS: usize = 4096;
 /// Room for the trees of all states of a section, in tokens for each block of the instance.
 const STATES: usize = 40;
-/// Room for the PQ-trees of all items of a section (the states after some or all of its ends and begins), in tokens,
-/// which are nodes and leaves of the trees, for each block of the instance.
+/// Room for the PQ-trees of all items, in tokens (nodes and leaves of the trees) for each block of the instance. An
+/// item is the set of orders in which the living blocks can lie after some or all of the blocks that end or begin
+/// between two sections of time have done so.
 const ITEMS: usize = 480;
-/// Room for the PQ-trees before all events that lead from the first state to the plan, in tokens, which are nodes and
-/// leaves of the trees, for each block of the instance.
+/// Room for the PQ-trees before all events of the plan, in tokens (nodes and leaves of the trees) for each block of the
+/// instance. At an event, blocks that lie side by side end, and others take their place.
 const WAY: usize = 160;
 /// Where a group of blocks ends, a group of the same total size begins in its place. This is the most such groups that
 /// are tried for each group of blocks that end.
@@ -64,20 +66,22 @@ const MOST_WIDTH: usize = 256;
 const MOST_ROUNDS: u32 = 16;
 /// The number of states that the first passes keep from one section to the next.
 const NARROW: u32 = 4;
-/// In later rounds, a random number below this is added to the cost of each successor. Costs are in 256ths of a
-/// logarithm to the base 2 of a number of orders; so this is up to 3 in the logarithm, a factor of 8 in the number.
+/// In later rounds of the beam search, a random number below this is added to the cost of each new state. A state is
+/// the set of orders in which the living blocks can lie; its cost falls by 256 each time that their number doubles. So
+/// this is worth up to a factor of 8 in the number of orders.
 const NOISE: u64 = 3 * 256;
 /// Every other round looks this number of sections ahead.
 const AHEAD: u32 = 5;
-/// What is added to the cost of a successor for each of the next sections in which the blocks that end together cannot
-/// be consecutive. Costs are in 256ths of a logarithm to the base 2 of a number of orders; so this counts as if the
-/// successor left a quarter of its orders open.
+/// What is added to the cost of a state for each of the next sections of time in which blocks end together that can lie
+/// side by side in none of its orders. A state is the set of orders in which the living blocks can lie; its cost falls
+/// by 256 each time that their number doubles. So this counts as if there were a quarter as many orders.
 const SCATTERED: u64 = 2 * 256;
 /// How many tokens (nodes and leaves of PQ-trees), for each block of the instance, can be looked at in the time that
 /// the exact search takes for a node of its search tree.
 const TOKENS_OF_A_NODE: u64 = 2;
-/// Stands in `source`, in place of an item, for an item that was made from a state itself, and not from another item.
-/// An item is a state after some or all of the ends and begins of the section.
+/// The entry of `Items::source`, which says from which other item an item was made, for an item that was made from a
+/// state itself. A state is the set of orders in which the blocks that are alive in a section of time can lie; items
+/// are such sets between two sections.
 const STATE: u32 = u32::MAX;
 
 /// Length of the workspace that [`improve`] needs for `n` blocks.
@@ -154,9 +158,10 @@ workspace! {
             state: u32[STATES * n],
             /// By state of the present section: how many tokens its PQ-tree has, one for each node and leaf.
             state_len: u32[width],
-            /// By section and state: the number of the item of which the state was made. The items of state k of the
-            /// section before have the numbers from k times `share` on, `share` of them: divided by `share`, the number
-            /// of an item gives the state that it came from.
+            /// By section of time and state (a set of orders in which the blocks alive in the section can lie): the
+            /// number of the item that became this state. An item is such a set between two sections, after some blocks
+            /// have ended and others have begun. The number divided by `share` gives the state of the section before
+            /// from which the item was made.
             back: u32[n * width],
             /// The successors of all states: the cost (upper half of a word), and the item (lower half).
             rank: u64[items(n)],
@@ -167,22 +172,22 @@ workspace! {
             /// By section: the most items that may be made from each state of the section before. An item is a state
             /// after some or all of the ends and begins of the section.
             share: u32[n + 1],
-            /// By section, on the way to the plan: which of the items made from the state of the section before became
-            /// the state of this section, counted from 0. An item is a state after some or all of the ends and begins
-            /// of the section.
+            /// By section of time: which item became the state of the plan in this section, counted from 0 among the
+            /// items that were made from the plan's state in the section before. A state is the set of orders in which
+            /// the blocks alive in a section can lie, an item such a set between two sections.
             taken: u32[n + 1],
             /// The PQ-tree before each event that leads to the plan, as tokens (one for each node and leaf), one tree
             /// after the other. At an event, blocks that lie side by side end, and others take their place.
             way: u32[WAY * n],
-            /// By event that leads to the plan: where its tree begins in `way`, the blocks that end in it in `ended`,
-            /// and those that begin in it in `begun`. At an event, blocks that lie side by side end, and others take
-            /// their place.
+            /// By event of the plan, at which blocks that lie side by side end and others take their place: the index
+            /// in `way` of the first token of the PQ-tree before it, the index in `ended` of the first block that ends
+            /// in it, and the index in `begun` of the first block that begins in it.
             event: [u32; 3][n + 1],
-            /// The blocks that end in each event that leads to the plan, one event after the other. At an event, blocks
-            /// that lie side by side end, and others take their place.
+            /// The blocks that end in each event of the plan, one event after the other. At an event, blocks that lie
+            /// side by side end, and others take their place.
             ended: u32[n],
-            /// The blocks that begin in each event that leads to the plan, one event after the other. At an event,
-            /// blocks that lie side by side end, and others take their place.
+            /// The blocks that begin in each event of the plan, one event after the other. At an event, blocks that lie
+            /// side by side end, and others take their place.
             begun: u32[n],
             /// By token of a tree: the lowest and the highest offset of the blocks below it, in bytes.
             nearest: [u64; 2][row(n)],
@@ -214,8 +219,9 @@ workspace! {
 }
 
 workspace! {
-    /// The items of all states in one section. An item is a state, as a PQ-tree, after some or all of the ends and
-    /// begins of the section; after all of them, it is a successor of the state.
+    /// The items made from all states between one section of time and the next. A state is the set of orders, as a
+    /// PQ-tree, in which the blocks alive in a section can lie. An item is that set after some or all of the blocks
+    /// that end or begin between the sections have done so; after all of them, it is a successor of the state.
     struct Items<'a>(n, items) {
         tables {
             /// The PQ-trees of the items as tokens (one for each node and leaf), a row of the table for each item. An
@@ -224,9 +230,9 @@ workspace! {
             /// By item: how many tokens (nodes and leaves) its PQ-tree has; 0 if there is no such item. An item is a
             /// state after some or all of the ends and begins of the section.
             len: u32[items],
-            /// By item, as two bit sets: of the blocks that end in the section, those that have not ended yet; and of
-            /// the blocks that begin in it, those that have not begun yet. An item is a state after some or all of the
-            /// ends and begins of the section.
+            /// By item, as two bit sets: of the blocks that end between the item's two sections of time, those still to
+            /// end; and of the blocks that begin there, those still to begin. An item is the set of orders in which the
+            /// living blocks can lie after the others have ended or begun.
             rest: [u64; 2][items],
             /// By item, as two bit sets: the blocks that ended last, and those that began in their place. An item is a
             /// state after some or all of the ends and begins of the section.
@@ -334,9 +340,10 @@ impl Tiling<'_> {
         (self.count, self.state_len[0]) = (1, count(made));
     }
 
-    /// Makes the successors of a state. For each way to divide the blocks that end or begin in the section into events,
-    /// up to a share of [`MOST_ITEMS`], a successor is the PQ-tree after all these events. At an event, blocks that lie
-    /// side by side end, and others take their place.
+    /// Makes the successors of a state, the set of orders, as a PQ-tree, in which the blocks alive in the section of
+    /// time before `section` can lie. The blocks that end or begin between the two do so in events: at each, blocks
+    /// that lie side by side end, and others take their place. For each way to divide them into events, up to a share
+    /// of [`MOST_ITEMS`], a successor is the PQ-tree after all these events.
     fn expand(&mut self, state: u32, section: u32) {
         let of = |first: &Table<'_, u32>| Group::all(first[section + 1] - first[section]);
         let all = [of(&self.first_end), of(&self.first_begin)];
@@ -358,10 +365,10 @@ impl Tiling<'_> {
         }
     }
 
-    /// Adds an item, the PQ-tree after one event more, for each event that can come next: all blocks in `rest` (those
-    /// that end, those that begin), or a part that has the first block of those that end, and blocks of the same size
-    /// that begin. The tree before the event is the loaded one, and `source` is its item; `free` has the numbers of
-    /// items that are not used yet.
+    /// Adds an item for each event that can come next: the loaded PQ-tree after that event. In an event, blocks that
+    /// lie side by side end and others take their place: either all in `rest` (those still to end, those still to
+    /// begin), or the first of those to end, with or without more of them, and as many bytes of those to begin.
+    /// `source` is the item of the loaded tree or [`STATE`]; `free` has the numbers of items that are not used yet.
     fn divide(&mut self, rest: [Group; 2], section: u32, source: u32, free: &mut Range<u32>) {
         let mut add = |tiling: &mut Self, group: [Group; 2]| {
             let item = free.start;
@@ -419,9 +426,10 @@ impl Tiling<'_> {
         fits
     }
 
-    /// Makes the next states: of the successors of all states, up to `width` different ones that cost least. The more
-    /// orders of its blocks a successor's PQ-tree allows, the less it costs. For each of the next `ahead` sections
-    /// whose ending blocks cannot lie side by side, it costs more; a random number below `noise` is added.
+    /// Makes the states of `section`, a section of time: of the successors of all states of the section before, up to
+    /// `width` different ones that cost least. A state is the set of orders, as a PQ-tree, in which the living blocks
+    /// can lie; the more orders, the less it costs. It costs more for each of the next `ahead` sections in which blocks
+    /// end together that can lie side by side in none of the orders; a random number below `noise` is added.
     fn select(&mut self, section: u32, width: u32, noise: u64, ahead: u32) {
         let mut found = 0;
         for item in 0..self.count * self.share[section] {
@@ -455,8 +463,8 @@ impl Tiling<'_> {
         }
     }
 
-    /// In how many of the next `ahead` sections the blocks that end there can lie side by side in no order that the
-    /// item's PQ-tree allows; of these blocks, only those that are alive already count.
+    /// How many of the `ahead` sections of time after `section` have blocks that end together and can lie side by side
+    /// in none of the orders that the item's PQ-tree allows. Only blocks that are alive already count.
     fn scattered(&mut self, item: u32, section: u32, ahead: u32) -> u64 {
         let Self { tree, items, mark, marks, by_end, first_end, ranges: [low, high], sections, forward, .. } = self;
         let len = items.len[item];
@@ -481,9 +489,8 @@ impl Tiling<'_> {
         scattered
     }
 
-    /// The logarithm to the base 2, in 256ths, of how many orders of blocks the PQ-tree of an item allows. Writes the
-    /// hash of the tree, too, in which blocks of the same size and end are alike. An item is a state after some or all
-    /// of the ends and begins of the section.
+    /// The logarithm to the base 2, in 256ths, of the number of orders of the living blocks that the item's PQ-tree
+    /// allows. Also writes the hash of the tree to `items.hash`, for which blocks of the same size and end are alike.
     fn judge(&mut self, item: u32) -> u64 {
         let Self { items, token_hash, kind, orders, .. } = self;
         let len = items.len[item];

@@ -372,7 +372,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Answers with the planned offset of the plan's next request; with [`Answer::Missed`] if a block that the plan has
-    /// freed still lies there, or may lie there. The free of the block returns `tag`.
+    /// freed still lies there, or may lie there. `tag` is kept with the block, and its free returns it.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {

@@ -300,8 +300,9 @@ mod tests {
         assert_eq!(short, Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed, got: needed - 1 }));
     }
 
-    /// Whether operator `a` has to run before operator `b`, without the edges of the graph: straight from the rule for
-    /// each tensor that both access.
+    /// Whether operator `a` has to run before operator `b`, not from the edges of the graph, but from each tensor that
+    /// both access: the operator that produces it runs before the others, and of two others of which one writes it, the
+    /// first in the list runs first.
     fn before(tensors: &[Tensor], list: &List, a: usize, b: usize) -> bool {
         let accesses = |n: usize, t: u32| {
             let (inputs, outputs, _) = &list[n];

@@ -185,8 +185,8 @@ enum Extend {
     Nothing,
     Ends,
     Beginnings,
-    /// The ends or the beginnings of lifetimes, as [`Orders::choose`] has decided for each region of the topological
-    /// order. No lifetime is extended out of its region.
+    /// The ends or the beginnings of lifetimes, as [`Orders::choose`] has decided for each region, a part of the
+    /// topological order of the operators. No lifetime is extended out of its region.
     Chosen,
 }
 
@@ -203,11 +203,12 @@ struct Orders<'a> {
     /// directly or through others, for the operator here; at least 1 + this place.
     late: Table<'a, u32>,
     /// By place (index of an operator in the topological order): from when on a block that begins here is alive, if
-    /// beginnings of lifetimes are extended. It is the place of the first operator that uses a block and for which the
-    /// operator here does not wait, directly or through others; at most this place.
+    /// beginnings of lifetimes are extended. It is the place of the first operator that uses a block and does not have
+    /// to be done, directly or through others, before the operator here starts; this place if there is none before it.
     early: Table<'a, u32>,
-    /// By place (index of an operator in the topological order): 1 if the ends of lifetimes are extended in the region
-    /// of the order that it lies in, 0 if the beginnings are.
+    /// By place (index of an operator in the topological order): 1 if, in the part of the order around it, the ends of
+    /// lifetimes are extended, 0 if the beginnings are. That keeps operators that may run at the same time from sharing
+    /// memory.
     ends: Table<'a, u32>,
     /// By node (operator): the number of the block of its workspace.
     workspaces: Table<'a, u32>,
@@ -262,9 +263,10 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`, from which follows where a lifetime ends if its end is extended: for each place, 1 + the place of
-    /// the last operator that begins a block and is no descendant of the operator there. Slices of 64 places are taken
-    /// from the end of the order; for each it is found which of its operators are descendants of each operator.
+    /// Fills `late`, which says for each place (index of an operator in the topological order) until when a block used
+    /// there is kept if ends of lifetimes are extended: 1 + the place of the last operator that begins a block and is
+    /// no descendant of the operator at that place. Slices of 64 places are taken from the end of the order; for each
+    /// it is found which of its operators are descendants of each operator.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -291,10 +293,10 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`, from which follows where a lifetime begins if its beginning is extended: for each place, the
-    /// place of the first operator that uses a block and is no ancestor of the operator there. Slices of 64 places are
-    /// taken from the beginning of the order; for each it is found which of its operators are ancestors of each
-    /// operator.
+    /// Fills `early`, which says for each place (index of an operator in the topological order) from when on a block
+    /// that begins there is alive if beginnings of lifetimes are extended: the place of the first operator that uses a
+    /// block and is no ancestor of the operator at that place. Slices of 64 places are taken from the beginning of the
+    /// order; for each it is found which of its operators are ancestors of each operator.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -326,9 +328,10 @@ impl<'a> Orders<'a> {
         dependencies.successors(node).iter().map(|&next| self.place[next]).chain(on_stream)
     }
 
-    /// Decides for each region of the order whether ends or beginnings of lifetimes are extended: whichever gives the
-    /// lower max load in the region. Regions are parts of the order out of which no lifetime has to be extended. `ends`
-    /// and `beginnings` give the load at each place, in bytes, if only ends or only beginnings are extended.
+    /// Decides for each region of the order whether ends or beginnings of lifetimes are extended, so that operators
+    /// that may run at the same time share no memory: whichever gives the lower max load in the region. A region is a
+    /// part of the order; no lifetime in it has to be extended beyond it. `ends` and `beginnings` give the load at each
+    /// place, in bytes, if only ends or only beginnings are extended.
     fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
         let mut first = 0;
         let mut last = 0;

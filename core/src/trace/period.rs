@@ -36,9 +36,9 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// number of events after which the stream repeats. With so many events, most loops within an operator suggest none.
 const SPAN: u32 = 8;
 
-/// How many older events are compared, for each event that comes, with those one candidate period before. These are the
-/// events before the one at which the candidate was found. With four, a candidate that is found by the time that four
-/// fifths of the second period have come is verified when that period ends.
+/// A candidate period is verified forward and backward. For each event that comes, this number of the events before the
+/// one at which the candidate was found are each compared with the event one period earlier. With four, a candidate
+/// that is found in the first four fifths of the second period is verified when that period ends.
 const BACKWARD: u32 = 4;
 
 /// The base of the rolling fingerprint: an odd number.
@@ -76,8 +76,8 @@ pub struct Detector<'a> {
     ended: Option<Ended>,
 }
 
-/// The latest accepted period that has ended: the events repeated with this period, for long enough that it was taken
-/// for the iteration, and then one differed.
+/// The latest accepted period that has ended. The events repeated with this period for so long that it was taken for
+/// the iteration; then an event came that differed from the one a period before.
 #[derive(Clone, Copy)]
 struct Ended {
     period: u32,
@@ -289,8 +289,9 @@ impl<'a> Detector<'a> {
         bytes == bytes_before && word == word_before
     }
 
-    /// Verifies the candidate, the number of events after which they may repeat: compares the newest event, and a few
-    /// older ones, with those one such period before. The candidate ends if the newest event differs.
+    /// Verifies the candidate, a number of events after which the stream may repeat. Compares the newest event, and a
+    /// few older ones, each with the event that came so many events earlier. If the newest one differs, the candidate
+    /// is dropped.
     fn verify(&mut self) {
         if let Some(ended) = &mut self.ended {
             ended.since += 1;
@@ -360,8 +361,8 @@ impl<'a> Detector<'a> {
     }
 
     /// Accepts the candidate as the period of the stream if a whole period equals the one before, and as many bytes are
-    /// live as one period ago. If its events are those of the period that ended last, once or several times over, it
-    /// has to repeat for a whole period longer than that one did.
+    /// live as one period ago. If the candidate only takes up the period that ended last, with the same events once or
+    /// several times over, it has to repeat for longer than the ended period did, by at least one period of its own.
     fn accept(&mut self) {
         let Some(mut c) = self.candidate else { return };
         let (period, run) = (u64::from(c.period), c.run());

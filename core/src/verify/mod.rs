@@ -194,9 +194,10 @@ enum Key {
 /// which of its words are not 0, and so on. O(log₆₄ n) for each operation.
 struct Ranks<'a> {
     words: Table<'a, u64>,
-    /// By level of the bit sets, the lowest first: the index in `words` at which its bit set begins; 0 for levels from
-    /// `height` on. The most blocks that can be planned, 2^28 - 1, take 5 levels; 6 are enough for all ranks of 32
-    /// bits.
+    /// By level, the lowest first: the index in `words` at which the level's bit set begins; 0 for levels from `height`
+    /// on, which are not used. The lowest level has a bit for each rank (a place in the order of offsets), each higher
+    /// one a bit for each word of the level below. The most blocks that can be planned, 2^28 - 1, take 5 levels; 6 are
+    /// enough for all ranks of 32 bits.
     levels: [u32; 6],
     height: u8,
 }
@@ -327,9 +328,9 @@ mod tests {
             }
         }
 
-        /// `verify` accepts a plan exactly if the constraints of Sekiyama et al. 2018, alignments and pins hold: here
-        /// they are checked plainly, for each block and for each pair of blocks. An overlap that `verify` reports is
-        /// one.
+        /// `verify` accepts a plan exactly if a plain check does: of capacity, alignment and pin for each block, and
+        /// that the blocks of each pair alive together share no address (Sekiyama et al. 2018). Two blocks that it
+        /// reports as an overlap do share an address, from the reported step on.
         #[test]
         fn agrees_with_the_constraints_pair_by_pair(
             rows in prop::collection::vec((0u32..12, 1u32..6, 1u64..8, 0u64..24, 0u32..3, prop::option::weighted(0.1, 0u64..4)), 0..12),

@@ -250,8 +250,9 @@ fn values(
 struct Seen<'a> {
     /// By block: its bytes; 0 if it is never allocated.
     size: Table<'a, u64>,
-    /// By block: the least bytes that its mask may have: a bit for each element. The bytes of an element are those of
-    /// the ReLU operators that access the block, the fewest if they differ, but at most 4; without a ReLU they are 4.
+    /// By block: the least bytes that its mask may have, which holds the sign of each element as a bit. The size of an
+    /// element is that of the ReLU operators that access the block, the smallest if they differ, and at most 4 bytes;
+    /// without a ReLU it is 4 bytes.
     mask: Table<'a, u64>,
     /// By recorded row: the number that stands for the value that the row reads or writes; 0 for an undefined value,
     /// and for rows that are no accesses.
@@ -351,9 +352,9 @@ struct State<'a> {
     residency: Table<'a, u32>,
     /// By block, two marks: 1 if it is on the device at the start; 1 if the host's copy of its initial value was used.
     marks: Table<'a, [u32; 2]>,
-    /// By block: an operator that in the recording allocates or frees the block between the operator's first access and
-    /// its last; of several, the one that began last. The operator is stored as 1 + the recorded row of its first
-    /// access; 0 if none has begun.
+    /// By block: the latest operator that has begun and that allocates or frees the block, in the recording, between
+    /// two accesses of its own. The operator is stored as 1 + the recorded row of its first access; 0 if none has
+    /// begun.
     own: Table<'a, u32>,
     /// How many live ranges have begun: the number of mallocs so far.
     residencies: u32,

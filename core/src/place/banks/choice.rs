@@ -47,8 +47,8 @@ pub(super) enum Excess {
     /// The least promising states are dropped: what comes out is a set of blocks that fits in the bank, but another set
     /// may save more cost.
     Dropped,
-    /// The least promising states become one, which stands for all of them: what comes out is an upper bound on the
-    /// cost that any set of blocks in the bank can save.
+    /// The least promising states (sets of blocks to put in the bank) become one, which stands for all of them: what
+    /// comes out is an upper bound on the cost that any set of blocks in the bank can save.
     Merged,
 }
 
@@ -172,8 +172,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Frees the bytes and the bits of the blocks that have ended by `step`, in all states (sets of blocks to put in
-    /// the bank).
+    /// Takes the blocks that have ended by `step` out of the living blocks of each state (a set of blocks to put in the
+    /// bank): subtracts their bytes, and clears their bits, which others can have then.
     fn expire(&mut self, step: u32) {
         let gone = slots(self.used).filter(|&slot| self.end[slot] <= step).fold(0, |gone, slot| gone | 1 << slot);
         if gone == 0 {
@@ -218,8 +218,9 @@ impl<'a> States<'a> {
         self.len = len;
     }
 
-    /// Adds the cost that a block saves to all states (sets of blocks to put in the bank), as if the block took no
-    /// bytes there. For an upper bound, a block for which no slot is free counts so.
+    /// Adds the cost that a block saves to all states (sets of blocks to put in the bank), as if the block lay there
+    /// and took no bytes. An upper bound counts a block like this if more blocks are alive than a state has bits for,
+    /// [`SLOTS`].
     fn give(&mut self, gain: u64) {
         for s in 0..self.len {
             self.gain[s] += gain;
@@ -275,8 +276,9 @@ impl<'a> States<'a> {
         exact
     }
 
-    /// Sorts the first `left` entries of `kept`, which are states, by score, the highest first. The score of a state, a
-    /// set of blocks to put in the bank, is the cost that it saves, less the part for lifetimes from `step` on.
+    /// Sorts the first `left` entries of `kept`, which are states (sets of blocks to put in the bank), by score, the
+    /// highest first. The score is the cost that the blocks of the set save there; of a block still alive, only the
+    /// part for its lifetime before `step` counts.
     fn rank(&mut self, step: u32, left: u32) {
         for place in 0..left {
             let s = self.kept[place];

@@ -93,9 +93,11 @@ enum Way {
     Size,
 }
 
-/// The ways to give each block a bank, in the order in which they are tried. Many small blocks that are alive together
-/// can be combined in more ways than the search for the best choice can look at. So after a choice among all blocks,
-/// the large ones are tried alone: those of at least a 64th, then those of at least a 16th of the bank.
+/// The ways to give each block a bank (one of several memories), in the order in which they are tried. Many small
+/// blocks that are alive together can be combined in more ways than the search for the best choice can look at. So
+/// after a choice among all blocks, the large ones are tried alone: those of at least a 64th, then those of at least a
+/// 16th of the bank. Then blocks go one by one into the cheapest bank with room: first those that lose most elsewhere,
+/// or the largest first.
 const WAYS: [Way; 5] = [Way::Choice(0), Way::Choice(64), Way::Choice(16), Way::Loss, Way::Size];
 
 /// How many times a block that did not fit its bank is moved to the front of the order in which the bank is filled.
@@ -239,9 +241,9 @@ impl Packing<'_> {
         Ok((0..count(self.blocks)).map(|i| self.price(i, self.bank[i])).sum())
     }
 
-    /// Fills bank by bank, the cheapest first. In each lie the blocks that may lie in no later bank, and those that
-    /// save most cost there, compared with the next more costly bank. If `parts` is not 0, the latter have at least the
-    /// bank's capacity divided by `parts`. `None` if a block is left without a bank.
+    /// Fills bank by bank, the cheapest first, with two kinds of blocks: those that may lie in no later bank, and those
+    /// that together save most cost there, compared with the next more costly bank. If `parts` is not 0, a block of the
+    /// second kind has at least the bank's capacity divided by `parts`. `None` if a block is left without a bank.
     fn by_choice(&mut self, parts: u64, scratch: &mut Workspace<'_>) -> Option<()> {
         let (n, blocks, uses, banks) = (count(self.blocks), self.blocks, self.uses, self.banks);
         let most: u128 =
@@ -488,9 +490,8 @@ impl<'a> Fast<'a> {
         self.price(i, true).is_some()
     }
 
-    /// By how much, at least, the price of block `i` (bytes touched times the cost of a byte) is higher in the other
-    /// banks than in those of least cost. `None` if the block may lie in no bank of the one kind, or in none of the
-    /// other.
+    /// By how much, at least, the price of block `i` (bytes touched times the cost of a byte) rises if the block lies
+    /// in a bank that is not one of least cost. `None` if it may lie in no bank of least cost, or in no other one.
     fn more(&self, i: u32) -> Option<u128> {
         Some(self.price(i, false)? - self.price(i, true)?)
     }

@@ -400,10 +400,10 @@ impl<'a, 'b> Search<'a, 'b> {
         Some(b)
     }
 
-    /// Raises the least offsets of blocks that are not placed yet, until none moves. In a section that has changed, a
-    /// block is raised as far as the other unplaced blocks there demand. A block that can lie on no placed block is
-    /// raised to the lowest offset at which it lies on an unplaced one. `Err` if a block has no place within the
-    /// capacity.
+    /// Raises the least offsets of blocks that are not placed yet, until none moves. In each section of time that has
+    /// changed, a block goes up to the lowest offset that the other unplaced blocks there still allow. A block that can
+    /// lie on top of no placed block goes up to the lowest offset at which it can lie on an unplaced one. `Err` if
+    /// there is no placement within the capacity.
     fn propagate(&mut self) -> Outcome {
         loop {
             for s in 0..self.sections {
@@ -471,8 +471,9 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// The least offset of block `b` that the other unplaced blocks of section `s` allow; 0 if they allow any. `room`
-    /// is the highest offset at which the lowest block of the section may begin so that all of them fit. If `b` is
-    /// above that, it lies on one that is not; and it lies on each block that cannot lie on `b`.
+    /// is the highest offset at which the lowest block of the section may begin so that all of them fit. If the least
+    /// offset of `b` is higher, `b` is above a block that can begin at `room` or lower. It is also above each block
+    /// that cannot be above `b`.
     fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
         let others = self.members(s).filter(|&c| c != b);
         let mut v = 0;

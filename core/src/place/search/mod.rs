@@ -77,13 +77,13 @@ const MOST_HALVINGS: u32 = 3;
 /// How long a capacity is tried in the first round, as a multiple of the length of the shortest run.
 const RUNS: u64 = 8;
 /// In each round, the lower bound, which most instances reach, is tried as the capacity for at least this number of
-/// times as many nodes as the shortest run has. A run is a search from the root of the tree that ends after a number of
-/// nodes.
+/// times the length of the shortest run. A run is a search from the root of the tree; its length is the number of nodes
+/// after which it ends.
 const RUNS_AT_BOUND: u64 = 32;
 /// The searches of windows of time may take one node for this number of nodes of the search.
 const PART_OF_WINDOWS: u64 = 16;
-/// For each node that the searches of windows of time are granted, they may look at this number of nodes of their own:
-/// these are cheaper, because a window has few blocks.
+/// The searches of windows of time are granted a part of the search's nodes. For each node granted they may look at
+/// this number of their own, which are cheaper because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
 /// Of this number of runs, one does not prefer blocks that keep the top of what is placed level.
 const UNLEVELLED: u64 = 4;

@@ -126,8 +126,9 @@ mod tests {
     use super::super::state::{self, Item};
     use super::*;
 
-    /// Adds a state of two blocks in one section. It is known again within the same capacity or a lower one, but not
-    /// where a block is placed, has another least offset, or must lie on the other block.
+    /// A kept state of two blocks in one section of time is found again within the same capacity or a lower one. It is
+    /// not found within a higher one, nor where a block is placed, has another least offset, or can lie only on the
+    /// other block.
     #[test]
     fn a_state_is_what_is_open_where_it_can_lie_and_on_what() {
         let len = state::workspace(2).and(workspace(2));

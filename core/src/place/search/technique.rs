@@ -11,8 +11,9 @@ pub enum Technique {
     Twins,
     /// Ranges of time are searched one by one if no block that is still to be placed crosses from one to the other.
     Components,
-    /// Where blocks have to lie on each other, a higher least offset of one raises those of others, and these again the
-    /// first, in many small steps. Shortest paths give the last of these steps at once.
+    /// Where unplaced blocks can lie only on each other, to raise the least offset of one raises those of others, which
+    /// raise the first again, in many small steps. With this technique, shortest paths give the offsets after the last
+    /// step at once.
     Climbs,
     /// In small instances, edge finding: at each time, blocks are found that must lie below others.
     Edges,

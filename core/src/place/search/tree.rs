@@ -34,17 +34,19 @@ pub(super) struct Tree<'a> {
     /// decision back, all later changes are undone.
     block_mark: Table<'a, u32>,
     /// By depth in the search tree: how many changes of sections' records had been recorded before the decision there.
-    /// To take the decision back, all later changes are undone.
+    /// A section is a stretch of time, its record a summary of its unplaced blocks. To take the decision back, all
+    /// later changes are undone.
     section_mark: Table<'a, u32>,
     /// By depth in the search tree: the first section of the component that the decision there was about. A component
-    /// is a range of sections whose ends no block that is still to be placed crosses.
+    /// is a range of sections of time such that no block still to be placed is alive both in it and outside of it.
     low: Table<'a, u32>,
     /// By depth in the search tree: one past the last section of the component that the decision there was about. A
-    /// component is a range of sections whose ends no block that is still to be placed crosses.
+    /// component is a range of sections of time such that no block still to be placed is alive both in it and outside
+    /// of it.
     high: Table<'a, u32>,
-    /// By depth in the search tree: how many changes of blocks, and how many of sections' records, had been recorded
-    /// when the present node of that depth was reached, before it was decided of any block that it does not lie at its
-    /// least offset.
+    /// By depth in the search tree: how many changes of blocks, and how many of the records kept of each section of
+    /// time, had been recorded when the search came to the present node of that depth, before it excluded any block's
+    /// least offset there.
     entry: Table<'a, [u32; 2]>,
     /// By depth in the tree: how many nodes had been looked at when a node of this depth was first entered.
     since: Table<'a, u64>,
@@ -53,10 +55,10 @@ pub(super) struct Tree<'a> {
     depth: u32,
     /// The component that is searched, as a range of sections: no block that is still to be placed crosses its ends.
     part: (u32, u32),
-    /// By how many ranks a block is preferred for each end of the level ground at which it begins or ends itself, and
-    /// again where its top is then as high as the ground beyond that end ([`Tree::choose`]); 0 where that does not
-    /// count. The level ground is the run of sections around the chosen one with the same floor: the least offset that
-    /// a block there can have.
+    /// By how many ranks a block is preferred if it begins where the level ground begins, if it ends where that ends,
+    /// and again for each of the two if its top is then as high as the ground beyond ([`Tree::choose`]); 0 where that
+    /// does not count. The level ground is the sections of time around the chosen one in which a block can still lie as
+    /// low as there, and no lower.
     pub fit: u32,
     /// How many nodes were looked at since the search began.
     pub nodes: u64,
@@ -146,9 +148,9 @@ impl<'a> Tree<'a> {
         End::Found
     }
 
-    /// What the search has spent since it began, in nodes: those it has looked at, and more for the blocks and sections
-    /// looked at. The budget is compared with this. The length of a run counts nodes alone, so that a larger budget
-    /// makes the search go on for longer, and changes nothing before that.
+    /// What the search has spent since it began, in nodes: those it has looked at, and one for each [`WORK_OF_NODE`]
+    /// blocks and sections looked at. The budget is compared with this. The length of a run, a search from the root of
+    /// the tree, counts the nodes alone: with a larger budget the runs are the same, and more of them follow.
     pub(super) fn spent(&self, state: &State<'_>) -> u64 {
         self.nodes.saturating_add(state.looked / WORK_OF_NODE)
     }
@@ -164,8 +166,8 @@ impl<'a> Tree<'a> {
 
     /// Takes back decisions, the last first, up to and with the first one whose component overlaps the component that
     /// failed; returns that decision's block, or none if there is no such decision. A component is a range of sections
-    /// whose ends no block that is still to be placed crosses. Decisions since then about other components cannot be
-    /// the cause of the failure.
+    /// of time such that no block still to be placed is alive both in it and outside of it. So decisions about other
+    /// components cannot be the cause of the failure.
     fn back(&mut self, state: &mut State<'_>) -> Option<u32> {
         let failed = self.part;
         while self.depth > 0 {
@@ -180,22 +182,21 @@ impl<'a> Tree<'a> {
         None
     }
 
-    /// Chooses the component to search next: the longest one within the range of sections searched so far or, if no
-    /// block is left to place there, the longest anywhere. A component is a range of sections whose ends no block that
-    /// is still to be placed crosses.
+    /// Chooses the component to search next: the longest one in the range of sections of time that was searched last
+    /// or, if all blocks there are placed, the longest anywhere. A component is a range of sections such that no block
+    /// still to be placed is alive both in it and outside of it.
     fn narrow(&mut self, state: &State<'_>) {
         if state.techniques.has(Technique::Components) {
             self.part = longest(state, self.part).or_else(|| longest(state, (0, state.sections))).unwrap_or(self.part);
         }
     }
 
-    /// The block to place next. The floor of a section is the least offset that a block there and not placed yet can
-    /// have. Of the sections with the lowest floor, the one is chosen with the fewest blocks that could lie at the
-    /// floor, divided by 1 + how many nodes have failed there (less what was taken off since); in it, of the blocks
-    /// that could lie at the floor, the one of best rank. The level ground is the run of sections around the chosen one
-    /// with the same floor. Each of these moves a block up by `fit` ranks: it begins where the level ground does; its
-    /// top is then level with the ground before; it ends where the level ground does; its top is then level with the
-    /// ground after.
+    /// The block to place next. First a section of time is chosen: one with the lowest floor, the least offset that an
+    /// unplaced block there can have. Of equals, it is the one with the fewest blocks that could lie at the floor,
+    /// divided by 1 + how many nodes have failed there (less what was taken off since). Of these blocks, the one of
+    /// least rank is placed. The level ground is the sections around the chosen one with the same floor. A rank counts
+    /// as less by `fit` if the block begins where the level ground begins, and once more if its top is then level with
+    /// the floor before; the same where the block and the level ground end.
     fn choose(&self, state: &State<'_>) -> u32 {
         let (mut chosen, mut floor, mut choices, mut weight) = (0, u64::MAX, 1, 0);
         for s in self.part.0..self.part.1 {

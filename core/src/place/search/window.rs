@@ -52,13 +52,14 @@ pub(super) struct Windows<'a> {
     number: u32,
     /// Bit set, by the number of a window in its pass: windows of which a placement within the lower bound was found.
     decided: Table<'a, u64>,
-    /// How much of the whole search's nodes the searches of windows of time have used: one for each `NODES_OF_WINDOWS`
-    /// nodes that they have looked at.
+    /// How many of the whole search's nodes the searches of windows of time have used: one for each `NODES_OF_WINDOWS`
+    /// nodes of their own that they have looked at.
     pub nodes: u64,
     /// How many times all windows have been searched.
     passes: u32,
-    /// Whether a window with the present number of sections had few enough blocks for a search, or needed none, because
-    /// its load is low or a placement of it within the lower bound is known. If not, longer windows are not looked at.
+    /// Whether, of the windows (stretches of time) with the present number of sections, one had few enough blocks for a
+    /// search, or needed no search: its load is far below the capacity ([`NEAR`]), or a placement of it within the
+    /// lower bound is known. If not, longer windows are not looked at.
     small: bool,
     /// Whether a window of this pass was not searched to the end.
     undecided: bool,
@@ -150,9 +151,10 @@ impl<'a> Windows<'a> {
         End::Found
     }
 
-    /// Called when all windows with the present number of sections have been looked at: goes on to windows of twice as
-    /// many sections or, if the search of a window was cut off in this pass, to the next pass over all windows. If none
-    /// was, it sets `length` to `u32::MAX`, which ends the passes.
+    /// Called when all windows (stretches of time that are searched alone) with the present number of sections have
+    /// been looked at. Goes on to windows of twice as many sections; after the longest, to another pass over all
+    /// windows, if the search of one was cut off in this pass. If none was, sets `length` to `u32::MAX`, which ends the
+    /// passes.
     fn lengthen(&mut self, sections: u32) {
         self.begin = 0;
         self.length *= 2;
@@ -165,10 +167,10 @@ impl<'a> Windows<'a> {
         self.small = false;
     }
 
-    /// Writes to `members` the blocks that are alive in the sections `low..high` of a window; not those that are alive
-    /// in all of it, unless a block is pinned or aligned. They are sorted by begin in the window, then end in the
-    /// window, then size, the largest first. Returns how many there are; none if they are more than `members` holds, or
-    /// if each section's load is far below the capacity (see [`NEAR`]).
+    /// Writes to `members` the blocks that are alive in a window, the sections of time `low..high`; those that are
+    /// alive in all of it only if any block of the instance is pinned or aligned. They are sorted by begin in the
+    /// window, then end in the window, then size, the largest first. Returns how many there are; none if they are more
+    /// than `members` holds, or if each section's load is far below the capacity (see [`NEAR`]).
     fn collect(&mut self, whole: &State<'_>, low: u32, high: u32, capacity: u64) -> Option<u32> {
         if (low..high).all(|s| self.load[s] < capacity - capacity / NEAR) {
             self.small = true;

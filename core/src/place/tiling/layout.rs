@@ -7,9 +7,10 @@ use crate::sort;
 use crate::table::{Table, at, count};
 
 impl Tiling<'_> {
-    /// Writes the plan to `offsets`: takes one order of the blocks from the first state of the last section, and undoes
-    /// all events that led to this state. False if the PQ-trees before these events have more tokens than there is room
-    /// for.
+    /// Writes the plan to `offsets`, from the last section of time backwards. The blocks alive in that section are put
+    /// in one of the orders that its first PQ-tree allows. Then the plan's events, at which blocks that lie side by
+    /// side ended and others took their place, are undone. False if the PQ-trees before the events have more tokens
+    /// than there is room for.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };
@@ -24,9 +25,10 @@ impl Tiling<'_> {
         true
     }
 
-    /// Makes the states that led to the first state of the last section again, and keeps each event on the way, with
-    /// the PQ-tree before it. At an event, blocks that lie side by side end, and others take their place. Returns the
-    /// number of events; none if there is no room for the trees.
+    /// Makes the states of the plan again, one for each section of time up to the first state of the last section, and
+    /// keeps each event between them with the PQ-tree before it. A state is the set of orders in which the living
+    /// blocks can lie; at an event, blocks that lie side by side end, and others take their place. Returns the number
+    /// of events; none if there is no room for the trees.
     fn retrace(&mut self) -> Option<u32> {
         let mut state = 0;
         for section in (1..self.sections).rev() {
@@ -58,8 +60,9 @@ impl Tiling<'_> {
         Some(events)
     }
 
-    /// Keeps, as number `event`, the event that made an item, at which some blocks ended and others took their place:
-    /// these blocks, and the PQ-tree before the event. None if there is no room for the tree.
+    /// Keeps, as number `event`, the event from which `item` came, a PQ-tree of the orders in which the living blocks
+    /// can lie: the blocks that ended at the event, those that took their place, and the PQ-tree before it. None if
+    /// there is no room for the tree.
     fn keep(&mut self, event: u32, section: u32, item: u32) -> Option<()> {
         let [mut used, mut ended, mut begun] = self.event[event];
         let source = self.items.source[item];
@@ -87,8 +90,9 @@ impl Tiling<'_> {
         Some(())
     }
 
-    /// Undoes an event: gives the blocks that end in it offsets in the place of those that begin. The PQ-tree before
-    /// the event says in which orders they can lie while all other blocks stay where they are; one of these is taken.
+    /// Undoes an event of the plan, at which some blocks ended and others took their place: the blocks that ended are
+    /// given the addresses that those others have. The PQ-tree before the event says in which orders they can lie there
+    /// while all other blocks stay where they are; one of these orders is taken.
     fn undo(&mut self, event: u32, offset: &mut Table<'_, u64>) {
         let ([from, ended, begun], [to, ended_to, begun_to]) = (self.event[event], self.event[event + 1]);
         let base = (begun..begun_to).map(|i| offset[self.begun[i]]).min().unwrap_or(0);

@@ -165,10 +165,10 @@ impl PqTree<'_> {
         n
     }
 
-    /// Replaces leaves below node `root`, a P node, by the new ones. Children with no such leaf stay; the others become
-    /// one child: the new leaves, and on each side of them what stays of one child of which only some leaves are
-    /// replaced. False if more than two children are like this, or one of them cannot have all its replaced leaves at
-    /// one end.
+    /// Replaces leaves below node `root` of the tree, whose children may stand in any order, by the new leaves.
+    /// Children with none of the old leaves stay. The others become one child: the new leaves and, on each side of
+    /// them, what stays of one child that loses some but not all of its leaves. False if more than two children lose
+    /// some but not all, or one of them cannot have those that it loses at one end.
     fn replace_in_free(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let (mut kept, mut ends, mut end) = (0, 0, [0; 2]);
@@ -204,9 +204,10 @@ impl PqTree<'_> {
         true
     }
 
-    /// Replaces leaves below node `root`, a Q node, by the new ones. The children with such leaves must stand next to
-    /// each other and have all their leaves replaced; only the first and the last of these children may keep some, on
-    /// their outer sides. False if that is not so.
+    /// Replaces leaves below node `root` of the tree, whose children stand in one order or its reverse, by the new
+    /// leaves. The children with old leaves must stand next to each other and lose all their leaves. Only the first of
+    /// them may keep some, which then stand before the new leaves, and the last, whose leaves stand after them. False
+    /// if that is not so.
     fn replace_in_row(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let kept = |tree: &Self, i: u32| tree.part(tree.child[i]) == Part::None;
@@ -231,9 +232,9 @@ impl PqTree<'_> {
         true
     }
 
-    /// Writes to `next` what stays of node `top` when its leaves that are to be replaced are gone. These leaves must
-    /// all stand at one end of the node, next to where the new leaves go. With `nearest_first`, what stays is written
-    /// from that end on, else up to that end. False if they cannot all be at one end.
+    /// Writes to `next`, the tree in the making, what stays of node `top` when its leaves that are to be replaced are
+    /// gone. False if these leaves cannot all stand at one end of the node, next to the new leaves. With
+    /// `nearest_first`, what stood nearest to them is written first, else last.
     fn put_chain(&mut self, top: u32, nearest_first: bool) -> bool {
         let (mut node, mut nodes) = (Some(top), 0);
         while let Some(i) = node {

@@ -38,8 +38,8 @@ struct States<'a> {
     key: Table<'a, u64>,
     /// By set: the index of the set that it extends; `u32::MAX` for the first.
     parent: Table<'a, u32>,
-    /// By set: the operator that was chosen to extend the set `parent`. Then those ran, if there were any,
-    /// that could run next without harm to the max load in the end ([`Walk::safe`]).
+    /// By set: the operator that was run after those of the set `parent`. The rest of the set, if there is more, was
+    /// run after it: operators that could run next without harm to the max load in the end ([`Walk::safe`]).
     by: Table<'a, u32>,
     /// A hash table of the sets; an entry is 1 + the index of a set, or 0.
     slots: Table<'a, u32>,
@@ -193,8 +193,9 @@ fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32
     len
 }
 
-/// Writes to `order` the operators in the order that leads to the set `last`: for each set on the way the operator that
-/// was chosen, and then those that could run next without harm to the max load in the end ([`close`]).
+/// Writes to `order` the operators of the set `last` in the order that was found for them. It follows the parents from
+/// `last` back to the first set. Then, for each set from there on, it writes the operator that was chosen to extend its
+/// parent, and those that could run next without harm to the max load in the end ([`close`]).
 fn unroll(
     walk: &mut Walk<'_, '_>,
     known: &States<'_>,

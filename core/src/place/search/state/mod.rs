@@ -11,24 +11,26 @@ use crate::{Workspace, WorkspaceLen, sort};
 pub(super) const NONE: u32 = u32::MAX;
 
 // The fields of a section's record. Open blocks are those that are not placed yet.
-/// In a section's record: the sum of the sizes of its open blocks (those not placed yet), in units.
+/// Index in a section's record: the sum of the sizes of its open blocks (those not placed yet), in units.
 pub(super) const REST: usize = 0;
-/// In a section's record: the lowest offset that a block alive there and not placed yet can still have.
+/// Index in a section's record: the lowest offset that a block alive there and not placed yet can still have.
 pub(super) const FLOOR: usize = 1;
-/// In a section's record: the lowest end that a block alive there and not placed yet can still have.
+/// Index in a section's record: the lowest end that a block alive there and not placed yet can still have.
 const END: usize = 2;
-/// In a section's record: the second lowest of the ends of which [`END`] is the lowest.
+/// Index in a section's record: the second lowest end, after that at [`END`], that a block alive there and not placed
+/// yet can still have.
 const SECOND: usize = 3;
-/// In a section's record: the number of the block whose end is [`END`], or [`NONE`] if all blocks there are placed.
+/// Index in a section's record: the number of the block that can end lowest, as [`END`] says, of those alive there and
+/// not placed yet; [`NONE`] if all are placed.
 const ENDER: usize = 4;
-/// In a section's record, which holds sums and minima over the blocks alive in that section and not placed yet: how
-/// many of these blocks have the least offset.
+/// Index in a section's record: how many of the blocks alive there and not placed yet can still lie at the lowest
+/// offset that one of them can have, [`FLOOR`].
 pub(super) const CHOICES: usize = 5;
-/// In a section's record: the lowest end of a block, alive there and not placed yet, that at its least offset leaves
-/// room above it for all other such blocks within the capacity; `u64::MAX` if there is none.
+/// Index in a section's record: of the blocks alive there and not placed yet that can still lie so low that all the
+/// others fit between them and the capacity, the lowest end that one can have; `u64::MAX` if there is none.
 const NEXT: usize = 6;
-/// In a section's record: the lowest of the least offsets at which a block, alive there and not placed yet, leaves no
-/// room above it for all other such blocks within the capacity; `u64::MAX` if there is none.
+/// Index in a section's record: of the blocks alive there and not placed yet that cannot lie so low any more that all
+/// the others fit between them and the capacity, the lowest offset that one can have; `u64::MAX` if there is none.
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
 
@@ -280,7 +282,7 @@ impl<'a> State<'a> {
         sort::by_key(&mut self.pins, self.pin_count, aside, |b| pin[b]);
     }
 
-    /// What [`State::new`] was told of block `b`.
+    /// Block `b` as [`State::new`] was given it: its sections of time, size, alignment and pin.
     pub(super) fn item(&self, b: u32) -> Item {
         Item {
             low: self.low[b],
@@ -346,8 +348,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Counts that a node of the search tree has failed in section `s`, unless [`Technique::Failures`] is turned off;
-    /// returns `Err` always.
+    /// Counts that a node of the search tree has failed in `s`, a section of time, unless [`Technique::Failures`] is
+    /// turned off; returns the `Err` with which the caller reports that failure.
     fn fail_in(&mut self, s: u32) -> Outcome {
         self.weight[s] += u64::from(self.techniques.has(Technique::Failures));
         Err(Conflict)

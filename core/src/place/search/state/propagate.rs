@@ -5,10 +5,10 @@ use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SM
 use crate::table::{Table, at};
 
 impl State<'_> {
-    /// The least offset of block `b`, from `v` on, and whether `b` lies there on an open block: one that is not placed
-    /// yet; `lifted` says whether it does at `v`. If it does, its offset is no less than the least end of an open block
-    /// alive with it. In a section where the capacity leaves no room for the other open blocks above `b`, block `b`
-    /// lies on one above which there is room.
+    /// The least offset of block `b`, from `v` on, and whether `b` can lie there only on an open block, one that is not
+    /// placed yet; `lifted` says whether that is so at `v`. If it is so, the offset is at least the lowest end that an
+    /// open block alive with `b` can have. Where, in a section of time, the other open blocks do not fit between `b`
+    /// and the capacity, `b` lies on one above which they do.
     #[inline]
     pub(super) fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
         let (mut v, mut lifted) = (v, lifted);
@@ -32,9 +32,9 @@ impl State<'_> {
         (v, lifted)
     }
 
-    /// Raises the least offsets of blocks that are not placed yet, until none moves: in each section that has changed,
-    /// those that the other blocks there no longer allow. `Err` if that shows that there is no placement within the
-    /// capacity.
+    /// Raises the least offsets of blocks that are not placed yet, until none moves. In each section of time that has
+    /// changed, a block goes up to the lowest offset that the other blocks there still allow. `Err` if that shows that
+    /// there is no placement within the capacity.
     pub(super) fn propagate(&mut self) -> Outcome {
         let words = self.sections.div_ceil(64);
         self.raises = 0;
@@ -61,9 +61,10 @@ impl State<'_> {
         }
     }
 
-    /// Raises blocks that can lie on no placed block at once to where [`State::lift`] would raise them in many small
-    /// steps. Such a block lies on another unplaced one, and so on down to one that can lie lower: a chain. Its least
-    /// offset is the end of the shortest chain, which Dijkstra's algorithm finds.
+    /// Raises the least offsets of blocks that can lie on no placed block, only on other unplaced ones, at once by what
+    /// [`State::lift`] would do in many small steps. Such blocks stand on each other in chains, from one that can lie
+    /// on a placed block upwards. A block's least offset is the end of the chain below it that ends lowest, which
+    /// Dijkstra's algorithm finds. `Err` if it is above the capacity.
     fn settle(&mut self) -> Outcome {
         const UNKNOWN: u64 = u64::MAX;
         self.heap.clear();
@@ -156,9 +157,9 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Raises the unplaced blocks of section `s` that cannot lie at their least offsets: above which there is no room
-    /// for the others, or that have to lie on another one while all others end higher. In small instances, also those
-    /// that [`State::find_edges`] finds.
+    /// Raises the least offsets of two kinds of unplaced blocks of section `s`: a block so high that the others do not
+    /// fit between it and the capacity; and a block that can lie only on another unplaced one, of which none in the
+    /// section can end so low. In small instances, also those of the blocks that [`State::find_edges`] finds.
     fn lift(&mut self, s: u32) -> Outcome {
         let section = self.section[s];
         let (end, second, ender, next) = (section[END], section[SECOND], section[ENDER], section[NEXT]);
