@@ -64,7 +64,7 @@ impl State<'_> {
     /// Raises the least offsets of blocks that can lie on no placed block, only on other unplaced ones, at once by what
     /// [`State::lift`] would do in many small steps. Such blocks stand on each other in chains, from one that can lie
     /// on a placed block upwards. A block's least offset is the end of the chain below it that ends lowest, which
-    /// Dijkstra's algorithm finds. `Err` if it is above the capacity.
+    /// Dijkstra's algorithm finds. `Err` if a block has no place within the capacity any more.
     fn settle(&mut self) -> Outcome {
         const UNKNOWN: u64 = u64::MAX;
         self.heap.clear();
