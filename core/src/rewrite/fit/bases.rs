@@ -137,15 +137,15 @@ fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>)
     Ok((swapper.peak(), swapper.load_min()))
 }
 
-/// A recording with its operators in one order, and the one or two traces with which swaps and recomputation begin in
-/// this order.
+/// The traces with which swaps and recomputation begin, for one order of the operators: the recording in this order,
+/// and, if masks or in-place reuse change it, the trace with them.
 pub(super) struct Bases<'s> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
     /// The traces to begin with: the one with masks (one bit for each element of a block that a ReLU reads or writes)
     /// and in-place reuse, none if these change nothing; then the recording, which is always there.
     starts: [Option<Base<'s>>; 2],
-    /// The max load, in bytes, of the recording with its operators in the order of these traces.
+    /// The max load, in bytes, of the recording with its operators in this order, before masks and in-place reuse.
     pub(super) peak: u64,
     /// The max load if every block that has a gap at the max load of the recording, with its operators in this order,
     /// is swapped out in that gap, in bytes: `load_min` of Zhang et al. 2019.

@@ -19,11 +19,11 @@ use super::trial::Swaps;
 use crate::Error;
 use crate::rewrite::means::swap::Policy;
 
-/// How many loads between the limit and the peak, at even distances, are estimated first. The estimate for a load is
-/// the overhead if recomputation of any values brings the load of the trace down to it, and swaps do the rest.
+/// Recomputation is tried down to each of this many loads, at even distances between the limit and the peak; swaps then
+/// bring the load down to the limit. The time that this adds is estimated for each.
 const LOADS: u64 = 14;
-/// The bytes that can be recomputed are divided into this many parts, those that are cheapest to recompute first.
-/// Estimated first is also the overhead if only the first k parts may be recomputed, for each k from 1 to `PARTS` - 1.
+/// The bytes that can be recomputed are divided into this many parts, those that are cheapest to recompute first. For
+/// each k from 1 to `PARTS` - 1, the time that is added if only the first k parts may be recomputed is estimated.
 const PARTS: u64 = 8;
 /// How many times the four neighbours of the [`Level`] with the best estimate are estimated, each time at half the
 /// distance.
@@ -104,8 +104,10 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     Ok(())
 }
 
-/// Estimates, for several [`Level`]s of recomputation, how much time they add to the original: loads at even distances,
-/// parts of the values, and levels around the best. `Err` if a row is refused or the memory is too short.
+/// Estimates, for several [`Level`]s of recomputation, how much time they and then swaps add to the original: first
+/// down to [`LOADS`] loads between `limit` and `peak`, both in bytes; then of the cheapest 1 to [`PARTS`] - 1 parts of
+/// the values; then for the levels next to the best. `quick` says how much work one estimate may do. `Err` if a row is
+/// refused or the memory is too short.
 fn estimates(pass: &mut Pass<'_, '_, '_>, quick: &Arrangement<'_>, limit: u64, peak: u64) -> Result<Estimates, Error> {
     let mut estimates = Estimates { found: [(f64::INFINITY, Level { load: limit, cheap: 0 }); LOOKS], len: 0 };
     let (mut load, mut cheap) = (peak.saturating_sub(limit) / LOADS, Level::ALL / PARTS);

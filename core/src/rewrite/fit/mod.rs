@@ -384,9 +384,9 @@ const HIDDEN: f64 = 0.02;
 /// takes little work, and the search ends by itself when it finds nothing more.
 const ALONE: u64 = 4;
 
-/// Tries the combinations of the means that `options` allow, on the trace of `pass`. `recorded` is the recording with
-/// the operators in the order of that trace, and `peak` its max load, in bytes. `Err` if a row is refused or the memory
-/// is too short.
+/// Tries the ways to save memory that `options` allow, alone and together, on the trace of `pass`, which keeps the best
+/// schedule. `recorded` is the recording with the operators in the order of that trace, and `peak` its max load, in
+/// bytes. `Err` if a row is refused or the memory is too short.
 #[expect(clippy::cast_precision_loss, reason = "a time")]
 fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
     let using = options.using.on(&options.device);
@@ -424,10 +424,10 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     Ok(())
 }
 
-/// Makes schedules that take little memory, however long they take, and returns the least of their footprints, in
-/// bytes; `u64::MAX` if there is none. The schedules do not depend on the limit: a fit with this footprint as its limit
-/// works, since it makes the same schedules. Once one is within the limit, no more are made. `Err` if a row is refused
-/// or the memory is too short.
+/// Makes schedules that take little memory, however long they take, until one is within the limit. Returns the least of
+/// their footprints, in bytes; `u64::MAX` if there is none. How each is made does not depend on the limit, so that a
+/// fit with this footprint as its limit succeeds. `peak` is the max load, in bytes, of the recording with its operators
+/// in the order of this trace. `Err` if a row is refused or the memory is too short.
 fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Result<u64, Error> {
     let using = options.using.on(&options.device);
     let swapping = Arrangement { recomputes: false, swaps: swaps(using, options), choice: 0, work: 0 };

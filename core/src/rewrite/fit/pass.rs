@@ -28,8 +28,8 @@ const LATER: u64 = 12;
 /// The fixed part of the work that may be spent while no schedule fits, in blocks placed; [`patience`] adds the work of
 /// a search, and multiplies the sum by [`VAIN`].
 const BLOCKS: u64 = 2_000_000;
-/// [`patience`] is this many times the sum of [`BLOCKS`] and the work of one search, since it is for all traces that
-/// are tried together: each order of the operators, with and without masks and in-place reuse.
+/// [`patience`], the work that may be spent while no schedule fits, is this many times the sum of [`BLOCKS`] and the
+/// work of one search: all traces that are tried share it, up to two for each order of the operators.
 const VAIN: u64 = 8;
 
 /// The work that may be spent on all traces together while no schedule fits, in blocks placed. `work` is what one
@@ -137,8 +137,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage
     }
 
-    /// Tries an arrangement that swaps, recomputes or does neither, but not both. Its schedules are kept if they fit
-    /// and take less time than the best. `Err` if a row is refused or the memory is too short.
+    /// Tries to swap, to recompute, or neither, as `arrangement` says; it must not ask for both. Schedules that fit and
+    /// take less time than the best are kept. `Err` if a row is refused or the memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(super) fn fit(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         if self.stops() {
@@ -262,8 +262,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Plans the swaps of an arrangement and places its schedules. Returns how that ends; `Err` if a row is refused or
-    /// the memory is too short.
+    /// Plans the swaps that `arrangement` asks for, and places the schedules until one fits or the policies give up.
+    /// Returns how that ends. `Err` if a row is refused or the memory is too short.
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
         self.trial(arrangement, |trial| trial.run(swaps, work))
@@ -294,9 +294,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.overhead()
     }
 
-    /// Tries an arrangement without the cutoff (the added time from which on a schedule is not worth making) of the
-    /// schedules made before, so that its result is the same as if it were the only one. Afterwards the cutoff is the
-    /// lower of the one before and that of this arrangement. `Err` if a row is refused or the memory is too short.
+    /// Tries `arrangement` (to swap or to recompute) as if no schedule had been made before: without the old cutoff,
+    /// the added time from which on a schedule is not worth making. Afterwards the cutoff is the lower of its old and
+    /// its new value. `Err` if a row is refused or the memory is too short.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.forget();
         self.fit(arrangement)?;
@@ -320,9 +320,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(found)
     }
 
-    /// Whether the [lower bound](least_overhead) proves that no schedule that uses `means` on this trace takes less
-    /// time than the best. If the trace has masks and in-place reuse, they count as used. `Err` if a row is refused or
-    /// the memory is too short.
+    /// Whether the [lower bound](least_overhead) proves that no schedule that saves memory by `means` takes less time
+    /// than the best. If masks or in-place reuse have changed this trace, the bound is for `means` together with them.
+    /// `Err` if a row is refused or the memory is too short.
     pub(super) fn cannot_win(&mut self, means: Using) -> Result<bool, Error> {
         let decided = Using::NONE.with(Means::Swap).with(Means::Recompute).with(Means::Layer).with(Means::Order);
         let free = if self.is_as_recorded() { Using::NONE } else { self.options.using.minus(decided) };

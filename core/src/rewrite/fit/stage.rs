@@ -38,7 +38,8 @@ const STARTS: u64 = 9;
 /// [`WORK`] where operators are recomputed: more blocks live for a short time there, and it takes more to place them
 /// well.
 pub(super) const WORK_RECOMPUTING: u64 = 150_000;
-/// [`STARTS`] where operators are recomputed: the heuristics have at least the work of this many starts.
+/// Where operators are recomputed, the heuristics for a placement have at least the work of this many starts, each a
+/// placement of all blocks, before they give up; elsewhere [`STARTS`].
 const STARTS_RECOMPUTING: u64 = 64;
 
 /// The trace that swaps and recomputation begin with.

@@ -22,12 +22,12 @@ use crate::{Error, Workspace};
 const ATTEMPTS: u32 = 14;
 /// The work of each plan of a policy after the first is that of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
-/// The search for swaps begins anew if its next plan, made from the one before with more headroom, adds more than this
-/// many times the time that the one before adds to the trace before swaps. In a network of some thousand operators, the
-/// swaps that are added for headroom are far from the best, and the little work of a later plan does not mend that.
+/// When headroom (bytes held back below the limit) is added, the search for swaps changes its last plan. If the time
+/// that the plan adds grows by more than this factor, the search begins anew. In a network of some thousand operators,
+/// the swaps that are added for headroom are far from the best, and the little work of a later plan does not mend that.
 const LEAP: f64 = 1.5;
-/// A plan that adds less than this part of the recording's time to the trace before swaps counts as adding this part
-/// where [`LEAP`] is applied to it: small differences are no reason to begin anew.
+/// In the decision whether the search for swaps begins anew ([`LEAP`]), the plan before counts as adding at least this
+/// part of the recording's time: small differences are no reason to begin anew.
 const LEAST_LEAP: f64 = 0.002;
 /// The work of a search that starts over is that of the first plan divided by this.
 const OVER: u64 = 4;
@@ -55,22 +55,22 @@ struct Climb {
     end: u32,
 }
 
-/// The first [`Climb`], from the first schedule of [`Policy::Auto`], the search, that fits. It goes on from each plan,
-/// better or not, and never back to the best one.
+/// How the search goes on from the first schedule of [`Policy::Auto`] that fits: from each plan to the next, better or
+/// not, and never back to the best one.
 const WANDER: Climb = Climb { budget: 200, least: 2_400_000, part: AGAIN, back: u32::MAX, end: 48 };
-/// The last [`Climb`], from the best schedule of all policies: with little work for each plan, and soon back to the
-/// best schedule where none is better.
+/// How the search goes on from the best schedule of all policies: each plan gets little work, and after a few in a row
+/// that are not better, the search goes back to the best schedule.
 const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// The work that a [`Climb`] may spend is divided by [`TRY`] while its schedule adds more than this many times the
-/// [cutoff](Kept::cutoff) to the original's time. The cutoff is the least time that the schedules that fit add.
+/// A search that goes on from a schedule may spend only its work divided by [`TRY`] while the schedule adds more than
+/// this many times the [cutoff](Kept::cutoff), the least time that the schedules that fit add to the original.
 const FAR: f64 = 1.5;
 /// The work that a [`Climb`] may spend is divided by this while its schedule is much slower than the best, as [`FAR`]
 /// says.
 const TRY: u64 = 4;
 
-/// [`WANDER`] and [`NEAR`], the first and the last [`Climb`], for traces in which values are recomputed before swaps
-/// are planned: they do less work.
+/// How the search goes on in a trace in which values are recomputed: first as [`WANDER`] says, then as [`NEAR`] says,
+/// but with less work, since many such traces are tried.
 const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
 /// How swaps are planned.
