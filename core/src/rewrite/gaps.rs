@@ -234,8 +234,9 @@ impl<'a> Gaps<'a> {
         self.seen.set(r.block, seen);
     }
 
-    /// Notes which version a persistent block holds at the end of the iteration, and adds the gap after its last access
-    /// (the tail), if it has one before its first access (the head). Marks the gaps of a block that is never written.
+    /// At the end of the iteration: notes which value a persistent block holds then, and adds the gap, a time without
+    /// accesses, after its last access, if there is one before its first access. If the block is never written, marks
+    /// its gaps as clean: the host has its value from the start.
     fn close(&mut self, block: u32) {
         let seen = self.seen.get(block);
         let (Some(last), Some(initial)) = (seen.access, seen.initial) else { return };
@@ -255,8 +256,9 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// Fills `first_version`. A version that is never written cannot be copied out at any boundary; it is counted with
-    /// the boundary of the version numbered before it.
+    /// Fills `first_version`: for each boundary between operators, the lowest number of the versions (blocks' values
+    /// from one write to the next) that can be copied out from there on and not before. Versions that no operator has
+    /// written, which are never copied out, are numbered among these; [`released`](Self::released) passes over them.
     fn list_releases(&mut self) {
         let mut version = 0;
         for boundary in 0..=self.program.operators {

@@ -14,7 +14,8 @@ workspace! {
     /// part.
     pub(super) struct Tournament<'a>(n) then begin {
         tables {
-            /// By number, from 0 to n - 1: its key; [`ABSENT`] if it has none, so that it cannot win.
+            /// By number, from 0 to n - 1: its key; [`ABSENT`] if it has none. The number with the least key wins, and
+            /// never one that has none.
             key: u64[n],
             /// By inner node, the root is 1: the number that wins below it. The children of node k are 2 k and 2 k + 1;
             /// the leaves are the numbers, from n on.
@@ -27,7 +28,8 @@ workspace! {
 }
 
 impl Tournament<'_> {
-    /// Takes the keys of all numbers away, and lets each inner node hold one of the numbers below it.
+    /// Begins with a tree in which no number has a key, and each inner node holds one of the numbers in the leaves
+    /// below it.
     fn begin(&mut self) {
         self.clear();
         for node in (1..self.n).rev() {
@@ -35,8 +37,8 @@ impl Tournament<'_> {
         }
     }
 
-    /// Takes the keys of all numbers away. Inner nodes still hold the numbers that won before: where no number below a
-    /// node has a key, the node may hold any of them.
+    /// Takes the keys of all numbers away, so that none takes part in the search for the least key. The inner nodes of
+    /// the tree are left as they are: where no number below a node has a key, the node may hold any of them.
     pub(super) fn clear(&mut self) {
         self.key.fill(ABSENT);
     }

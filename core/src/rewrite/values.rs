@@ -29,8 +29,8 @@ pub(super) enum Owner {
     Local,
     /// Recomputation: the block is allocated where it is written and freed where its value is not needed.
     Managed,
-    /// Recomputation, which here decides just this: the block is allocated at its first write and freed after its last
-    /// access. It is not freed in between, as a value of it cannot be recomputed.
+    /// Recomputation: the block is allocated at its first write and freed after its last access, but not freed in
+    /// between, as a value of it cannot be recomputed.
     Lasting,
 }
 
@@ -385,8 +385,9 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Fills `most`, `left` and `local`: adds up for each operator the bytes of its workspaces, and of the blocks that
-    /// are allocated and freed when the recording says.
+    /// Finds for each operator, in bytes: the most that it adds to the load while it runs (`most`) and what it adds in
+    /// the end (`left`), in its workspaces and in blocks that are allocated and freed when the recording says; and the
+    /// most of its workspaces at once (`local`).
     fn weigh(&mut self) {
         let program = self.program;
         for o in 0..program.operators {

@@ -104,10 +104,10 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     Ok(())
 }
 
-/// Estimates, for several [`Level`]s of recomputation, how much time they and then swaps add to the original: first
-/// down to [`LOADS`] loads between `limit` and `peak`, both in bytes; then of the cheapest 1 to [`PARTS`] - 1 parts of
-/// the values; then for the levels next to the best. `quick` says how much work one estimate may do. `Err` if a row is
-/// refused or the memory is too short.
+/// Estimates, for several [`Level`]s, how much time recomputation to the level, and then swaps, add to the original:
+/// first down to [`LOADS`] loads between `limit` and `peak`, both in bytes; then of the cheapest 1 to [`PARTS`] - 1
+/// parts of the values; then for the levels next to the best. `quick` says how much work one estimate may do. `Err` if
+/// a row is refused or the memory is too short.
 fn estimates(pass: &mut Pass<'_, '_, '_>, quick: &Arrangement<'_>, limit: u64, peak: u64) -> Result<Estimates, Error> {
     let mut estimates = Estimates { found: [(f64::INFINITY, Level { load: limit, cheap: 0 }); LOOKS], len: 0 };
     let (mut load, mut cheap) = (peak.saturating_sub(limit) / LOADS, Level::ALL / PARTS);

@@ -262,8 +262,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Plans the swaps that `arrangement` asks for, and places the schedules until one fits or the policies give up.
-    /// Returns how that ends. `Err` if a row is refused or the memory is too short.
+    /// Plans the swaps that `arrangement` asks for, and places the schedules. Returns how that ends. `Err` if a row is
+    /// refused or the memory is too short.
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
         self.trial(arrangement, |trial| trial.run(swaps, work))

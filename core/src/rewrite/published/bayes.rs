@@ -15,8 +15,8 @@ use super::zhang::Weights;
 
 /// How many schedules are tried.
 const TRIALS: usize = 30;
-/// How many weights, four numbers each, are drawn at random to choose the next to try, once the four single scores have
-/// been tried.
+/// Weights for the four scores of a gap are tried one after the other. Once each score has been tried alone, the next
+/// weights are those with the largest expected improvement among this many drawn at random.
 const DRAWS: usize = 128;
 /// The length scale of the Gaussian process's covariance function ([`kernel`]): the distance between two sets of
 /// weights at which it has fallen from 1 to e^(−1/2).
@@ -53,15 +53,15 @@ pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) ->
 struct Process {
     /// The weights that were tried, each four numbers: the factors of the scores by which gaps are chosen for swaps.
     weights: [[f64; 4]; TRIALS],
-    /// By trial: the overhead of the schedule with these weights, in ns; more than that of any schedule so far if the
-    /// weights gave none.
+    /// By trial: the overhead, in ns, of the schedule with the weights that were tried; if they gave no schedule, more
+    /// than the overhead of any so far.
     overheads: [f64; TRIALS],
     /// How many weights were tried: the entries of `weights` and `overheads` in use.
     len: usize,
     /// The lower Cholesky factor of the kernel matrix.
     factor: [[f64; TRIALS]; TRIALS],
-    /// L⁻¹ · y, where L is `factor`, and y are the overheads of the trials, less their mean and divided by their
-    /// standard deviation.
+    /// L⁻¹ · y, where L is `factor`, the Cholesky factor of the kernel matrix, and y are the overheads of the schedules
+    /// tried, less their mean and divided by their standard deviation.
     inverse: [f64; TRIALS],
 }
 

@@ -53,9 +53,9 @@ pub enum Cuts {
     /// The forward pass is cut wherever its later operators read just one of the blocks that were written before.
     /// Blocks of at most 1/256 of the largest do not count.
     One,
-    /// The forward pass is cut as in [`Cuts::One`], and also where few bytes live across: after an operator at which
-    /// the bytes of earlier blocks that the forward pass still reads have a local minimum. Small dips do not count:
-    /// before the next minimum, the bytes rise by a quarter at least.
+    /// The forward pass is cut wherever its later operators read just one of the blocks that were written before, as in
+    /// [`Cuts::One`], and also after an operator at which the bytes of earlier blocks that the forward pass still reads
+    /// have a local minimum. Small dips do not count: before the next minimum, the bytes rise by a quarter at least.
     Narrow,
 }
 
@@ -156,8 +156,9 @@ pub fn rewrite(
 }
 
 /// Finds the cheapest plan of the search of Chen et al. 2016 over the budget, the bytes after which a segment of the
-/// forward pass ends; with both [`Cuts::One`] and [`Cuts::Narrow`]. `cost` tells the cost of a plan's rows. Writes the
-/// rows of the cheapest plan to `out`, and returns the plan and its figures.
+/// forward pass ends. Both rules for where a segment may end are tried, [`Cuts::One`] and [`Cuts::Narrow`]. `cost`
+/// tells the cost of a plan's rows. Writes the rows of the cheapest plan to `out`, and returns the plan and its
+/// figures.
 ///
 /// # Errors
 /// As [`rewrite`], and whatever `cost` returns.
@@ -306,8 +307,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Calls `see` for each plan of Chen et al. 2016, with the order in which it runs and recomputes the operators: the
-    /// plans of the search over the budget and of the recursion, with both [`Cuts`], and the plan that drops the
-    /// results of cheap operators.
+    /// plans of the search over the budget and those that divide segments of the forward pass again, each with both
+    /// [`Cuts`], the two rules for where segments may end; and the plan that drops the results of cheap operators.
     pub(in crate::rewrite) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) -> Result<(), Error> {
         for cuts in [Cuts::Narrow, Cuts::One] {
             self.budgets(cuts, &mut |planner, _| {
@@ -400,9 +401,10 @@ impl<'a> Planner<'a> {
         mirrored
     }
 
-    /// Sets how often each operator of the forward pass is recomputed. One after the last cut is not recomputed. Any
-    /// other is recomputed once more than the level, counted from 0, of the deeper of the cuts before and after it; but
-    /// if its result lives across cuts, only as often as the least level of these.
+    /// Sets how often each operator of the forward pass is recomputed. Cuts of level 0 divide the pass into segments,
+    /// cuts of level 1 divide these again, and so on. An operator after the last cut is not recomputed. Any other is
+    /// recomputed once more than the higher level of the cuts before and after it; but if its result is read across
+    /// cuts, only as often as the least level of these.
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
         self.next_cut[forward] = 0;

@@ -44,12 +44,14 @@ const MASKED: u64 = 32;
 pub struct Bytes {
     /// Every activation and every gradient has memory of its own, as in Caffe; a ReLU works in place.
     pub separate: u64,
-    /// The sum of the bytes if gradients are written over activations (the paper's intra-layer means).
+    /// The bytes of all activations and gradients if gradients are written over activations: intra-layer reuse in
+    /// Layrub (Jin et al. 2018).
     pub intra: u64,
-    /// The most bytes at once if activations are swapped to the host (the paper's inter-layer means).
+    /// The most bytes of activations and gradients at once if activations are swapped to the host: inter-layer reuse in
+    /// Layrub (Jin et al. 2018).
     pub inter: u64,
-    /// The most bytes at once if activations are swapped to the host and gradients are written over activations (the
-    /// paper's hybrid).
+    /// The most bytes of activations and gradients at once if activations are swapped to the host and gradients are
+    /// written over activations: hybrid reuse in Layrub (Jin et al. 2018).
     pub hybrid: u64,
 }
 
@@ -67,9 +69,10 @@ pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 4 * rows.iter().filter(|r| r.event.is_access()).count()
 }
 
-/// Swaps activations by the paper's inter-layer means: out after their last forward reader, and back one operator ahead
+/// Swaps activations as Layrub (Jin et al. 2018) does: out after their last forward reader, and back one operator ahead
 /// of the next reader. Writes the rows to `out`. Returns how many rows there are, and the bytes that activations and
-/// gradients take with each of the paper's means. Blocks below `least_bytes` are not swapped.
+/// gradients take if activations are swapped, if gradients are written over activations, or both. Blocks below
+/// `least_bytes` are not swapped.
 ///
 /// # Errors
 /// [`Error::Row`] for a trace that is not as recorded; [`Error::Device`]; [`Error::TooManyBlocks`];

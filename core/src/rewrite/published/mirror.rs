@@ -178,9 +178,9 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Finds the operators that cannot be recomputed. An operator may be recomputed at any time until a result of the
-    /// forward pass is read last. So its inputs have to keep their values until then, and it may change no other blocks
-    /// than such results.
+    /// Finds the operators that cannot be recomputed. Recomputations come at any time until the last operator that
+    /// reads a result, a block that only the forward pass writes and that is freed in the end. Until then the inputs of
+    /// an operator that is recomputed have to keep their values, and it may change no other blocks than results.
     fn find_fixed(&mut self) {
         let values = self.values;
         let reads = |&operator: &u32| values.references(operator).any(|r| !r.writes && self.value(r.block).is_result);
@@ -247,11 +247,11 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Adds to `self.batch`, which has `batch` entries, what has to be recomputed before run number `run` of an
-    /// operator (`u32::MAX`: before a run in the backward pass). That is, for each block that the operator accesses,
-    /// recomputation number `run` of the operators that write the block, or their last one if they have fewer, unless
-    /// it has been added before. All operators that write to one result of the forward pass are recomputed together.
-    /// Returns how many entries there are then.
+    /// Adds to `self.batch`, which has `batch` entries, what has to be recomputed before recomputation number `run` of
+    /// an operator, or, for `u32::MAX`, before it runs in the backward pass. For each block that the operator accesses,
+    /// this is recomputation number `run` of each operator that writes the block, or the last of that operator if it
+    /// has fewer, unless it has been added before. All operators that write to one result of the forward pass are
+    /// recomputed together. Returns how many entries there are then.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];

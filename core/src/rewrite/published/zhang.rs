@@ -40,8 +40,9 @@ const LOOKS: u64 = 16;
 /// host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Scope {
-    /// A persistent block that is written in the iteration is not on the host when the iteration begins or ends, since
-    /// its final value would then have to be copied to the host. All other gaps may be chosen.
+    /// A persistent block that is written in the iteration is on the device when the iteration begins and ends, since
+    /// its final value would otherwise have to be copied to the host. Blocks may be swapped at all other times in which
+    /// no operator accesses them.
     Inside,
     /// All gaps may be chosen: a persistent block may also be on the host when the iteration begins or ends, for which
     /// its final value has to be on the host at the end.
@@ -65,8 +66,9 @@ workspace! {
             /// By gap (a time in which no operator accesses a block): its weighted score without the part (SWDOA) that
             /// changes while gaps are chosen.
             worth: f64[rows + blocks],
-            /// By gap (a time in which no operator accesses a block): an upper bound on its whole weighted score, with
-            /// the part (SWDOA) that shrinks while gaps are chosen.
+            /// By gap (a time in which no operator accesses a block): an upper bound on its score, which is a weighted
+            /// sum of four. One of them shrinks while gaps are chosen: SWDOA, the area under the load curve over the
+            /// gap once the gaps chosen so far are in use.
             most: f64[rows + blocks],
             /// By boundary, where boundary o lies before operator o: the area under the load curve (bytes on the device
             /// over time) up to it, in byte nanoseconds, if no block is swapped.
@@ -89,8 +91,8 @@ impl Selection<'_> {
     }
 
     /// Makes the schedule of Zhang et al. (2019): blocks are swapped in the gaps with the highest scores, each score
-    /// being a sum of four with these weights. Returns false if the load is still above `limit` bytes and no gap is
-    /// left that would lower it.
+    /// being a sum of four published scores with these [`Weights`]. Returns false if the load is still above `limit`
+    /// bytes and no gap is left that would lower it.
     pub(in crate::rewrite) fn by_score(
         &mut self,
         schedule: &mut Schedule<'_>,
@@ -110,10 +112,11 @@ impl Selection<'_> {
         self.choose(schedule, limit, swdoa, scope)
     }
 
-    /// Chooses the gap of highest score among those at the operator with the max load, again and again until that is
-    /// within `limit` bytes; then sets when the memory of the chosen gaps' blocks is freed and allocated again. `swdoa`
-    /// is the weight of SWDOA, the only score that changes while gaps are chosen. Returns false if the load is above
-    /// the limit and no such gap is left.
+    /// Chooses the gap with the highest weighted score among those at the operator with the max load, again and again
+    /// until that is within `limit` bytes; then sets when the memory of the chosen gaps' blocks is freed and allocated
+    /// again. `swdoa` is the weight of the only part of the score that changes meanwhile, the area under the load curve
+    /// over the gap once the gaps chosen so far are in use (SWDOA). Returns false if the load is above the limit and no
+    /// such gap is left.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, swdoa: f64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         let ranked = swdoa == 0.0;
@@ -165,9 +168,10 @@ impl Selection<'_> {
         best.map(|(_, gap)| gap)
     }
 
-    /// The first gap in `ranked`, which has the gaps of highest score first, for which `over` is true; none if there is
-    /// none. Later calls pass over this gap: `next` leads from its rank to the next rank that is left. To follow long
-    /// chains of such ranks only once, `next` is shortened as in a union of disjoint sets.
+    /// The gap (time in which no operator accesses a block) with the highest score, of those for which `over` is true
+    /// and that were not returned before; none if there is none. `ranked` has the gaps in this order. In `next` the
+    /// rank of a gap that was returned leads to a later rank; so that long chains of ranks are followed only once, they
+    /// are shortened as in a union of disjoint sets.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(u32) -> bool) -> Option<u32> {
         let mut rank = 0;
         loop {
@@ -220,8 +224,8 @@ impl Selection<'_> {
         fits
     }
 
-    /// The weights of the four scores of a gap (DOA, AOA, WDOA and SWDOA), each divided by the standard deviation of
-    /// that score over all gaps; undivided where that is 0.
+    /// The four [`Weights`] for the scores of a gap, each divided by the standard deviation of its score over all gaps;
+    /// undivided where that is 0.
     fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
         let gaps = schedule.gaps();
         areas(schedule, 0, &mut self.area);
@@ -279,9 +283,9 @@ impl Selection<'_> {
     }
 }
 
-/// Allocates a gap's block again earlier, so that its copy in can end before the block is used and before `link`, when
-/// the copy in after it should begin; as far as memory is free within `limit` bytes. Returns when the copy should
-/// begin. Times are in ns.
+/// Allocates a gap's block again earlier, as far as memory is free within `limit` bytes, so that its copy in can end
+/// before the block is used and before `link`, the time at which the next copy in should begin. Returns when its own
+/// copy should begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();

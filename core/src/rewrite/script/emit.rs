@@ -19,8 +19,8 @@ workspace! {
             touched: u32[blocks],
             /// By block: whether it is on the device.
             there: u32[blocks],
-            /// By block: 1 if the present step recomputes an operator that updates this persistent block. The accesses
-            /// of the block are then not written again. Else 0.
+            /// By block: 1 if the present step recomputes an operator that reads and writes this persistent block: no
+            /// rows are then written for the accesses to the block. Else 0.
             left_out: u32[blocks],
         }
     }

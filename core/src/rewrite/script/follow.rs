@@ -25,14 +25,15 @@ workspace! {
         }
         lists {
             /// By value, of those that begin after the step that is looked at: the number of the last step that
-            /// accesses it. A value begins where an operator writes a block without reading it. The order is gone
-            /// through from its end first, so that the values that begin last come first.
+            /// accesses it. A value begins where an operator writes a block without reading it. The steps are first
+            /// gone through from the last to the first, so that the values that begin last come first.
             until: u32[steps],
             /// The steps of the script so far.
             script: Step[steps],
         }
         state {
-            /// The most steps that a script may have, and the most rows that they may make.
+            /// The most steps (runs, recomputations and frees) that a script may have; also the most rows of a trace
+            /// that they may make.
             steps: usize = steps,
             /// An upper bound on the rows that the script makes.
             rows: u32 = 0,
@@ -142,7 +143,8 @@ impl<'a> Follower<'a> {
         bytes
     }
 
-    /// Has a block hold the version that the reference writes, and adds its bytes to the load if it has no memory yet.
+    /// Has the block that an operator writes, in this reference, hold the version that it writes, and adds the block's
+    /// bytes to the load if it has no memory yet.
     fn put(&mut self, values: &Values<'_>, &Reference { block, version, .. }: &Reference) {
         if self.holds[block] == 0 {
             self.load = self.load.wrapping_add(values.program.size[block]);

@@ -60,8 +60,8 @@ const HEAT: f64 = 0.0005;
 /// part that has neither lowered the excess (the bytes by which the best script's load exceeds the limit) nor lowered
 /// the delay (the time that this script adds) by the delay divided by [`PROGRESS`].
 const PATIENCE: u64 = 6;
-/// In a large trace, the rows for each part of the annealing's work. It then has more than [`PATIENCE`] parts and may
-/// end sooner: a move changes the weights of a few blocks, which makes little difference among so many.
+/// In a trace of more rows than [`PATIENCE`] times this, the annealing checks its progress once for each of so many
+/// rows, and may end sooner: a move changes the weights of a few blocks, which makes little difference among so many.
 const PATIENCE_ROWS: usize = 2500;
 /// The annealing ends after a part of its work (see [`PATIENCE`]) that lowers the delay, the time that the best script
 /// adds, by less than the delay divided by this.
@@ -171,9 +171,10 @@ impl<'a> Recomputer<'a> {
         self.walk.most_price = f64::from_bits(high);
     }
 
-    /// Makes the best script for a limit in bytes: first with each of [`PREFERENCES`], then by annealing over the
-    /// weights of blocks, which say how readily a block is evicted. `work` is about how much it may do, in the unit of
-    /// [`work_done`](Self::work_done). Returns the script's cost; none if no walk over the operators came to its end.
+    /// Plans recomputation within a limit in bytes. Makes a script, which says when operators run and are recomputed
+    /// and blocks are freed, with each of [`PREFERENCES`], the parameters of what is evicted first; then improves the
+    /// best by annealing over the weights of blocks in that choice. `work` is about how many accesses and recompute
+    /// costs it may look at. Returns the best script's cost; none if no script was completed.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64) -> Option<Cost> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;
@@ -215,8 +216,8 @@ impl<'a> Recomputer<'a> {
         Some(self.improve(least?, limit, work))
     }
 
-    /// Sets the weights of all blocks to 1 and forgets the virtual uses, which are the reads by recomputations in an
-    /// earlier walk.
+    /// Sets the weight of each block, a factor in the choice of what is evicted, to 1, and forgets the virtual uses,
+    /// which are the reads by recomputations in an earlier walk over the operators.
     fn begin(&mut self) {
         self.walk.weight().fill(1.0);
         self.walk.forget();
@@ -233,9 +234,10 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Searches on from the last script, after the limit or the headroom has changed, for about `work` more, in the
-    /// unit of [`work_done`](Self::work_done). Returns the cost of the best script; none if a walk does not come to its
-    /// end before the annealing begins.
+    /// Plans recomputation again after the limit or the headroom, which is the bytes held back below it, has changed:
+    /// walks over the operators as for the best plan so far, then improves what results. `work` is about how many
+    /// accesses and recompute costs it may look at. Returns the cost of the best plan; none if a walk before the
+    /// annealing does not come to its end.
     pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Cost> {
         self.walk.work = 0;
         let mut found = self.walk.walk(self.preference, limit, Cost::MOST)?;
@@ -250,10 +252,11 @@ impl<'a> Recomputer<'a> {
         Some(self.improve(found, limit, work))
     }
 
-    /// Simulated annealing. A move changes what steers the walk: the weights of a few blocks in the choice of what is
-    /// evicted, or the virtual uses, which are the reads by recomputations in an earlier walk. The move is kept if the
-    /// script exceeds the limit by fewer bytes or takes no longer than before, and by chance if it takes a little
-    /// longer. `least` is the cost before; returns that of the best script.
+    /// Improves the best script of recomputation by simulated annealing. A move changes what steers the next walk over
+    /// the operators: the weights of a few blocks in the choice of what is evicted, or the virtual uses, which are the
+    /// reads by recomputations in an earlier walk. The move is kept if the script exceeds the limit by fewer bytes or
+    /// takes no longer than before, and by chance if it takes a little longer. `least` is the cost before; returns that
+    /// of the best script.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -310,9 +313,9 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Makes the script for the least limit below `most`, in bytes, that is kept with the first of [`PREFERENCES`]
-    /// alone, and returns this limit; none if no limit that was tried is kept. Found by bisection, to within `most` /
-    /// 2^[`NEAR`] bytes.
+    /// Finds the least limit, in bytes and below `most`, within which recomputation can keep the load, by bisection to
+    /// within `most` / 2^[`NEAR`] bytes, and keeps the script for it. Blocks are evicted with the first of
+    /// [`PREFERENCES`] only. None if no limit that was tried can be kept.
     pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;

@@ -59,16 +59,18 @@ workspace! {
             /// By version: the index of its first virtual use (a read by a recomputation in a walk before) in
             /// `virtual_use`.
             first_virtual: u32[rows + blocks + 1],
-            /// By virtual use, which is a read by a recomputation in a walk before: the operator before which the value
-            /// was read. Those of version 0 come first, in ascending order, then those of version 1, and so on.
+            /// By virtual use, which is a read by a recomputation in an earlier walk over the operators: the operator
+            /// before which the value was read. Those of version 0 come first, in ascending order, then those of
+            /// version 1, and so on.
             virtual_use: u32[rows],
             /// By block: 1 + the version that it holds; 0 if it has no memory.
             holds: u32[blocks],
             /// By block: how many accesses of operators that run now or are to be recomputed now need it. While there
             /// are any, the block is not evicted.
             pinned: u32[blocks],
-            /// By version (a block's value from one write to the next): the index of its next use among its uses, and
-            /// that in `virtual_use` of its next virtual use, a read by a recomputation in a walk before.
+            /// By version (a block's value from one write to the next): the index of its next use among its uses as
+            /// recorded, and the index in `virtual_use` of its next virtual use, a read by a recomputation in an
+            /// earlier walk over the operators.
             next: [u32; 2][rows + blocks],
             /// By block: whether memory was too small to recompute it in this walk.
             blamed: u32[blocks],
@@ -95,9 +97,10 @@ workspace! {
             /// The operators that are to be recomputed, each because the one before it reads what it writes; with the
             /// index of the block access ([`Reference`]) of the operator that is looked at next.
             stack: [u32; 2][rows + 1],
-            /// The versions that are still to be looked at on the way from a value to those that it is made from, or
-            /// that are made from it. While a recompute cost is summed, an entry is 2 · version, plus 1 if its operator
-            /// has to be recomputed for another value anyway; else it is the version.
+            /// The versions (blocks' values from one write to the next) that are still to be visited, where those that
+            /// a value is made from, or those that are made from it, are gone through. While a recompute cost is
+            /// summed, an entry is 2 · version, plus 1 if its operator has to be recomputed anyway, as another of its
+            /// outputs is missing; else it is the version.
             closure: u32[2 * CLOSURE as usize],
             /// The steps of this walk so far.
             script: Step[most_rows(rows)],
@@ -114,8 +117,8 @@ workspace! {
             pub(in crate::rewrite) most_price: f64 = f64::INFINITY,
             /// The least bytes of a block that may be evicted.
             least: u64 = least,
-            /// How many of the virtual uses in `remembered` (reads by recomputations in a walk before) come before the
-            /// operator that runs now.
+            /// How many of the virtual uses in `remembered` (reads by recomputations in an earlier walk over the
+            /// operators) come before the operator that runs now.
             passed: u32 = 0,
             /// How many sums of recompute costs, the times to recompute one missing value, were begun so far.
             count: u32 = 0,
@@ -190,19 +193,21 @@ impl<'a> Walk<'a> {
         self.remember();
     }
 
-    /// Makes the reads by recomputations in the last walk the virtual uses of the next: they count there as uses of the
-    /// values.
+    /// Makes the reads by recomputations in the last walk over the operators the virtual uses of the next walk, which
+    /// counts them as further uses of the values read.
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.copy_from(&self.noted);
         self.list_virtual();
     }
 
-    /// Saves the virtual uses: the reads by recomputations in an earlier walk that count as uses in the next.
+    /// Saves the virtual uses, which are the reads by recomputations in an earlier walk over the operators, for
+    /// [`restore_memory`](Self::restore_memory).
     pub(in crate::rewrite) fn keep_memory(&mut self) {
         self.kept.copy_from(&self.remembered);
     }
 
-    /// Restores the saved virtual uses: the reads by recomputations in an earlier walk that count as uses in the next.
+    /// Restores the virtual uses, which are the reads by recomputations in an earlier walk over the operators, that
+    /// [`keep_memory`](Self::keep_memory) saved.
     pub(in crate::rewrite) fn restore_memory(&mut self) {
         self.remembered.copy_from(&self.kept);
         self.list_virtual();
@@ -228,9 +233,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Runs all operators within a limit in bytes; evicts and recomputes values, by scores with the parameters in
-    /// `preference`. Returns the cost of the script that it makes. None if a value that is read cannot be recomputed,
-    /// the script is full, or its excess or its delay is above that of `most`.
+    /// Runs all operators within a limit in bytes: evicts values by scores with the parameters in `preference`, and
+    /// recomputes them where they are read. Returns the cost of the steps (runs, recomputations and frees). None if a
+    /// value that is read cannot be recomputed, there are too many steps, or they exceed the limit by more bytes or add
+    /// more time than `most` says.
     pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let values = self.values;
         self.preference = preference;
@@ -271,7 +277,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Runs an operator for the first time: recomputes its missing inputs, makes room for its outputs, and frees what
-    /// nobody needs after it. None if an input cannot be recomputed, the script is full, or its cost is above `most`.
+    /// nobody needs after it. None if an input cannot be recomputed, the list of steps is full, or their cost is above
+    /// `most`.
     fn run_first(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         let managed = Reference::is_managed;
@@ -315,8 +322,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Recomputes a version (a block's value from one write to the next) if it is missing, and before it the missing
-    /// versions that it is made from. None if one of these cannot be recomputed, the script is full, or its cost is
-    /// above `most`.
+    /// versions that it is made from. None if one of these cannot be recomputed, the list of steps is full, or their
+    /// cost is above `most`.
     fn make(&mut self, version: u32) -> Option<()> {
         let values = self.values;
         if self.holds[values.block(version)] == version + 1 {
@@ -351,9 +358,10 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Puts the operator that writes a version on the stack of those to recompute, and pins the blocks that it
-    /// accesses: they are not evicted until it has run. None if it may not be recomputed, a later version of one of the
-    /// blocks is pinned for another operator, the script is full, or its cost is above `most`.
+    /// Puts the operator that writes a version (a block's value from one write to the next) on the stack of those to
+    /// recompute, and pins the blocks that it accesses: they are not evicted until it has run. None if it may not be
+    /// recomputed, another operator has pinned one of the blocks with a later version, the list of steps is full, or
+    /// their cost is above `most`.
     fn enter(&mut self, version: u32) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -378,7 +386,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Recomputes an operator whose inputs are all there. None if the script is full, or its cost is above `most`.
+    /// Recomputes an operator whose inputs are all there, as a step of the walk over the operators. None if the list of
+    /// steps is full, or their cost is above `most`.
     fn recompute(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         let managed = Reference::is_managed;
@@ -400,8 +409,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Adds a step to the script; none if the script is full, or its excess or its delay is above that of `most`, the
-    /// cost at which the walk is ended.
+    /// Adds a step (a run, a recomputation or a free) to the list of steps. None if it is full, or if the steps exceed
+    /// the limit by more bytes or add more time than `most` says.
     fn push(&mut self, step: Step) -> Option<()> {
         self.rows += step.most_rows(self.values);
         if let Some((g, _)) = step.run() {
@@ -414,8 +423,8 @@ impl<'a> Walk<'a> {
         (room && is_worth_it && self.script.push(step)).then_some(())
     }
 
-    /// Marks a block as stale, to have its score computed anew, if a virtual use of it (a read by a recomputation in a
-    /// walk before) has passed: its next use may be later now.
+    /// Marks each block as stale, to have its score computed anew, of which a virtual use (a read by a recomputation in
+    /// an earlier walk over the operators) has gone by: its next use may be later now.
     fn virtual_uses_pass(&mut self) {
         while let Some([version, _]) = self.remembered.at(self.passed).filter(|&[_, at]| at < self.now) {
             self.stale.insert(self.values.block(version));
@@ -428,8 +437,8 @@ impl<'a> Walk<'a> {
         self.noted.push([version, self.now]);
     }
 
-    /// The operator that reads a version (a block's value from one write to the next) next, or before which a
-    /// recomputation in a walk before read it; [`NONE`] if there is none.
+    /// The next operator that reads a version (a block's value from one write to the next), or before which a
+    /// recomputation read it in an earlier walk over the operators; [`NONE`] if there is none.
     fn next_use(&mut self, version: u32) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
@@ -457,7 +466,7 @@ impl<'a> Walk<'a> {
 
     /// If a block is not pinned (no operator that runs or is to be recomputed now accesses it): frees it if its value
     /// is not needed any more, else marks it as stale, to have its score computed anew. None if it is freed but the
-    /// script is full, or its cost is above `most`.
+    /// list of steps is full, or their cost is above `most`.
     fn free_if_done(&mut self, block: u32) -> Option<()> {
         let holds = self.holds[block];
         if holds > 0 && self.pinned[block] == 0 {
@@ -469,8 +478,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Frees a block, as a step of the script; none if the script is full, or its excess or its delay is above that of
-    /// `most`, the cost at which the walk is ended.
+    /// Frees a block, as a step of its own. None if the list of steps is full, or if the steps exceed the limit by more
+    /// bytes or add more time than `most` says.
     fn drop_block(&mut self, block: u32) -> Option<()> {
         self.queue.remove(block);
         let holds = self.holds[block];

@@ -13,21 +13,22 @@ workspace! {
         tables {
             /// By boundary: how many reasons there are to stop there (a copy, a free, a malloc, or a use of a block).
             counts: u32[boundaries],
-            /// A bit for each boundary between operators: whether there is any reason to stop there (its count is not
-            /// 0).
+            /// A bit for each boundary between operators: 1 if its entry in `counts` is not 0, so that a pass over the
+            /// schedule has something to do there.
             bits: u64[boundaries / 64 + 1],
         }
     }
 }
 
 impl Agenda<'_> {
-    /// Adds one reason to stop at a boundary between operators: a copy, a free, a malloc, or a use of a block.
+    /// Adds one reason for a pass over the schedule to stop at a boundary between operators: a copy, a free, a malloc,
+    /// or a use of a block.
     pub(in crate::rewrite) fn add(&mut self, boundary: u32) {
         self.counts[boundary] += 1;
         self.bits[boundary / 64] |= 1 << (boundary % 64);
     }
 
-    /// Removes one reason to stop at a boundary between operators that was added there.
+    /// Removes one reason, added before, for a pass over the schedule to stop at a boundary between operators.
     pub(in crate::rewrite) fn remove(&mut self, boundary: u32) {
         self.counts[boundary] -= 1;
         if self.counts[boundary] == 0 {

@@ -183,10 +183,10 @@ impl<'a> Swapper<'a> {
         self.selection.work_done()
     }
 
-    /// The weights with which the sum of the four scores gives the fastest schedule for a limit in bytes, found by
-    /// Bayesian optimisation, or kept from the last call for the same limit. The optimisation ends early once choosing
-    /// gaps has taken `work`, in the unit of [`selected`](Self::selected); only for very large networks does it take so
-    /// much.
+    /// The weights for a sum of the four scores of [`Policy::SCORES`] with which choosing gaps gives the fastest
+    /// schedule for a limit in bytes, found by Bayesian optimisation, or kept from the last call for the same limit.
+    /// The optimisation ends early once choosing gaps has taken as long as the search takes to look at `work` operators
+    /// and gaps; only for very large networks does it take so long.
     fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
             Some((known, weights)) if known == limit => weights,
@@ -202,9 +202,9 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the schedule of Zhang et al. for a limit in bytes: blocks leave first in the gaps with the highest sum of
-    /// the four scores, with these weights. Makes one with gaps within the iteration and one with gaps across its end
-    /// too, and keeps the faster. Returns how much longer it takes than the original, in ns; none if neither is within
-    /// the limit.
+    /// the four scores of [`Policy::SCORES`], with these weights. Makes one with gaps within the iteration and one with
+    /// gaps across its end too, and keeps the faster. Returns how much longer it takes than the original, in ns; none
+    /// if neither is within the limit.
     fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
@@ -237,17 +237,18 @@ impl<'a> Swapper<'a> {
         self.schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Makes the fastest schedule of those by each of the four scores and of those in which blocks leave in all their
-    /// gaps, and improves it by the search. `work` is how many operators and gaps the search may look at. Returns how
-    /// much longer the schedule takes than the original, in ns; none if none of those is within the limit.
+    /// Makes the fastest schedule of those by one of the four scores of [`Policy::SCORES`] and of those in which blocks
+    /// leave in all their gaps, and improves it by the search. `work` is how many operators and gaps the search may
+    /// look at. Returns how much longer the schedule takes than the original, in ns; none if none of those is within
+    /// the limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (start, _) = self.best_start(limit)?;
         self.improve(start, limit, work)
     }
 
-    /// As [`Swapper::search`], and also starts from the schedule by a weighted sum of the four scores, if that is
-    /// faster. To find its weights takes about as long as the search itself. None if none of the schedules that
-    /// [`Swapper::search`] starts from is within the limit.
+    /// As [`Swapper::search`], and also starts from the schedule by a weighted sum of the four scores of
+    /// [`Policy::SCORES`], if that is faster. To find its weights takes about as long as the search itself. None if
+    /// none of the schedules that [`Swapper::search`] starts from is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit)?;
         // No schedule is better than one that never waits.
@@ -260,9 +261,9 @@ impl<'a> Swapper<'a> {
         self.improve(start, limit, work)
     }
 
-    /// The fastest schedule to start the search from, and how much longer it takes than the original, in ns: of those
-    /// by each of the four scores and those in which blocks leave in all their gaps, but none by a weighted sum of
-    /// scores. None if no schedule is within the limit, in bytes.
+    /// The fastest of the schedules that the search may start from, and how much longer it takes than the original, in
+    /// ns. Compared are those by one of the four scores of [`Policy::SCORES`] and those in which blocks leave in all
+    /// their gaps. None if none is within the limit, in bytes.
     fn best_start(&mut self, limit: u64) -> Option<(Start, f64)> {
         let mut best: Option<(Start, f64)> = None;
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
@@ -282,8 +283,8 @@ impl<'a> Swapper<'a> {
         Some(self.search.improve(&mut self.schedule, limit, work))
     }
 
-    /// Makes the schedule from which the search is to start: by scores, or with all gaps. Returns how much longer it
-    /// takes than the original, in ns; none if it is above the limit, in bytes.
+    /// Makes the schedule that `start` names, from which the search is then to start. Returns how much longer it takes
+    /// than the original, in ns; none if it is above the limit, in bytes.
     fn begin(&mut self, start: Start, limit: u64) -> Option<f64> {
         match start {
             Start::All(scope) => self.selection.all(&mut self.schedule, limit, scope).then(|| self.overhead()),
@@ -325,9 +326,10 @@ impl<'a> Swapper<'a> {
         self.schedule.lower_headroom();
     }
 
-    /// Plans anew after the headroom has changed. With [`Policy::Auto`] the search goes on from its schedule; with
-    /// [`Policy::Bayes`] the weights of the scores that were found for this limit are kept. Returns how much longer the
-    /// schedule takes than the original, in ns; none if it is above the limit.
+    /// Plans anew after the headroom, the bytes held back below the limit while each operator runs, has changed. With
+    /// [`Policy::Auto`] the search goes on from its schedule; with [`Policy::Bayes`] the weights of the scores that
+    /// were found for this limit are kept. Returns how much longer the schedule takes than the original, in ns; none if
+    /// it is above the limit.
     pub(in crate::rewrite) fn replan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         let (schedule, search) = (&mut self.schedule, &mut self.search);
         match policy {

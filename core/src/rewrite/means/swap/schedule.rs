@@ -102,8 +102,8 @@ workspace! {
         parts {
             /// The gaps in use, which are the idle times of blocks in which the blocks are freed.
             used: Members(rows + blocks),
-            /// The boundaries between operators at which a pass has something to do: a block is freed for a gap,
-            /// allocated again, or used at the gap's end, or a version that is to be copied out can be from there on.
+            /// The boundaries between operators at which a pass over the schedule has something to do: a block is freed
+            /// for a gap, allocated again, or used at the gap's end, or a value becomes ready to be copied out.
             agenda: Agenda(rows + 2),
             /// By operator: its load plus the headroom, in bytes.
             load: Load(rows + 2; gaps.program.operators),

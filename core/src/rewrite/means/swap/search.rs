@@ -44,8 +44,9 @@ const LOG: usize = 512;
 /// [`LOG`] as a `u32`.
 const LOG_U32: u32 = 512;
 
-/// The most gaps, the idle times of blocks, that are compared when one is drawn to free memory; more only while none of
-/// them will do. Comparisons count as work of the search: if there were more for each move, it would make fewer moves.
+/// When a gap, an idle time of a block, is chosen to free memory, this many are compared, and more only until one is
+/// found that frees it. Comparisons count as work of the search: if there were more for each move, it would make fewer
+/// moves.
 const RUN: u32 = 192;
 
 /// The temperature at the start of the annealing, as a part of the original's time.
@@ -191,8 +192,8 @@ impl Search<'_> {
         true
     }
 
-    /// Uses a random gap, so that its block is freed and allocated again at random boundaries in it; false if none that
-    /// is not in use and may be is found in a few attempts.
+    /// Begins to use a random gap: its block is freed and allocated again at random boundaries in it. False if the few
+    /// gaps that are drawn are all in use or may not be used.
     fn insert(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         for _ in 0..8 {
@@ -261,9 +262,10 @@ impl Search<'_> {
         true
     }
 
-    /// Has one more block be off the device in `operator`, and in the operators after it up to `to` as far as the load
-    /// is above `limit` bytes: frees the block earlier or allocates it later in a gap, or uses a gap that was not in
-    /// use. The gap is any but `not`. False if there is none, or the log is full.
+    /// Takes one more block off the device for `operator`, and for the operators after it up to `to` as far as their
+    /// load is above `limit` bytes: frees the block earlier or allocates it later in a gap, or uses a gap that was not
+    /// in use. Gap `not` stays as it is. False if no gap is found, or the move has made as many changes as it may
+    /// ([`LOG`]).
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(&mut self, schedule: &mut Schedule<'_>, operator: u32, to: u32, not: u32, limit: u64) -> bool {
         let gaps = schedule.gaps();
@@ -337,8 +339,9 @@ impl Search<'_> {
         true
     }
 
-    /// Frees blocks later and allocates them earlier, as far as the load stays within `limit` bytes: those in the gaps
-    /// in use that overlap in time with the gaps that the move has changed. Begins with a random gap.
+    /// After a move has changed some gaps and memory was freed in others: in all gaps in use that overlap with these in
+    /// time, frees blocks later and allocates them earlier, as far as the load stays within `limit` bytes. Begins with
+    /// a random gap.
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let (mut low, mut high) = (NONE, 0);

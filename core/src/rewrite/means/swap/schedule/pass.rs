@@ -79,8 +79,8 @@ impl Schedule<'_> {
     }
 
     /// The next boundary between operators, from `boundary` on, at which the pass over the schedule has to stop, if
-    /// compute reaches `boundary` at `clock` (ns). It is one at which a block is freed, allocated, used or ready to be
-    /// copied out, or one where a link becomes idle before the boundary after it while copies wait.
+    /// compute reaches `boundary` at `clock` (ns). At such a boundary a block is freed, allocated, used or ready to be
+    /// copied out; or copies wait for a link that becomes idle before compute reaches the next boundary.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
         let gaps = self.gaps;
