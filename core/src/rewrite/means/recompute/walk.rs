@@ -56,8 +56,8 @@ workspace! {
         tables {
             /// By operator: the headroom, which is the bytes held back below the limit while it runs.
             headroom: u64[rows + 2],
-            /// By version: the index of its first virtual use (a read by a recomputation in a walk before) in
-            /// `virtual_use`.
+            /// By version (a block's value from one write to the next): the index of its first virtual use (a read by a
+            /// recomputation in an earlier walk over the operators) in `virtual_use`.
             first_virtual: u32[rows + blocks + 1],
             /// By virtual use, which is a read by a recomputation in an earlier walk over the operators: the operator
             /// before which the value was read. Those of version 0 come first, in ascending order, then those of
@@ -85,17 +85,17 @@ workspace! {
             weight: f64[blocks],
         }
         lists {
-            /// The reads by recomputations in this walk: the version (a block's value from one write to the next) that
-            /// was read, and the operator before which it was read.
+            /// The reads by recomputations since the walk over the operators began: the version (a block's value from
+            /// one write to the next) that was read, and the operator before which it was read.
             noted: [u32; 2][rows],
-            /// The virtual uses in this walk, which are the reads by recomputations in a walk before: the version that
-            /// was read, and the operator before which it was read.
+            /// The virtual uses that count now, which are the reads by recomputations in an earlier walk over the
+            /// operators: the version that was read, and the operator before which it was read.
             remembered: [u32; 2][rows],
-            /// The virtual uses (reads by recomputations in a walk before) that `keep_memory` saved: the version that
-            /// was read, and the operator before which it was read.
+            /// The virtual uses (reads by recomputations in an earlier walk over the operators) that `keep_memory`
+            /// saved: the version that was read, and the operator before which it was read.
             kept: [u32; 2][rows],
-            /// The operators that are to be recomputed, each because the one before it reads what it writes; with the
-            /// index of the block access ([`Reference`]) of the operator that is looked at next.
+            /// The operators that are to be recomputed: each writes what the one below it on the stack reads. With
+            /// each, the index of its block access ([`Reference`]) that is looked at next.
             stack: [u32; 2][rows + 1],
             /// The versions (blocks' values from one write to the next) that are still to be visited, where those that
             /// a value is made from, or those that are made from it, are gone through. While a recompute cost is
