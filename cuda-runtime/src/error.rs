@@ -52,7 +52,7 @@ pub enum Error {
     OutOfRange {
         /// The address at which the bytes begin. In a file it is their offset, in pinned memory either of the two.
         address: u64,
-        /// How many bytes there are, from `address` on.
+        /// How many bytes from `address` on were to be used; 0 where the call gives no length.
         bytes: u64,
     },
     /// Two operands of one kernel share bytes, and at least one is written.
@@ -82,7 +82,8 @@ pub enum Error {
     NotPersistent {
         /// The block's number in the trace.
         block: u32,
-        /// The length of the value that was to be read, written or taken over by another program, in bytes.
+        /// The length of the value that was to be read, written, or kept while the runtime changes to another program,
+        /// in bytes.
         bytes: u64,
     },
     /// An iteration is under way, or was not finished after an error: see
@@ -113,19 +114,19 @@ pub enum Memory {
 /// Operations of the storage tier on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StorageOperation {
-    /// To open a file past the page cache (`O_DIRECT`).
+    /// The operation opens a file past the page cache (`O_DIRECT`).
     OpenDirect,
-    /// To open a file.
+    /// The operation opens a file.
     Open,
-    /// To make the file that blocks are swapped to as long as the plan needs.
+    /// The operation makes the file that blocks are swapped to as long as the plan needs.
     Extend,
-    /// To read a file.
+    /// The operation reads a file.
     Read,
-    /// To write a file.
+    /// The operation writes a file.
     Write,
-    /// To start a thread that reads and writes the file that blocks are swapped to.
+    /// The operation starts a thread that reads and writes the file that blocks are swapped to.
     Thread,
-    /// To tell how much memory is available (`/proc/meminfo`).
+    /// The operation finds out how much memory is available (`/proc/meminfo`).
     MemoryInfo,
 }
 

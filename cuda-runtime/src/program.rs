@@ -416,9 +416,9 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Adds the writing of a mask. The launch of the operator writes the mask, if it is the last step and none of its
-    /// operands overlaps with the mask's memory. Otherwise a launch of its own writes the mask: an operand that
-    /// overlaps has been freed by then, so that its bytes may be overwritten.
+    /// Adds the writing of a mask. If the last step launches the operator, and none of its operands overlaps with the
+    /// mask's memory, that launch also writes the mask. Otherwise another launch, after the operator's, writes the
+    /// mask: an operand that overlaps has been freed by then, so that its bytes may be overwritten.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {

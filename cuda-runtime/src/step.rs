@@ -16,11 +16,12 @@ pub(crate) const IN: usize = 2;
 /// Which part of an operator's work a launch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// All of the operator, and the masks that it is to write. A mask has one bit for each element of a block, and is
-    /// kept instead of the block.
+    /// The launch does all of the operator's work, and writes the masks that it is to write. A mask has one bit for
+    /// each element of a block, and is kept instead of the block.
     Whole,
-    /// Only a mask, one bit for each element of a block, made from the block after the operator has run: as where the
-    /// operator cannot write the mask itself, because the mask lies in memory that the operator still uses.
+    /// The launch writes only a mask, one bit for each element of a block, made from the block after the operator has
+    /// run: as where the operator cannot write the mask itself, because the mask lies in memory that the operator still
+    /// uses.
     Mask,
 }
 

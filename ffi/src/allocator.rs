@@ -72,11 +72,11 @@ pub struct sublet_allocator_params {
     pub context: *mut c_void,
     /// The seed of all random choices: the same seed gives the same plan everywhere.
     pub seed: u64,
-    /// How much the solvers that could go on without end, such as many starts, may do for one plan, in blocks placed; 0
-    /// suffices for most networks, in a fraction of a second.
+    /// How much the solvers that could go on without end, such as many starts, may do for one plan, in blocks placed. 0
+    /// is the default, 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
-    /// The most nodes of the search tree that are looked at for one plan; 0 suffices for most hard instances of a few
-    /// hundred blocks, in about a second, and takes longer with more blocks.
+    /// The most nodes of the search tree that are looked at for one plan. 0 is the default, 300,000, which suffices for
+    /// most hard instances of a few hundred blocks, in about a second; with more blocks it takes longer.
     pub nodes: u64,
     /// Called where there is no memory for a request; or NULL.
     pub out_of_memory: sublet_out_of_memory,

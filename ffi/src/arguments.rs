@@ -309,7 +309,9 @@ impl<'a> Arguments<'a> {
         unsafe { self.report_if_wanted(pointer) }
     }
 
-    /// Checks the next argument, as [`report`](Self::report) does, but NULL is allowed: then no results are written.
+    /// Checks the next argument, the pointer to a struct of results that is written if the call succeeds, unless the
+    /// pointer is NULL. As with [`report`](Self::report), only so many of its bytes are written as its first field
+    /// says.
     ///
     /// # Safety
     /// As for `report`.
@@ -359,15 +361,16 @@ impl<'a> Arguments<'a> {
         Ok(Room::new(words))
     }
 
-    /// Notes the memory of a handle, which is the argument at this position: no other argument may share it and be
-    /// written.
+    /// Notes the memory of a handle, the argument at this position. Fails if an argument that was checked before is
+    /// written and has a part of that memory; the check of a later one fails likewise.
     pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
         self.holds_range(position, (range.start.addr(), range.end.addr()))
     }
 
-    /// Notes the memory of a handle, from address `begin` up to `end`: no other argument may share it and be written.
-    /// The handle is the argument at this position.
+    /// Notes the memory of a handle, from address `begin` up to `end`; the handle is the argument at this position.
+    /// Fails if an argument that was checked before is written and has a part of that memory; the check of a later one
+    /// fails likewise.
     pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
         self.take(Range { begin, end, position, written: false })
     }
@@ -425,7 +428,8 @@ const MOST_PARAMS: usize = 4096;
 mod tests {
     use super::*;
 
-    /// Checks an argument that points to `words` words from `begin` on, which are `written` or else read.
+    /// Checks the next of `arguments`, which points to `words` words from `begin` on: as memory that the call writes if
+    /// `written`, otherwise as memory that it reads.
     fn look(arguments: &mut Arguments<'_>, begin: *mut u64, words: usize, written: bool) -> Result<(), Failure> {
         // SAFETY: within the array of the test.
         unsafe {

@@ -300,8 +300,8 @@ impl Display for sublet_error {
 mod tests {
     use super::*;
 
-    /// Errors of the planner, at least one for each status that keeps all figures of its error: the tests translate
-    /// them to C and back.
+    /// Errors of the planner that lose no figure when they are translated to C, at least one for each status of such
+    /// errors. The tests translate them to C and back.
     fn errors() -> Vec<Error> {
         let mut errors = vec![
             Error::TooManyBlocks { needed: 9, most: 8 },

@@ -77,9 +77,9 @@ pub struct sublet_fit_params {
     /// block, that it looks at; 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 add
     /// none.
     pub work: u64,
-    /// The means: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER; it is also without
-    /// SUBLET_MEANS_RECOMPUTE if the trace does not describe all operators of its rows, since one that is not described
-    /// may give random results.
+    /// The means to save memory that may be used: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER; it is
+    /// also without SUBLET_MEANS_RECOMPUTE if the trace does not describe all operators of its rows, since one that is
+    /// not described may give random results.
     pub means: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,

@@ -39,9 +39,9 @@ mod kind {
         LIST.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often the thread that forks tries to take an allocator's lock before it releases all that it has taken, the
-    /// list's too. The thread that has the lock may be waiting for the list of allocators, and could not go on
-    /// otherwise.
+    /// How often the thread that forks tries to take an allocator's lock. If that fails each time, the thread releases
+    /// all locks that it has taken, also that of the list of allocators, and begins again later: the thread that has
+    /// the allocator's lock may be waiting for the list.
     const TRIES: u32 = 1000;
 
     /// Takes the locks of all allocators in the list; `None`, with no lock taken, if one of them cannot be had.

@@ -85,7 +85,8 @@ pub extern "C" fn sublet_relu_mask_words(elements: usize) -> usize {
 /// A pass of ReLU on arrays on the processor, forward or backward, with the arguments that C has given. It is generic
 /// in the type of the elements, which is known only when the parameters are read.
 trait Work {
-    /// Runs the pass with arrays of elements of type `E`. Fails if a pointer or the length of an array is wrong.
+    /// Computes the pass of ReLU, forward or backward, on arrays of elements of type `E`. Fails if a pointer or the
+    /// length of an array is wrong.
     ///
     /// # Safety
     /// The caller in C has kept what `include/sublet.h` asks of pointers: the arrays are as long as it says, and nobody

@@ -20,7 +20,8 @@ pub struct sublet_timing {
     /// When the operators before the row are done, so that compute, the queue of operators, reaches the row; in ns from
     /// the start of the iteration.
     pub reached: f64,
-    /// When the row begins, in ns from the start of the iteration: at `reached`, or later if it has to wait for copies.
+    /// When the row begins, in ns from the start of the iteration: when the operators before it are done (`reached`),
+    /// or later if it has to wait for copies.
     pub begin: f64,
     /// When the row is done, in ns from the start of the iteration.
     pub end: f64,

@@ -51,7 +51,8 @@ struct Refused {
     plans: u64,
     /// How many requests of the plan are left until the driver is asked for the arena again.
     left: u64,
-    /// For how many requests of the plan in all the driver is not asked again after this refusal of the arena.
+    /// How many requests of the plan are to come, in all, from this refusal of memory for the arena until the driver is
+    /// asked again; `left` counts down from it. The next refusal for the same plan doubles it.
     waited: u64,
 }
 
@@ -105,7 +106,7 @@ pub struct Device<D> {
     /// The driver's latest refusal of memory for the arena, and how many requests are to come before it is asked again.
     refused: Refused,
     /// By address: the blocks that the driver allocated one by one. The entry is the number under which the allocator
-    /// has noted the block, to be freed there too; `None` if it has not noted the block.
+    /// has noted the block, which is to be freed in the allocator too; `None` if the allocator has not noted the block.
     apart: HashMap<u64, Option<u64>>,
     graphs: Graphs,
     /// All streams that have allocated.

@@ -17,7 +17,7 @@ use crate::system;
 pub(super) struct Raw {
     /// The range of addresses that the caller has given for blocks; `None` if the caller has given none.
     lent: Option<Range>,
-    /// Whether the allocator has the range of addresses in `lent` now.
+    /// Whether the range of addresses in `lent` has been handed to the allocator, and not given back since.
     lent_in_use: bool,
     /// Every range begins at a multiple of this power of two, in bytes.
     alignment: usize,
