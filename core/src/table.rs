@@ -18,6 +18,7 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         Self { cells, outside: T::default() }
     }
 
+    #[inline]
     pub(crate) fn fill(&mut self, value: T) {
         self.cells.fill(value);
     }
@@ -29,6 +30,7 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         }
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.cells.len()
     }
@@ -39,16 +41,19 @@ impl<'a, T: Copy + Default> Table<'a, T> {
     }
 
     /// The first `n` cells; all cells if there are fewer.
+    #[inline]
     pub(crate) fn first(&self, n: u32) -> &[T] {
         self.cells.get(..position(n)).unwrap_or(self.cells)
     }
 
     /// The cells in `from..to`; none if some of them do not exist.
+    #[inline]
     pub(crate) fn range(&self, from: u32, to: u32) -> &[T] {
         self.cells.get(position(from)..position(to)).unwrap_or_default()
     }
 
     /// The cells in `from..to`, to be changed; none if some of them do not exist.
+    #[inline]
     pub(crate) fn range_mut(&mut self, from: u32, to: u32) -> &mut [T] {
         self.cells.get_mut(position(from)..position(to)).unwrap_or_default()
     }
@@ -87,9 +92,11 @@ pub(crate) trait Record: Copy {
 
 impl<F: Field> Record for F {
     type Kept = u32;
+    #[inline]
     fn keep(self) -> u32 {
         Field::keep(self)
     }
+    #[inline]
     fn kept(kept: u32) -> Self {
         Field::kept(kept)
     }
@@ -100,9 +107,11 @@ where
     [u32; K]: Default,
 {
     type Kept = Self;
+    #[inline]
     fn keep(self) -> Self {
         self
     }
+    #[inline]
     fn kept(kept: Self) -> Self {
         kept
     }
@@ -110,9 +119,11 @@ where
 
 impl Record for f64 {
     type Kept = u64;
+    #[inline]
     fn keep(self) -> u64 {
         self.to_bits()
     }
+    #[inline]
     fn kept(kept: u64) -> Self {
         Self::from_bits(kept)
     }
@@ -139,15 +150,18 @@ impl<'a, R: Record> Records<'a, R> {
         self.table[i] = record.keep();
     }
 
+    #[inline]
     pub(crate) fn fill(&mut self, record: R) {
         self.table.fill(record.keep());
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
     /// The records in `from..to`; none if some of them do not exist.
+    #[inline]
     pub(crate) fn range(&self, from: u32, to: u32) -> impl Iterator<Item = R> + '_ {
         self.table.range(from, to).iter().map(|&kept| R::kept(kept))
     }
@@ -160,18 +174,22 @@ pub(crate) trait Field: Copy {
 }
 
 impl Field for u32 {
+    #[inline]
     fn keep(self) -> u32 {
         self
     }
+    #[inline]
     fn kept(kept: u32) -> Self {
         kept
     }
 }
 
 impl Field for bool {
+    #[inline]
     fn keep(self) -> u32 {
         u32::from(self)
     }
+    #[inline]
     fn kept(kept: u32) -> Self {
         kept > 0
     }
@@ -179,9 +197,11 @@ impl Field for bool {
 
 /// A number, or none. None is stored as 0, and a number as 1 + the number.
 impl Field for Option<u32> {
+    #[inline]
     fn keep(self) -> u32 {
         self.map_or(0, |number| number.wrapping_add(1))
     }
+    #[inline]
     fn kept(kept: u32) -> Self {
         kept.checked_sub(1)
     }
@@ -191,9 +211,11 @@ impl Field for Option<u32> {
 macro_rules! enum_field {
     ($name:ident: $first:ident $(, $more:ident)*) => {
         impl $crate::table::Field for $name {
+            #[inline]
             fn keep(self) -> u32 {
                 self as u32
             }
+            #[inline]
             fn kept(kept: u32) -> Self {
                 match kept {
                     $(kept if kept == Self::$more as u32 => Self::$more,)*
@@ -222,9 +244,11 @@ macro_rules! record {
 
         impl $crate::table::Record for $name {
             type Kept = [u32; [$(stringify!($field)),*].len()];
+            #[inline]
             fn keep(self) -> Self::Kept {
                 [$($crate::table::Field::keep(self.$field)),*]
             }
+            #[inline]
             fn kept([$($field),*]: Self::Kept) -> Self {
                 Self { $($field: $crate::table::Field::kept($field)),* }
             }

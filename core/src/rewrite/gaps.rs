@@ -47,6 +47,7 @@ impl Gap {
     /// Whether the gap lies before the first access of a persistent block or after its last, and the block is written
     /// in the iteration. If such a block is on the host at the start or the end, its final value has to be on the host
     /// at the end.
+    #[inline]
     pub(super) fn crosses_end(&self) -> bool {
         (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean
     }
@@ -165,10 +166,12 @@ impl<'a> Gaps<'a> {
         gaps
     }
 
+    #[inline]
     pub(super) fn gap(&self, gap: u32) -> Gap {
         self.gap.get(gap)
     }
 
+    #[inline]
     pub(super) fn version(&self, version: u32) -> Version {
         self.version.get(version)
     }
@@ -192,6 +195,7 @@ impl<'a> Gaps<'a> {
 
     /// The gaps in which a block holds this version, its value from one write to the next: number and gap, the last one
     /// first.
+    #[inline]
     pub(super) fn of_version(&self, version: u32) -> impl Iterator<Item = (u32, Gap)> + '_ {
         let mut next = self.version(version).last_gap;
         core::iter::from_fn(move || {

@@ -145,6 +145,15 @@ record! {
 workspace! {
     /// When the blocks of a program are idle.
     pub(super) struct IdleBlocks<'a>(rows, blocks) {
+        tables {
+            /// The indices in `list`: first that of the value which is written last; at the end those of values that the
+            /// iteration has not written.
+            by_writer: u32[rows + blocks],
+            /// The indices in `list`: first that of the block which is used again first.
+            by_end: u32[rows + blocks],
+            /// Scratch memory for sorting indices in `list`.
+            aside: u32[rows + blocks],
+        }
         records {
             /// What is known of each block.
             seen: Seen[blocks],
@@ -180,6 +189,14 @@ impl IdleBlocks<'_> {
                 self.add(&seen, block, (first, seen.first_operator), &counts);
             }
         }
+        let Self { list, by_writer, by_end, aside, .. } = self;
+        let idle = |k: u32| list.at(k);
+        sort::identity(by_writer, list.len());
+        sort::by_key(by_writer, list.len(), aside, |k| {
+            idle(k).and_then(|idle| idle.writer).map_or(u64::MAX, |writer| u64::from(!writer))
+        });
+        sort::identity(by_end, list.len());
+        sort::by_key(by_end, list.len(), aside, |k| idle(k).map_or(0, |idle| idle.end.into()));
     }
 
     /// Adds the idle time from a block's last access so far to its access in row `end` by operator `to`, if `counts`
@@ -245,6 +262,19 @@ impl Loads<'_> {
     }
 }
 
+/// When a block may be on the host, seen from one time: the copy out ends by `start` and the copy in begins at `finish`.
+/// All times are in ns from the start of an iteration.
+pub(super) struct Window {
+    pub(super) start: u64,
+    pub(super) finish: u64,
+    /// When the block must be back on the device.
+    pub(super) deadline: u64,
+    /// Whether the block becomes idle in the iteration before.
+    pub(super) earlier: bool,
+    /// Whether the deadline is in the next iteration.
+    pub(super) later: bool,
+}
+
 workspace! {
     /// The blocks that may be on the host at one time, and how long the links have to copy them.
     pub(super) struct Away<'a>(most) {
@@ -254,14 +284,19 @@ workspace! {
             /// By index of a block that may be on the host: the time since its value was written, in ns; `u64::MAX` if
             /// the host has it from the start.
             since: u64[most],
+            /// By index of a block that may be on the host: 1 if its value was written in the iteration before, or if
+            /// the host has it from the start; else 0.
+            earlier: u32[most],
             /// By index of a block that may be on the host: the time until it must be back on the device, in ns.
             until: u64[most],
+            /// By index of a block that may be on the host: 1 if it must be back in the next iteration, else 0.
+            later: u32[most],
+            /// By index of an idle time: 1 + the index of its block; 0 if the block is not among these.
+            pub(super) index: u32[most],
             /// The indices of the blocks, the one with the shortest time in `since` first.
             by_since: u32[most],
             /// The indices of the blocks, the one with the shortest time in `until` first.
             by_until: u32[most],
-            /// Scratch memory for sorting the blocks by `since` and by `until`.
-            pub(super) aside: u32[most],
         }
         state {
             /// How many entries of `size`, `since` and `until` are in use: one for each block that may be on the host.
@@ -274,43 +309,54 @@ impl Away<'_> {
     /// Finds the blocks that may be on the host at the time of a row.
     fn find_at(&mut self, row: u32, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let time = at(program.rows, row).time_ns;
-        self.len = 0;
-        for idle in idle.list.iter().filter(|idle| idle.is_read(program)) {
+        self.clear();
+        for (k, idle) in (0..).zip(idle.list.iter()).filter(|(_, idle)| idle.is_read(program)) {
             let crosses_end = idle.crosses_end();
             let (after, before) = (row > idle.begin && time >= program.time[idle.from + 1], row < idle.end);
-            // The time of the row, from the start of the iteration in which the block becomes idle.
-            let then = if after && (before || crosses_end) {
-                Some(time)
-            } else if crosses_end && before {
-                time.checked_add(program.end_time)
-            } else {
-                None
-            };
-            if let Some(then) = then {
+            if after && (before || crosses_end) || crosses_end && before {
                 let deadline = at(program.rows, idle.end).time_ns;
-                let deadline = if crosses_end { deadline.saturating_add(program.end_time) } else { deadline };
-                let written = idle.writer.map(|writer| program.time[writer + 1]);
-                self.add(program.size[idle.block], (written, then), (then, deadline));
+                let window =
+                    Window { start: time, finish: time, deadline, earlier: !after, later: crosses_end && after };
+                self.add(program, (k, &idle), &window);
             }
         }
-        self.sort();
+        self.sort(idle);
     }
 
-    /// Appends a block of `size` bytes to those that may be on the host. Its copy to the host must run between
-    /// `written` and `then`; if `written` is none, the host has the value from the start, and the time for the copy has
-    /// no limit. Its copy back must run between `now` and `deadline`. All times are in ns.
-    pub(super) fn add(&mut self, size: u64, (written, then): (Option<u64>, u64), (now, deadline): (u64, u64)) {
-        self.size[self.len] = size;
-        self.since[self.len] = written.map_or(u64::MAX, |written| then.saturating_sub(written));
-        self.until[self.len] = deadline.saturating_sub(now);
+    /// Removes all blocks.
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+        self.index.fill(0);
+    }
+
+    /// Adds the block of the idle time with index `k`.
+    pub(super) fn add(&mut self, program: &Program<'_>, (k, idle): (u32, &Idle), window: &Window) {
+        let Window { start, finish, deadline, earlier, later } = *window;
+        let period = |crosses: bool| if crosses { program.end_time } else { 0 };
+        let (start, deadline) = (start.saturating_add(period(earlier)), deadline.saturating_add(period(later)));
+        let block = self.len;
+        self.size[block] = program.size[idle.block];
+        self.since[block] = idle.writer.map_or(u64::MAX, |writer| start.saturating_sub(program.time[writer + 1]));
+        self.until[block] = deadline.saturating_sub(finish);
+        self.earlier[block] = u32::from(earlier || idle.writer.is_none());
+        self.later[block] = u32::from(later);
+        self.index[k] = block + 1;
         self.len += 1;
     }
 
-    /// Sorts the blocks that were added by `since` and by `until`.
-    pub(super) fn sort(&mut self) {
-        for (order, time) in [(&mut self.by_since, &self.since), (&mut self.by_until, &self.until)] {
-            sort::identity(order, self.len);
-            sort::by_key(order, self.len, &mut self.aside, |k| time[k]);
+    /// Sorts the blocks that were added by `since` and by `until`. The idle times are sorted, so that the blocks are in
+    /// order but for the iteration that they are written or used in.
+    pub(super) fn sort(&mut self, idle: &IdleBlocks<'_>) {
+        let Self { by_since, by_until, earlier, later, index, .. } = self;
+        for (order, ranked, other) in [(by_since, &idle.by_writer, earlier), (by_until, &idle.by_end, later)] {
+            let mut n = 0;
+            for iteration in 0..2 {
+                let blocks = ranked.first(idle.list.len()).iter().filter_map(|&k| index[k].checked_sub(1));
+                for block in blocks.filter(|&block| other[block] == iteration) {
+                    order[n] = block;
+                    n += 1;
+                }
+            }
         }
     }
 

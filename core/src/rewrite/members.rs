@@ -20,6 +20,7 @@ workspace! {
 }
 
 impl Members<'_> {
+    #[inline]
     pub(super) fn has(&self, number: u32) -> bool {
         self.place[number] > 0
     }
@@ -28,15 +29,18 @@ impl Members<'_> {
         self.len
     }
 
+    #[inline]
     pub(super) fn get(&self, i: u32) -> u32 {
         self.list[i]
     }
 
+    #[inline]
     pub(super) fn as_slice(&self) -> &[u32] {
         self.list.first(self.len)
     }
 
     /// The last member of the list, if there is one.
+    #[inline]
     pub(super) fn last(&self) -> Option<u32> {
         self.len.checked_sub(1).map(|last| self.list[last])
     }

@@ -99,38 +99,45 @@ impl<'a> Program<'a> {
     }
 
     /// How many block numbers there are: blocks are numbered from 0.
+    #[inline]
     pub(super) fn blocks(&self) -> u32 {
         u32::try_from(self.size.len()).unwrap_or(u32::MAX)
     }
 
     /// Whether a block is allocated at time 0 and never freed.
+    #[inline]
     pub(super) fn is_persistent(&self, block: u32) -> bool {
         self.persistent[block] > 0
     }
 
     /// How long an operator takes from its first access to its last, in ns.
+    #[inline]
     pub(super) fn duration(&self, operator: u32) -> u64 {
         self.time[operator + 1].saturating_sub(self.access_time[operator])
     }
 
     /// The number of an operator in the recording; [`Op::None`] if it has none.
+    #[inline]
     pub(super) fn op(&self, operator: u32) -> Op {
         let [first, end] = self.accesses[operator];
         if first < end { at(self.rows, first).op } else { Op::None }
     }
 
     /// The row of an operator's first access, and the row after its last.
+    #[inline]
     pub(super) fn span(&self, operator: u32) -> [u32; 2] {
         self.accesses[operator]
     }
 
     /// All rows of an operator.
+    #[inline]
     pub(super) fn rows_of(&self, operator: u32) -> impl Iterator<Item = Row> + use<'a> {
         let rows = self.rows;
         (self.first_row[operator]..self.first_row[operator + 1]).map(move |row| at(rows, row))
     }
 
     /// The rows from an operator's first access to its last.
+    #[inline]
     pub(super) fn rows_in(&self, operator: u32) -> impl Iterator<Item = Row> + use<'a> {
         let [first, end] = self.accesses[operator];
         let rows = self.rows;
@@ -145,6 +152,7 @@ impl<'a> Program<'a> {
     }
 
     /// The rows of an operator's accesses, by their numbers.
+    #[inline]
     pub(super) fn access_rows(&self, operator: u32) -> impl DoubleEndedIterator<Item = u32> + use<'a> {
         let [first, end] = self.accesses[operator];
         let rows = self.rows;
@@ -152,6 +160,7 @@ impl<'a> Program<'a> {
     }
 
     /// An operator's accesses.
+    #[inline]
     pub(super) fn accesses(&self, operator: u32) -> impl DoubleEndedIterator<Item = Row> + use<'a> {
         let rows = self.rows;
         self.access_rows(operator).map(move |row| at(rows, row))

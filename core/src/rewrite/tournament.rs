@@ -44,6 +44,7 @@ impl Tournament<'_> {
     }
 
     /// The least key and its number; none if there is no number.
+    #[inline]
     pub(super) fn first(&self) -> Option<(u64, u32)> {
         let number = if self.n > 0 { self.at(1) } else { return None };
         let key = self.key[number];
@@ -73,6 +74,7 @@ impl Tournament<'_> {
     }
 
     /// The number that wins below a node (has the least key); of a leaf, the leaf's number.
+    #[inline]
     fn at(&self, node: u32) -> u32 {
         if node < self.n { self.winner[node] } else { node - self.n }
     }

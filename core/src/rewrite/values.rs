@@ -35,6 +35,7 @@ pub(super) enum Owner {
 }
 
 impl Owner {
+    #[inline]
     const fn is_managed(self) -> bool {
         matches!(self, Self::Managed | Self::Lasting)
     }
@@ -56,6 +57,7 @@ pub(super) struct Reference {
 }
 
 impl Reference {
+    #[inline]
     pub(super) const fn is_managed(&self) -> bool {
         self.owner.is_managed()
     }
@@ -64,9 +66,11 @@ impl Reference {
 /// The owner and the flags are kept in one number, as references are read more often than anything else.
 impl Record for Reference {
     type Kept = [u32; 3];
+    #[inline]
     fn keep(self) -> [u32; 3] {
         [self.block, self.version, Field::keep(self.owner) << 2 | u32::from(self.updated) << 1 | u32::from(self.writes)]
     }
+    #[inline]
     fn kept([block, version, how]: [u32; 3]) -> Self {
         Self { block, version, writes: how & 1 > 0, updated: how & 2 > 0, owner: Field::kept(how >> 2) }
     }
@@ -174,66 +178,79 @@ impl<'a> Values<'a> {
 
     /// The references of an operator: the blocks that it accesses, in the order of its rows, each once for reading and
     /// once for writing.
+    #[inline]
     pub(super) fn references(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
         let (first, end) = self.range(operator);
         self.reference.range(first, end)
     }
 
     /// The values that an operator writes and that can be recomputed, as block and version, in the order of its rows.
+    #[inline]
     pub(super) fn made(&self, operator: u32) -> &[[u32; 2]] {
         self.made.range(self.first_made[operator], self.first_made[operator + 1])
     }
 
     /// The index of an operator's first reference, and that after its last.
+    #[inline]
     pub(super) fn range(&self, operator: u32) -> (u32, u32) {
         (self.first_reference[operator], self.first_reference[operator + 1])
     }
 
+    #[inline]
     pub(super) fn reference(&self, i: u32) -> Reference {
         self.reference.get(i)
     }
 
     /// The block that holds a version.
+    #[inline]
     pub(super) fn block(&self, version: u32) -> u32 {
         self.version.get(version).block
     }
 
     /// The operator that writes a version; none if there is none, or if it may not be recomputed.
+    #[inline]
     pub(super) fn maker(&self, version: u32) -> Option<u32> {
         self.version.get(version).writer.filter(|&operator| self.is_recomputable(operator))
     }
 
     /// The indices of a version's uses: the first, and the one after the last. [`user`](Self::user) tells which
     /// operator reads at each.
+    #[inline]
     pub(super) fn uses(&self, version: u32) -> (u32, u32) {
         (self.first_use[version], self.first_use[version + 1])
     }
 
     /// The operator that reads at a use, given by its index. The operators of one version's uses ascend.
+    #[inline]
     pub(super) fn user(&self, i: u32) -> u32 {
         self.uses[i]
     }
 
+    #[inline]
     pub(super) fn is_recomputable(&self, operator: u32) -> bool {
         self.recomputable[operator] > 0
     }
 
     /// Who decides when the memory of a block is allocated and freed.
+    #[inline]
     pub(super) fn owner(&self, block: u32) -> Owner {
         self.owner.get(block)
     }
 
+    #[inline]
     pub(super) fn is_managed(&self, block: u32) -> bool {
         self.owner(block).is_managed()
     }
 
     /// Whether every value of a block can be recomputed.
+    #[inline]
     pub(super) fn can_recompute(&self, block: u32) -> bool {
         self.owner(block) == Owner::Managed
     }
 
     /// Whether the version that `r` names is no longer in its block when operator `before` begins: the block is
     /// allocated and freed when the recording says, and an earlier operator overwrites or frees it.
+    #[inline]
     pub(super) fn is_gone(&self, r: &Reference, before: u32) -> bool {
         r.owner == Owner::Recorded && self.version.get(r.version).until < before
     }

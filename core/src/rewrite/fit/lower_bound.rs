@@ -23,7 +23,7 @@
 //! Cost: O(rows), and for each of the [`FEW`] operators that are most above the limit O(idle blocks · bisections).
 
 use super::{Means, Options, Using};
-use crate::rewrite::lower_bound::{Away, IdleBlocks, bytes};
+use crate::rewrite::lower_bound::{Away, IdleBlocks, Window, bytes};
 use crate::rewrite::program::Program;
 use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
@@ -104,13 +104,14 @@ pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, mut scratch: W
     let mut needs = Needs::lend(rows.len(), blocks, &mut scratch);
     needs.find(&network, &idle);
     let mut returns = Returns::lend(rows.len(), blocks, &mut scratch);
+    returns.price(&network, &idle, &needs);
     let mut bound = 0.0;
     for &operator in needs.by_need.first(program.accessing.min(FEW)) {
         let excess = needs.need[operator].saturating_sub(options.limit);
         if excess == 0 || bound >= FOREVER {
             break;
         }
-        returns.find(&network, &idle, &needs, operator);
+        returns.find(&program, &idle, operator);
         bound = returns.least(options, excess, bound);
     }
     Ok(if bound < FOREVER { bound * SAFE } else { f64::INFINITY })
@@ -243,11 +244,13 @@ workspace! {
     /// The blocks that are idle while one operator runs, and what it costs to bring them back to the device.
     struct Returns<'a>(rows, blocks) {
         tables {
-            /// By block that is idle: its recompute cost in ns per byte, as the bits of an `f64`. These have the order
-            /// of the numbers, as none is below 0. Infinite if it cannot be recomputed.
+            /// By idle time: the recompute cost of its block in ns per byte, as the bits of an `f64`. These have the
+            /// order of the numbers, as none is below 0. Infinite if the block cannot be recomputed.
             cost: u64[rows + blocks],
-            /// The indices of the idle blocks, the one with the least recompute cost first.
+            /// The indices of the idle times, the one with the least recompute cost first.
             by_cost: u32[rows + blocks],
+            /// Scratch memory for sorting the idle times.
+            aside: u32[rows + blocks],
         }
         parts {
             /// The idle blocks, each with its bytes and the two times, in ns, that there are to copy it: out after its
@@ -257,41 +260,46 @@ workspace! {
         state {
             /// Whether blocks may be swapped.
             swaps: bool = false,
+            /// How many idle times there are in the iteration.
+            ever: u32 = 0,
         }
     }
 }
 
 impl Returns<'_> {
-    /// Finds the blocks that are idle while an operator runs.
-    fn find(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, needs: &Needs<'_>, o: u32) {
+    /// Finds the recompute costs of all blocks that are ever idle.
+    fn price(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, needs: &Needs<'_>) {
         let Network { program, using, .. } = *network;
-        let Self { away, cost, by_cost, .. } = self;
-        self.swaps = using.has(Means::Swap) || using.has(Means::Layer);
-        away.len = 0;
-        let (start, finish, period) = (program.access_time[o], program.time[o + 1], program.end_time);
+        (self.swaps, self.ever) = (using.has(Means::Swap) || using.has(Means::Layer), idle.list.len());
         let may = |&writer: &u32| {
             let recomputes = using.has(Means::Recompute) && matches!(program.op(writer), Op::First(_));
             recomputes && network.operator(writer).rerun
         };
-        for idle in idle.list.iter() {
+        let per_byte = |w: u32| bytes(program.duration(w)) / bytes(needs.written[w].max(1));
+        for (k, idle) in (0..).zip(idle.list.iter()) {
+            self.cost[k] = idle.writer.filter(may).map_or(f64::INFINITY, per_byte).to_bits();
+        }
+        let Self { cost, by_cost, aside, .. } = self;
+        sort::identity(by_cost, idle.list.len());
+        sort::by_key(by_cost, idle.list.len(), aside, |k| cost[k]);
+    }
+
+    /// Finds the blocks that are idle while an operator runs.
+    fn find(&mut self, program: &Program<'_>, idle: &IdleBlocks<'_>, o: u32) {
+        self.away.clear();
+        let (start, finish) = (program.access_time[o], program.time[o + 1]);
+        for (k, idle) in (0..).zip(idle.list.iter()) {
             let crosses_end = idle.crosses_end();
             let (after, before) = (o > idle.from, o < idle.to);
-            if !(if crosses_end { after || before } else { after && before }) {
-                continue;
-            }
             // The block is idle between two accesses of this iteration, or across its end: then its value may be made
             // in the iteration before, or used in the next.
-            let later = |wraps: bool, time: u64| if wraps { time.saturating_add(period) } else { time };
-            let then = later(crosses_end && before, start);
-            let used = later(crosses_end && after && !before, program.access_time[idle.to]);
-            let per_byte = |w: u32| bytes(program.duration(w)) / bytes(needs.written[w].max(1));
-            cost[away.len] = idle.writer.filter(may).map_or(f64::INFINITY, per_byte).to_bits();
-            let made = idle.writer.map(|writer| program.time[writer + 1]);
-            away.add(program.size[idle.block], (made, then), (finish, used));
+            if if crosses_end { after || before } else { after && before } {
+                let (earlier, later) = (crosses_end && before, crosses_end && after && !before);
+                let window = Window { start, finish, deadline: program.access_time[idle.to], earlier, later };
+                self.away.add(program, (k, &idle), &window);
+            }
         }
-        away.sort();
-        sort::identity(by_cost, away.len);
-        sort::by_key(by_cost, away.len, &mut away.aside, |k| cost[k]);
+        self.away.sort(idle);
     }
 
     /// The least overhead, in ns and from `bound` on, at which copies and recomputation bring back `excess` bytes.
@@ -324,8 +332,9 @@ impl Returns<'_> {
     /// The most bytes of idle blocks that can be recomputed in `overhead` ns.
     fn recomputed(&self, overhead: f64) -> f64 {
         let (mut left, mut sum) = (overhead, 0.0);
-        for &k in self.by_cost.first(self.away.len) {
-            let (size, cost) = (bytes(self.away.size[k]), f64::from_bits(self.cost[k]));
+        for &k in self.by_cost.first(self.ever) {
+            let Some(block) = self.away.index[k].checked_sub(1) else { continue };
+            let (size, cost) = (bytes(self.away.size[block]), f64::from_bits(self.cost[k]));
             if cost.is_infinite() {
                 break;
             }

@@ -30,6 +30,7 @@ workspace! {
 
 impl Load<'_> {
     /// The load of an operator, in bytes.
+    #[inline]
     pub(in crate::rewrite) fn get(&self, operator: u32) -> u64 {
         self.own[operator].wrapping_add(self.whole[operator / RUN])
     }
@@ -74,6 +75,7 @@ impl Load<'_> {
     }
 
     /// The first operator in `from..to` with more than `most` bytes; `to` if there is none.
+    #[inline]
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut operator = from;
         while operator < to {
@@ -92,6 +94,7 @@ impl Load<'_> {
     }
 
     /// The operator after the last one in `from..to` with more than `most` bytes; `from` if there is none.
+    #[inline]
     pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut end = to;
         while end > from {

@@ -176,25 +176,30 @@ impl<'a> Schedule<'a> {
         }
     }
 
+    #[inline]
     pub(in crate::rewrite) fn gaps(&self) -> &'a Gaps<'a> {
         self.gaps
     }
 
     /// How long copies of a block out and in take, in ns.
+    #[inline]
     pub(in crate::rewrite) fn copy_ns(&self, block: u32) -> (f64, f64) {
         (self.out_ns.get(block), self.in_ns.get(block))
     }
 
     /// The boundaries at which the memory of a gap is freed and allocated again; equal if it is not in use.
+    #[inline]
     pub(in crate::rewrite) fn at(&self, gap: u32) -> [u32; 2] {
         self.positions[gap]
     }
 
+    #[inline]
     pub(in crate::rewrite) fn is_used(&self, gap: u32) -> bool {
         self.used.has(gap)
     }
 
     /// The gaps in use, which are the idle times of blocks in which the blocks are freed; in no particular order.
+    #[inline]
     pub(in crate::rewrite) fn used(&self) -> &[u32] {
         self.used.as_slice()
     }
@@ -205,6 +210,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// The load of an operator plus its headroom, in bytes.
+    #[inline]
     pub(in crate::rewrite) fn load(&self, operator: u32) -> u64 {
         self.load.get(operator)
     }
@@ -280,6 +286,7 @@ impl<'a> Schedule<'a> {
     /// Whether a gap that is not in use may be used, so that its block is freed in it. The host needs room for a copy,
     /// if the gap needs one. For the gap after a persistent block's last access (tail), the block also has to be on the
     /// host when the iteration begins.
+    #[inline]
     pub(in crate::rewrite) fn may_use(&self, gap: u32, g: &Gap) -> bool {
         let gaps = self.gaps;
         let head =
@@ -305,6 +312,7 @@ impl<'a> Schedule<'a> {
 
     /// Whether a gap before a persistent block's first access (a head) is in use from the start, so that the block is
     /// on the host when the iteration begins.
+    #[inline]
     pub(in crate::rewrite) fn is_away_at_start(&self, gap: u32, g: &Gap) -> bool {
         g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
     }
@@ -312,6 +320,7 @@ impl<'a> Schedule<'a> {
     /// The nearest boundaries to these at which a gap's block may be freed (give) and allocated again (take). For the
     /// gap after a persistent block's last access (tail), take is always the end of the iteration. Both are 0 if there
     /// are none.
+    #[inline]
     pub(in crate::rewrite) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.gaps.gap(gap);
         let give = give.max(g.begin);
@@ -376,6 +385,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Whether the host has the value of a version from the start, so that the version is never copied out.
+    #[inline]
     pub(in crate::rewrite) fn is_clean(&self, version: u32) -> bool {
         let last = self.gaps.version(version).last;
         last.is_some_and(|last| last == version || self.owed[last] > 0)
