@@ -222,7 +222,8 @@ enum sublet_status
    */
   SUBLET_STATUS_PINS_OVERLAP = 35,
   /**
-   * Up to block `index`, the bytes that a plan may take do not fit in 64 bits.
+   * The blocks up to block `index`, stacked above the pinned ones with padding for their alignments, take more bytes
+   * than 64 bits can count.
    */
   SUBLET_STATUS_SIZE_OVERFLOW = 36,
   /**
@@ -240,8 +241,8 @@ enum sublet_status
    */
   SUBLET_STATUS_NO_PLAN_FITS = 51,
   /**
-   * Block `index` of `needed` bytes fits in none of the banks that it may lie in, beside the blocks that are there;
-   * the largest of these banks has `got` bytes.
+   * Block `index`, of `needed` bytes, fits in none of the banks (separate memories) that it may lie in, given the
+   * blocks that were placed there before it; the largest of these banks has `got` bytes.
    */
   SUBLET_STATUS_NO_BANK = 52,
   /**
@@ -289,7 +290,8 @@ enum sublet_status
    */
   SUBLET_STATUS_OPERANDS = 73,
   /**
-   * Tensor `index` of a graph: `got` is no storage, or a reserved field that is not 0.
+   * Tensor `index` of a graph: its field `storage` is `got`, which is no sublet_storage; or its reserved field is
+   * `got`, and not 0.
    */
   SUBLET_STATUS_TENSOR_UNKNOWN_VALUE = 74,
   /**
@@ -334,7 +336,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_OTHER_ACCESS = 89,
   /**
-   * Row `index` of a rewritten trace: the operator has no such row between its accesses in the original.
+   * Row `index` of a rewritten trace: a malloc, free or copy between the accesses of an operator, where the original
+   * has none and no memory is reused in place.
    */
   SUBLET_STATUS_ROW_INSIDE_OPERATOR = 90,
   /**
@@ -375,7 +378,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_NOT_IN_PLACE = 99,
   /**
-   * Row `index`: a persistent block, allocated at time 0 and never freed, is allocated after an access.
+   * Row `index` of a recorded trace that is to be fitted: a malloc of a persistent block (allocated at time 0, never
+   * freed) below the first row that reads or writes a block.
    */
   SUBLET_STATUS_ROW_PERSISTENT_LATE = 100,
   /**
@@ -411,8 +415,8 @@ enum sublet_status
    */
   SUBLET_STATUS_NETWORK_UNKNOWN_VALUE = 123,
   /**
-   * No hole of the ranges of addresses has `needed` bytes; the largest has `got` bytes. Or a device, or the host,
-   * has not `needed` bytes; `got` is 0 then.
+   * In an allocator or a pool: no run of free addresses has `needed` bytes; the longest has `got` bytes. On a
+   * device: the device, or the host, has not `needed` bytes of memory; `got` is 0.
    */
   SUBLET_STATUS_OUT_OF_MEMORY = 130,
   /**
@@ -432,7 +436,8 @@ enum sublet_status
    */
   SUBLET_STATUS_RECORD_FULL = 134,
   /**
-   * There is no memory for `needed` bytes of a range or of bookkeeping.
+   * An allocator was not made: there is no memory for `needed` bytes of its bookkeeping, or of the first range of
+   * addresses that it divides up.
    */
   SUBLET_STATUS_NO_RAW_MEMORY = 135,
   /**
@@ -496,8 +501,10 @@ enum sublet_solver
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The solver to use: the portfolio; where its peak is above the lower bound, then the search, and with it or in
-   * its place the beam search, plans outward from the busiest step and ejection chains.
+   * The solver to use. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. Where the peak of their best plan is above
+   * the lower bound, it looks for better plans, at most until `work` and `nodes` are used up: with up to 6,000
+   * blocks by the exact search and the beam search in turns, with more blocks by plans outward from the busiest step
+   * and ejection chains.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
@@ -514,7 +521,8 @@ enum sublet_solver
    */
   SUBLET_SOLVER_MULTISTART = 3,
   /**
-   * Best fit on offset lines (Sekiyama et al. 2018).
+   * Best fit (Sekiyama et al. 2018): again and again, the steps whose lowest free offset is the lowest of all get
+   * the longest-lived block that fits there.
    */
   SUBLET_SOLVER_BEST_FIT = 4,
   /**
@@ -698,28 +706,30 @@ enum sublet_policy
    */
   SUBLET_POLICY_AUTO = 0,
   /**
-   * Gaps with the highest duration of absence are used first: their time less that of their copies (Zhang et al.
-   * 2019).
+   * Blocks are swapped in the gaps with the highest duration of absence first. A gap is the time between two uses of
+   * a block; the duration of absence is the gap less the time of the copies out and in (Zhang et al. 2019).
    */
   SUBLET_POLICY_DOA = 1,
   /**
-   * Gaps with the highest area of absence are used first: the duration of absence times the bytes (Zhang et al.
-   * 2019).
+   * Blocks are swapped in the gaps between two of their uses with the highest area of absence first: the time of the
+   * gap less that of the copies out and in, times the bytes of the block (Zhang et al. 2019).
    */
   SUBLET_POLICY_AOA = 2,
   /**
-   * Gaps with the highest weighted duration of absence are used first: the area under the load curve over the gap
-   * (Zhang et al. 2019).
+   * Blocks are swapped in the gaps between two of their uses with the highest weighted duration of absence first:
+   * the area under the curve of all bytes that are alive, over the time of the gap (Zhang et al. 2019).
    */
   SUBLET_POLICY_WDOA = 3,
   /**
-   * Gaps with the highest submodular weighted duration of absence are used first: the area under the load curve that
-   * is left after the gaps already chosen (Zhang et al. 2019).
+   * Blocks are swapped in the gaps between two of their uses with the highest submodular weighted duration of
+   * absence first: the area under the curve of the bytes that the swaps already chosen leave alive, over the time of
+   * the gap (Zhang et al. 2019).
    */
   SUBLET_POLICY_SWDOA = 4,
   /**
-   * A weighted sum of the scores of the four policies above, with weights found by Bayesian optimisation (Zhang et
-   * al. 2019).
+   * Blocks are swapped in the gaps between two of their uses with the highest weighted sum of the scores of
+   * SUBLET_POLICY_DOA, SUBLET_POLICY_AOA, SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA first; the weights are found by
+   * Bayesian optimisation (Zhang et al. 2019).
    */
   SUBLET_POLICY_BAYES = 5,
   /**
@@ -860,7 +870,8 @@ enum sublet_state
    */
   SUBLET_STATE_REPLAY = 1,
   /**
-   * A plan is followed that the requests do not match any more. A new one is made as soon as there is a record.
+   * A plan is followed that the requests no longer match. A new plan is made as soon as a whole iteration has been
+   * recorded.
    */
   SUBLET_STATE_DIVERGED = 2,
 };
@@ -913,7 +924,8 @@ typedef uint32_t sublet_storage;
 typedef struct sublet_allocator sublet_allocator;
 
 /**
- * Watches a stream of events for its period. One thread uses it at a time.
+ * Watches a stream of mallocs, frees, reads and writes, and finds the iteration that repeats: its period is how many
+ * of these events one iteration has. One thread uses a detector at a time.
  */
 typedef struct sublet_detector sublet_detector;
 
@@ -1014,13 +1026,13 @@ typedef struct sublet_place_params {
    */
   uint64_t seed;
   /**
-   * The budget of the solvers that could go on without end, such as many starts, in blocks placed; 0 suffices for
-   * most networks, in a fraction of a second.
+   * The budget of the solvers that could go on without end, such as many starts, in blocks placed. 0 is the default,
+   * 400,000, which suffices for most networks, in a fraction of a second.
    */
   uint64_t work;
   /**
-   * The most nodes of the search tree that are looked at; 0 suffices for most hard instances of a few hundred
-   * blocks, in about a second, and takes longer with more.
+   * The most nodes of the search tree that are looked at. 0 is the default, 300,000, which suffices for most hard
+   * instances of a few hundred blocks, in about a second; with more blocks it takes longer.
    */
   uint64_t nodes;
   /**
@@ -1038,7 +1050,7 @@ typedef struct sublet_place_params {
  */
 typedef struct sublet_layout {
   /**
-   * Length in bytes.
+   * Length of the memory in bytes.
    */
   size_t size;
   /**
@@ -1058,7 +1070,7 @@ typedef struct sublet_block {
    */
   uint32_t start;
   /**
-   * First step at which it is no longer alive.
+   * First step at which the block is no longer alive.
    */
   uint32_t end;
   /**
@@ -1183,12 +1195,13 @@ typedef struct sublet_banks_cost {
    */
   uint32_t reserved;
   /**
-   * The sum over all blocks of the bytes touched times the cost of the bank; a larger sum is UINT64_MAX.
+   * The sum over all blocks of the bytes touched times the cost of the bank; UINT64_MAX if the sum does not fit into
+   * 64 bits.
    */
   uint64_t cost;
   /**
-   * A lower bound on the cost of every placement: a placement is optimal if its cost equals this. A larger bound is
-   * UINT64_MAX.
+   * A lower bound on the cost of every placement: a placement is optimal if its cost equals this. UINT64_MAX if the
+   * bound does not fit into 64 bits.
    */
   uint64_t lower_bound;
 } sublet_banks_cost;
@@ -1296,8 +1309,8 @@ typedef struct sublet_operator {
    */
   uint32_t kind;
   /**
-   * The bytes of an element of what the operator reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit
-   * for each element, but no fewer than one for each 4 bytes.
+   * The bytes of an element of what the operator reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has one
+   * bit for each element; an element of 8 bytes counts as two of 4.
    */
   uint32_t element;
 } sublet_operator;
@@ -1332,8 +1345,8 @@ typedef struct sublet_trace {
    */
   size_t operator_count;
   /**
-   * How many block numbers the rows use: all are below this. In a rewritten trace `block_count` + b is the mask of
-   * block b.
+   * How many block numbers the rows use: all are below this. In a rewritten trace, number `block_count` + b is the
+   * mask of block b: one bit for each of its elements, which the gradient of a ReLU reads in place of the block.
    */
   size_t block_count;
   /**
@@ -1351,7 +1364,7 @@ typedef struct sublet_residency {
    */
   uint32_t block;
   /**
-   * Which residency of the block it is: 0 for the first, 1 for the next, and so on.
+   * Which of the block's live ranges on the device this one is: 0 for the first, 1 for the next, and so on.
    */
   uint32_t ordinal;
 } sublet_residency;
@@ -1476,21 +1489,23 @@ typedef struct sublet_schedule {
  */
 typedef struct sublet_timing {
   /**
-   * When compute reaches the row.
+   * When the operators before the row are done, so that compute, the queue of operators, reaches the row; in ns from
+   * the start of the iteration.
    */
   double reached;
   /**
-   * When the row begins, since all that it waits for is done.
+   * When the row begins, in ns from the start of the iteration: when the operators before it are done (`reached`),
+   * or later if it has to wait for copies.
    */
   double begin;
   /**
-   * When the row is done.
+   * When the row is done, in ns from the start of the iteration.
    */
   double end;
 } sublet_timing;
 
 /**
- * How a rewritten trace runs.
+ * The simulated time of a rewritten trace, and the bytes that it copies and holds.
  */
 typedef struct sublet_run {
   /**
@@ -1506,7 +1521,7 @@ typedef struct sublet_run {
    */
   double time_ns;
   /**
-   * How long the original takes, in ns.
+   * How long the trace from which the rewritten one was made takes, in ns.
    */
   uint64_t original_ns;
   /**
@@ -1586,14 +1601,15 @@ typedef struct sublet_fit_lengths {
    */
   size_t rows;
   /**
-   * How many blocks, names and offsets there must be room for.
+   * How many entries there must be room for in `offsets`, `blocks` and `names`, which have one for each time that a
+   * block of the rewritten trace is on the device.
    */
   size_t residencies;
 } sublet_fit_lengths;
 
 /**
- * The outputs of sublet_fit. What is written is a sublet_schedule of `rows` and `offsets`, with the counts of
- * sublet_fitted.
+ * Where sublet_fit writes a rewritten trace. `rows` and `offsets`, with `row_count` and `residency_count` of the
+ * sublet_fitted, make up a sublet_schedule.
  */
 typedef struct sublet_fit_output {
   /**
@@ -1621,15 +1637,17 @@ typedef struct sublet_fit_output {
    */
   uint64_t *offsets;
   /**
-   * The lifetime of each residency, in rewritten rows; may be NULL.
+   * The lifetime of each residency, in rewritten rows: of each time that a block is on the device. May be NULL.
    */
   struct sublet_block *blocks;
   /**
-   * For each residency: its block, and which residency of that block it is; may be NULL.
+   * For each residency, a time that a block is on the device: the number of the block, and how many times it was
+   * there before. May be NULL.
    */
   struct sublet_residency *names;
   /**
-   * How many residencies there is room for in `offsets`, and in `blocks` and `names` unless these are NULL.
+   * How many residencies (times that a block is on the device) there is room for in `offsets`, and in `blocks` and
+   * `names` unless these are NULL.
    */
   size_t residency_capacity;
 } sublet_fit_output;
@@ -1655,13 +1673,15 @@ typedef struct sublet_fit_params {
    */
   uint64_t seed;
   /**
-   * How much the search may do for each row, in operators and gaps looked at; 0 is 5,000, which takes about a second
-   * for 5,000 rows. Rows beyond the first 10,000 add none.
+   * How much the search may do for each row of the trace, counted in operators, and in gaps between two uses of a
+   * block, that it looks at; 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 add
+   * none.
    */
   uint64_t work;
   /**
-   * The means: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE if
-   * nothing is known of some operator of the rows, for it may be random.
+   * The means to save memory that may be used: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER; it is
+   * also without SUBLET_MEANS_RECOMPUTE if the trace does not describe all operators of its rows, since one that is
+   * not described may give random results.
    */
   uint32_t means;
   /**
@@ -1692,7 +1712,8 @@ typedef struct sublet_fitted {
    */
   size_t row_count;
   /**
-   * How many residencies the rewritten trace has; each has a block, a name and an offset.
+   * How many residencies (times that a block is on the device) the rewritten trace has. Each has an entry in
+   * `blocks`, `names` and `offsets` of the sublet_fit_output.
    */
   size_t residency_count;
   /**
@@ -1732,7 +1753,7 @@ typedef struct sublet_memory {
  */
 typedef struct sublet_layer {
   /**
-   * How long it takes, in ns. Only ratios count.
+   * How long the operator takes, in ns. Where nothing is swapped, only the ratios of these times count.
    */
   uint64_t time_ns;
   /**
@@ -1827,7 +1848,8 @@ typedef struct sublet_network_params {
    */
   uint64_t alignment;
   /**
-   * The work of the search, as in sublet_fit_params.
+   * How much the search for a plan within the limit may do for each row of the network's trace, in operators and
+   * gaps (times between two uses of a memory) looked at; 0 is 5,000. Rows beyond the first 10,000 add none.
    */
   uint64_t work;
   /**
@@ -1857,7 +1879,8 @@ typedef struct sublet_step {
    */
   uint32_t reserved;
   /**
-   * The offset in the arena or in the host's memory, in bytes; 0 for SUBLET_ACTION_RUN.
+   * An offset in bytes: for SUBLET_ACTION_BIND in the arena, for SUBLET_ACTION_COPY_OUT and SUBLET_ACTION_COPY_IN in
+   * the host's memory; 0 for SUBLET_ACTION_RUN.
    */
   uint64_t offset;
 } sublet_step;
@@ -1974,15 +1997,17 @@ typedef struct sublet_allocator_params {
    */
   void *context;
   /**
-   * As `seed` of sublet_place_params.
+   * The seed of all random choices: the same seed gives the same plan everywhere.
    */
   uint64_t seed;
   /**
-   * As `work` of sublet_place_params.
+   * How much the solvers that could go on without end, such as many starts, may do for one plan, in blocks placed. 0
+   * is the default, 400,000, which suffices for most networks, in a fraction of a second.
    */
   uint64_t work;
   /**
-   * As `nodes` of sublet_place_params.
+   * The most nodes of the search tree that are looked at for one plan. 0 is the default, 300,000, which suffices for
+   * most hard instances of a few hundred blocks, in about a second; with more blocks it takes longer.
    */
   uint64_t nodes;
   /**
@@ -2024,7 +2049,8 @@ typedef struct sublet_statistics {
    */
   uint64_t fallback_peak;
   /**
-   * The highest offset in the range that was in use so far, in bytes; with several ranges, the sum over them.
+   * The highest end of a block so far, in bytes from the start of the allocator's range of addresses; with several
+   * such ranges, the sum over them.
    */
   uint64_t footprint;
   /**
@@ -2229,8 +2255,9 @@ sublet_status sublet_residencies(const struct sublet_row *rows,
                                  struct sublet_error *error);
 
 /**
- * The workspace that sublet_lifetimes needs, with room for so many residencies. Of `trace` only the counts are read,
- * in which its size is linear.
+ * The workspace that sublet_lifetimes needs if its outputs have room for `capacity` residencies: live ranges of blocks
+ * on the device, one for each malloc row. Of `trace` only the counts are read. The size of the workspace is linear in
+ * them and in `capacity`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
@@ -2239,12 +2266,13 @@ sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
                                          struct sublet_error *error);
 
 /**
- * Writes the lifetime of every residency of a trace to `blocks`, in the order of the mallocs, and which residency it
- * is to `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one
- * past the last row. O(rows).
+ * Finds the residencies of a trace: the live ranges of its blocks on the device, one for each malloc row, in the order
+ * of these rows. Writes each as a block with its lifetime to `blocks`. `names`, which may be NULL, receives for each
+ * the number of its block in the trace, and which of that block's residencies it is. A lifetime is [row of the malloc,
+ * row of the free); what is never freed ends one past the last row. O(rows).
  *
- * `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many residencies
- * there are, and may be NULL.
+ * `blocks` and `names` have room for `capacity` residencies; sublet_residencies tells how many there are. `count`
+ * receives that number too, and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lifetimes(const struct sublet_trace *trace,
@@ -2269,9 +2297,9 @@ sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
  * begins, and freed when the last operator that uses it is done. Operators run in topological order; operators that
  * are listed in such an order keep it, and in the rows their indices are their numbers. An operator that reads and
  * writes the same tensor updates it. A tensor that is kept for the iteration is read at its end: whatever sublet_fit
- * does with the tensor's memory meanwhile, its value is back then. Where there is such a tensor, an operator whose
- * results no later operator reads has to keep its place (without SUBLET_OPERATOR_UNORDERED), or it may come after
- * those reads. O(operands + operators * log operators).
+ * does with the tensor's memory meanwhile, its value is back then. Where a tensor is kept so, do not give
+ * SUBLET_OPERATOR_UNORDERED to an operator whose results no later operator reads: sublet_fit could move the operator
+ * behind the reads at the end. O(operands + operators * log operators).
  *
  * A tensor's block has its index; workspaces have the numbers after them, in the order of the operators that have one.
  * `rows` has room for `row_capacity`; 4 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`
@@ -2297,8 +2325,9 @@ sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
                                         struct sublet_error *error);
 
 /**
- * Writes lifetimes under which blocks may share memory in every order and overlap of operators that the dependencies
- * of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators.
+ * Writes lifetimes for the blocks of a graph whose operators may run at the same time. Two blocks whose lifetimes do
+ * not overlap can share memory: they are never in use at once, however the operators run, as long as the graph's
+ * dependencies and streams are kept. Steps are places in the order in which sublet_graph_rows runs the operators.
  * `names`, which may be NULL, receives the number of each block, which is that of sublet_graph_rows. O(edges *
  * operators / 64).
  *
@@ -2363,8 +2392,8 @@ sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
                                                struct sublet_error *error);
 
 /**
- * Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for its residencies;
- * and times it.
+ * Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for the live ranges of
+ * its blocks on the device, of which each malloc row begins one; and times it.
  *
  * Every read sees the value that it saw in the original, blocks are accessed and copied only while they are on the
  * device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses
@@ -2392,8 +2421,8 @@ sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
 
 /**
  * The workspace that sublet_fit needs. Of the arguments only the counts and capacities are read. Its size is linear in
- * them; but the search of placements, which runs up to 6,000 residencies, needs a workspace that grows with the square
- * of their number.
+ * them; but the search of placements, which runs up to 6,000 residencies (times that a block is on the device), needs
+ * a workspace that grows with the square of their number.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
@@ -2443,8 +2472,9 @@ sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
 
 /**
  * The most steps of a plan of this network, and the workspace that sublet_network_plan needs with these parameters.
- * The size of the workspace is linear in the counts, and far smaller without a limit; but the search of placements,
- * which runs up to 6,000 residencies, needs a workspace that grows with the square of their number.
+ * The size of the workspace is linear in the counts, and far smaller without a limit. But the exact search for
+ * offsets, which runs for up to 6,000 live ranges of memories in the arena, needs a workspace that grows with the
+ * square of their number.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_workspace(const struct sublet_network *network,
@@ -2633,11 +2663,12 @@ sublet_status sublet_malloc_aligned(struct sublet_allocator *allocator,
                                     struct sublet_error *error);
 
 /**
- * Changes the size of a block. If its memory suffices for `bytes` it stays where it is; otherwise its content is
- * copied to a new block, and it is freed. The range must be memory of the host. With `pointer` NULL a new block is
- * allocated; with 0 bytes the block is freed.
+ * Changes the size of the block at `pointer` to `bytes` bytes; `moved` receives the address that the block has then.
+ * If the block's memory suffices it stays where it is; otherwise a new block is allocated, the content is copied
+ * there, and the old block is freed. The memory at the allocator's addresses must be the host's, so that it can be
+ * copied. With `pointer` NULL a new block is allocated; with 0 bytes the block is freed.
  *
- * After SUBLET_STATUS_OUT_OF_MEMORY and SUBLET_STATUS_NOT_ALLOCATED the block is what it was.
+ * After SUBLET_STATUS_OUT_OF_MEMORY and SUBLET_STATUS_NOT_ALLOCATED the old block is unchanged.
  */
 SUBLET_MUST_USE
 sublet_status sublet_realloc(struct sublet_allocator *allocator,
@@ -2724,8 +2755,9 @@ sublet_status sublet_recorder_hand_over(struct sublet_recorder *recorder,
                                         struct sublet_error *error);
 
 /**
- * Records that a block is allocated; `block` receives its number, from 0, or SUBLET_OUTSIDE. Times are in ns and never
- * go backwards.
+ * Records that a block is allocated; `block` receives its number, from 0. Between sublet_recorder_interrupt and
+ * sublet_recorder_resume the block is not recorded, and `block` receives SUBLET_OUTSIDE. Times are in ns and never go
+ * backwards.
  *
  * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
  */
@@ -2797,7 +2829,8 @@ sublet_status sublet_recorder_rows(struct sublet_recorder *recorder,
                                    struct sublet_error *error);
 
 /**
- * The memory that a detector needs for periods of up to so many events.
+ * The memory that a sublet_detector needs to find iterations of up to `longest` events: mallocs, frees, reads and
+ * writes.
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_workspace(size_t longest,
@@ -2805,8 +2838,8 @@ sublet_status sublet_detector_workspace(size_t longest,
                                         struct sublet_error *error);
 
 /**
- * Makes a detector that has seen nothing. It lives in `workspace`, as long as that is lent to it; there is nothing to
- * destroy.
+ * Makes a detector that has seen no event yet, and finds iterations of up to `longest` events: mallocs, frees, reads
+ * and writes. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_create(size_t longest,
@@ -2816,9 +2849,11 @@ sublet_status sublet_detector_create(size_t longest,
                                      struct sublet_error *error);
 
 /**
- * Takes the next event of the stream: a sublet_event of a block of `bytes` bytes. `position` receives its position.
- * `last` is the `position` of the block's event before this one, 0 for its first. `period` receives the period of the
- * stream in events, from the event that proves it until an event breaks it, and otherwise 0; it may be NULL. O(1).
+ * Tells the detector the next event of the stream: `event`, a sublet_event, of a block of `bytes` bytes. `position`
+ * receives the event's number in the stream: 1 for the first event, and so on; after 2^31 - 1 comes 1 again. `last` is
+ * the number that was received for the same block's previous event, 0 for its first. `period` receives how many events
+ * one iteration has, from the event that proves that an iteration has repeated, until an event differs from the one an
+ * iteration before; otherwise 0. `period` may be NULL. O(1).
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_push(struct sublet_detector *detector,
@@ -2838,9 +2873,10 @@ sublet_status sublet_replay_workspace(size_t block_count,
                                       struct sublet_error *error);
 
 /**
- * Verifies a plan, and makes a replay of it: blocks in the order in which they are requested, by their first steps,
- * and an offset for each. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives
- * in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
+ * Verifies a plan, blocks and an offset for each, and makes a replay of it, which answers the requests of an
+ * iteration. The blocks are expected to be requested in the order of their first steps, and at the same step in their
+ * order in `blocks`. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives in
+ * `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_create(const struct sublet_block *blocks,

@@ -55,7 +55,7 @@ typedef struct sublet_relu_params {
    */
   uint32_t struct_size;
   /**
-   * A sublet_format.
+   * A sublet_format: how each element of the arrays is stored.
    */
   uint32_t format;
   /**
@@ -81,12 +81,14 @@ typedef struct sublet_relu_operands {
    */
   uint32_t reserved;
   /**
-   * The address of `x`; in the backward pass of `dy`.
+   * The address of the elements that are read: in the forward pass `x`, the activation's input; in the backward pass
+   * `dy`, the gradient of its output.
    */
   uint64_t from;
   /**
-   * The address of `y`; in the backward pass of `dx`. It is `from`, or that of memory that shares nothing with
-   * `from`.
+   * The address of the elements that are written: in the forward pass `y`, the activation's output; in the backward
+   * pass `dx`, the gradient of its input. It is either `from`, or the address of memory that shares nothing with the
+   * elements at `from`.
    */
   uint64_t to;
   /**
@@ -94,7 +96,7 @@ typedef struct sublet_relu_operands {
    */
   uint64_t elements;
   /**
-   * The address of the mask.
+   * The address of the mask, one bit for each element: the forward pass writes it, the backward pass reads it.
    */
   uint64_t mask;
   /**

@@ -70,7 +70,8 @@ typedef struct sublet_runtime_params {
 } sublet_runtime_params;
 
 /**
- * A block, or the mask of one, that a launch uses.
+ * A block that a launch uses, or the mask of a block: one bit for each of its elements, which the gradient of a ReLU
+ * reads in place of the block.
  */
 typedef struct sublet_operand {
   /**
@@ -86,7 +87,7 @@ typedef struct sublet_operand {
    */
   uint32_t block;
   /**
-   * 1 if the operand is the mask of block `block`, 0 if it is the block itself.
+   * 1 if the operand is the mask of block `block` (one bit for each of its elements), 0 if it is the block itself.
    */
   uint32_t mask;
   /**
@@ -100,7 +101,7 @@ typedef struct sublet_operand {
 } sublet_operand;
 
 /**
- * What the caller is to launch now.
+ * The operator whose kernels the caller is to launch now, and on what: which stream and which blocks.
  */
 typedef struct sublet_launch {
   /**
@@ -117,7 +118,8 @@ typedef struct sublet_launch {
    */
   uint32_t op_kind;
   /**
-   * 1 if only the kernel that writes the mask is to be launched, from the block that the launch reads; else 0.
+   * 1 if only the kernel that makes the mask is to be launched: from the block that the launch reads, it makes one
+   * bit for each element. 0 if the whole operator is to be launched.
    */
   uint32_t mask_only;
   /**
@@ -186,7 +188,8 @@ typedef struct sublet_measured {
    */
   double in_bandwidth;
   /**
-   * The latency of a copy as measured, the same both ways; 0 unless there were copies both ways.
+   * The latency of a copy in ns as measured, taken to be the same both ways. 0 unless there were copies both ways,
+   * and 0 if all copies have one size, since it cannot be told from the bandwidth then.
    */
   double latency;
 } sublet_measured;
@@ -196,15 +199,16 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes a runtime for a schedule, which is verified as by sublet_verify_schedule for iterations that repeat. The
- * simulation of the trace's device is what sublet_runtime_measured compares with. `params` may be NULL.
+ * Makes a runtime for a schedule. The schedule is verified first, as by sublet_verify_schedule for iterations that
+ * repeat, and simulated on the device that `trace` describes: sublet_runtime_measured tells the times of this
+ * simulation beside those measured. `params` may be NULL.
  *
- * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU;
- * SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: host and
- * device share one memory, so that the schedule must have no copies, or `params` must name a folder;
- * SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page cache, or has no room;
+ * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or one so old that it lacks a function that is needed, or no
+ * such GPU; SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE:
+ * host and device share one memory, so that the schedule must have no copies, or `params` must name a folder;
+ * SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page cache, or has no room.
  * SUBLET_STATUS_DRIVER and, where no call will work again in this process, SUBLET_STATUS_DEVICE_LOST, with a CUresult
- * in `got`, here and in all that follows.
+ * in `got`: a call of the CUDA driver failed, here or in any other function of a runtime.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_create(const sublet_trace *trace,
@@ -224,8 +228,8 @@ sublet_status sublet_runtime_create(const sublet_trace *trace,
  * those that were not there hold anything.
  *
  * Fails as sublet_runtime_create does, and with SUBLET_STATUS_INTERRUPTED: an iteration is under way;
- * SUBLET_STATUS_NOT_PERSISTENT: block `index` of the old plan, which `was` tells, did not persist, or with another
- * size. After these and SUBLET_STATUS_OUT_OF_MEMORY the old plan goes on.
+ * SUBLET_STATUS_NOT_PERSISTENT: a new block has its value, by `was`, from block `index` of the old plan, but that
+ * block did not persist, or has another size. After these and SUBLET_STATUS_OUT_OF_MEMORY the old plan goes on.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,
@@ -240,9 +244,10 @@ sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,
 void sublet_runtime_destroy(struct sublet_runtime *runtime);
 
 /**
- * Goes on to the next launch, which the caller makes before the next call: copies are given to their streams, and what
- * the launch needs has been waited for on its stream. Nothing waits on this thread. After the last one the launch
- * says `ended`, and the next call begins another iteration.
+ * Goes on to the next launch, and writes it to `launch`; the caller makes that launch before the next call of this
+ * function. Copies are queued on streams of their own, and the launch's stream is told to wait for what the launch
+ * needs; the calling thread does not wait. After the last launch of an iteration `ended` is 1, and the next call
+ * begins another iteration.
  *
  * After an error the iteration is broken: see sublet_runtime_restart. SUBLET_STATUS_INTERRUPTED: an earlier error has
  * broken the iteration already.
@@ -253,9 +258,10 @@ sublet_status sublet_runtime_next(struct sublet_runtime *runtime,
                                   sublet_error *error);
 
 /**
- * Has the host call `function` in the order of the stream of the launch that sublet_runtime_next has told last. On the
- * host as a device that is how kernels run, on the operands' addresses. `function` is called from another thread, and
- * calls no function of CUDA.
+ * Queues a call of `function` on the stream of the latest launch that sublet_runtime_next has told: the host makes the
+ * call when all that was queued there before is done, and what is queued later waits for its end. With the host as a
+ * device, operators run so: as functions that read and write at the operands' addresses. The call comes from another
+ * thread, and `function` must call no function of CUDA.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_call(struct sublet_runtime *runtime,

@@ -20,11 +20,11 @@
  */
 typedef struct sublet_torch_pool {
   /**
-   * The first number of the pair.
+   * The first of the two numbers of the c10::cuda::MempoolId_t.
    */
   uint64_t first;
   /**
-   * The second number of the pair.
+   * The second of the two numbers of the c10::cuda::MempoolId_t.
    */
   uint64_t second;
 } sublet_torch_pool;
@@ -46,7 +46,8 @@ typedef struct sublet_torch_statistics {
    */
   uint64_t planned;
   /**
-   * How many other requests there were, but for those of CUDA graphs.
+   * How many requests got an allocation of their own from the driver and not a place in a plan; memory for CUDA
+   * graphs is not counted.
    */
   uint64_t unplanned;
   /**
@@ -62,7 +63,7 @@ typedef struct sublet_torch_statistics {
    */
   uint64_t held;
   /**
-   * The most bytes that were held so far.
+   * The most bytes of the device's memory that were held at once so far, live or not.
    */
   uint64_t held_peak;
 } sublet_torch_statistics;
