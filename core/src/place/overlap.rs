@@ -364,6 +364,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_search_has_the_memory_for_the_most_blocks_that_it_takes() {
+        let blocks: Vec<Block> = (0..search::MOST_BLOCKS as u32)
+            .map(|i| Block::new(i, i + 3 + i * 7 % 5, u64::from(20 + i * i % 37)))
+            .collect();
+        let options = Options { work: 0, ..Options::default() };
+        let (summary, offsets) = run(&blocks, &[], &options).unwrap();
+        assert!(summary.nodes > 0, "{summary:?}");
+        assert!(check(&blocks, &[], &offsets, &Constraints::default()).is_ok());
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 

@@ -48,7 +48,7 @@ const NO_PIN: u64 = u64::MAX;
 const TRAIL: usize = 64;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    let n = if n < MOST_BLOCKS { n } else { 0 };
+    let n = if n <= MOST_BLOCKS { n } else { 0 };
     let rows = n.div_ceil(64);
     let own = WorkspaceLen { words: 7 * n + 4 * rows + n * rows + TRAIL * n, indices: 6 * n + TRAIL * n };
     own.and(interval::workspace(n))
