@@ -28,28 +28,29 @@ pub enum Error {
     },
     /// A block of no bytes.
     ZeroSize {
-        /// The index of the block.
+        /// The index of the block that has no bytes.
         block: u32,
     },
     /// A block whose lifetime does not begin before it ends.
     EmptyLifetime {
-        /// The index of the block.
+        /// The index of the block with the empty lifetime.
         block: u32,
-        /// The first step of the lifetime.
+        /// The first step of the block's lifetime.
         start: u32,
-        /// The first step after the lifetime; here it is not above `start`.
+        /// The first step after the block's lifetime; it is not above `start`, so that the lifetime holds no step.
         end: u32,
     },
     /// An alignment that is not a power of two.
     Alignment {
-        /// The index of the block; none where the alignment is the one for all blocks.
+        /// The index of the block with this alignment; `None` if the alignment is not that of one block, but of a whole
+        /// plan, a bank or a request.
         block: Option<u32>,
         /// The alignment that was asked for, in bytes.
         alignment: u64,
     },
     /// A pinned offset that breaks the alignment of its block.
     PinMisaligned {
-        /// The index of the block.
+        /// The index of the pinned block.
         block: u32,
         /// The offset at which the block is pinned, in bytes.
         offset: u64,
@@ -58,20 +59,21 @@ pub enum Error {
     },
     /// Two pinned blocks that are alive at the same step share an address.
     PinsOverlap {
-        /// The block with the lower index.
+        /// The index of one of the two pinned blocks that share an address: the lower index.
         first: u32,
-        /// The block with the higher index.
+        /// The index of the other of the two pinned blocks that share an address: the higher index.
         second: u32,
     },
     /// The bytes that a plan of the blocks up to this one may need, with padding for alignments, do not fit in 64 bits.
     SizeOverflow {
-        /// The index of the block.
+        /// The index of the first block up to which the bytes do not fit in 64 bits; in a network, the number of the
+        /// memory.
         block: u32,
     },
     /// The best placement that was found ends above the capacity. Where `lower_bound` is above `capacity`, it is proved
     /// that no placement fits.
     OverCapacity {
-        /// The peak that was reached, in bytes.
+        /// The peak of the best placement that was found, in bytes.
         peak: u64,
         /// No placement has a lower peak than this, in bytes.
         lower_bound: u64,
@@ -80,40 +82,42 @@ pub enum Error {
     },
     /// A row of a trace that cannot follow the rows before it.
     Row {
-        /// The row, counted from 0.
+        /// The index of the row in the trace, counted from 0.
         row: u32,
-        /// What is wrong with the row.
+        /// What is wrong with the row of the trace.
         fault: RowFault,
     },
     /// An access of a network that cannot follow those before it.
     Access {
-        /// The index of the access, counted from 0.
+        /// The index of the access in the network's list of accesses, counted from 0.
         access: u32,
-        /// What is wrong with the access.
+        /// What is wrong with the access of the network.
         fault: AccessFault,
     },
     /// An operator reads or writes a tensor that is not in the graph; or the two blocks of an
     /// [`Overlap`](crate::Overlap) cannot overlap.
     UnknownTensor {
-        /// The index of the operator; of the output where the error is about an overlap.
+        /// The index of the operator that uses the tensor. For an overlap of two blocks, the index of the output's
+        /// block.
         node: u32,
-        /// The index of the tensor; of the input where the error is about an overlap.
+        /// The index of the tensor that is not in the graph. For an overlap of two blocks, the index of the input's
+        /// block.
         tensor: u32,
     },
     /// A tensor that is not persistent and that two operators produce, or a tensor that one operator names twice among
     /// its outputs.
     TwoWriters {
-        /// The index of the tensor.
+        /// The index of the tensor that is written twice.
         tensor: u32,
-        /// The index of the writer that the graph lists first.
+        /// Of the operators that write the tensor, the index of the one that the graph lists first.
         first: u32,
-        /// The index of the writer that the graph lists second; equal to `first` if one operator names the tensor
-        /// twice.
+        /// Of the operators that write the tensor, the index of the one that the graph lists second; equal to `first`
+        /// if one operator names the tensor twice.
         second: u32,
     },
     /// Operators of a graph depend on each other in a cycle, so that none of them can run first.
     Cycle {
-        /// The operator of the cycle that the graph lists first.
+        /// The index of an operator of the cycle: the one that the graph lists first.
         node: u32,
     },
     /// A plan that breaks a constraint.
@@ -129,9 +133,9 @@ pub enum Error {
     },
     /// A block that fits in none of the banks in which it may lie, beside the blocks that lie there already.
     NoBank {
-        /// The index of the block.
+        /// The index of the block that fits in no bank.
         block: u32,
-        /// The bytes of the block.
+        /// The size of the block that fits in no bank, in bytes.
         size: u64,
         /// The largest capacity, in bytes, of the banks in which the block may lie.
         most: u64,
@@ -142,14 +146,14 @@ pub enum Error {
     OverLimit {
         /// The least footprint of a schedule that was found, in bytes: a limit that works.
         least: u64,
-        /// The limit, in bytes.
+        /// The limit on the footprint, in bytes.
         limit: u64,
     },
     /// No hole (a run of free bytes) of an allocator is large enough for the request.
     OutOfMemory {
-        /// The bytes of the request, rounded up to the alignment.
+        /// The bytes that were asked of the allocator, rounded up to the alignment.
         needed: u64,
-        /// The bytes of the largest hole.
+        /// The bytes of the allocator's largest hole.
         largest: u64,
     },
     /// No live block of an allocator begins at this address.
@@ -167,25 +171,25 @@ pub enum Buffer {
     Words,
     /// The `u32` slice of a workspace.
     Indices,
-    /// The offsets, one for each block.
+    /// The buffer for the offsets, one for each block.
     Offsets,
-    /// The blocks of a trace.
+    /// The buffer for the blocks of a trace.
     Blocks,
-    /// The blocks of a [`Planner`](crate::Planner), which has room for a fixed number.
+    /// The buffer for the blocks of a [`Planner`](crate::Planner), which has room for a fixed number.
     Capacity,
-    /// The timings of a simulated trace, one for each row.
+    /// The buffer for the timings of a simulated trace, one for each row.
     Timings,
-    /// The rows of a recorded or rewritten trace.
+    /// The buffer for the rows of a recorded or rewritten trace.
     Rows,
-    /// The live blocks of an allocator, which has room for a fixed number.
+    /// The buffer for the live blocks of an allocator, which has room for a fixed number.
     Live,
-    /// The mallocs and frees of one iteration, which an allocator records.
+    /// The buffer for the mallocs and frees of one iteration, which an allocator records.
     Events,
-    /// The descriptions of a network's operators, one for each.
+    /// The buffer for the descriptions of a network's operators, one for each.
     Operators,
-    /// The steps that a framework has to do to follow the plan of its network.
+    /// The buffer for the steps that a framework has to do to follow the plan of its network.
     Steps,
-    /// The order of the operators of a graph.
+    /// The buffer for the order in which the operators of a graph run.
     Order,
 }
 
@@ -221,19 +225,19 @@ pub enum RowFault {
     UnknownBlock,
     /// More rows than 32 bits can count as steps.
     TooManyRows,
-    /// A row that a recording, a trace as it was before any rewriting, cannot have: a copy; a second malloc of a block;
-    /// an access by an operator that is executed again; or an access by an operator although other accesses follow its
-    /// earlier ones: all accesses of an operator stand together.
+    /// A row that a recording (a trace as it was before any rewriting) cannot have: a copy; a second malloc of a block;
+    /// an access by an operator that is executed again; or an access by an operator whose accesses do not all stand
+    /// together.
     NotRecorded,
-    /// In a rewritten trace: an access other than the one that has to come next, by the original.
+    /// An access in a rewritten trace that is not the one that comes next in the original trace.
     OtherAccess,
-    /// A malloc, free or copy between the accesses of an operator where the original has none.
+    /// A malloc, free or copy between the accesses of an operator where the original trace has none.
     InsideOperator,
-    /// An operator reads another value of a block than it read in the original.
+    /// An operator of a rewritten trace reads another value of a block than it read in the original trace.
     OtherValue,
     /// A copy in of a block that is not on the host.
     NotOnHost,
-    /// The trace ends before the original's last access.
+    /// A rewritten trace ends before the last access of the original trace.
     AccessesMissing,
     /// A row of an operator that is recomputed, but may not be.
     MayNotRerun,
@@ -241,10 +245,10 @@ pub enum RowFault {
     MaskTooSmall,
     /// A write of a mask that does not stand right after a ReLU that accesses the mask's block.
     MaskElsewhere,
-    /// A block that reuses the memory of another in place, but has another address.
+    /// A block that reuses the memory of another in place, but does not have the other's address.
     NotInPlace,
-    /// In a recording that is to be fitted: a persistent block (allocated at time 0, never freed) that is allocated
-    /// after the first access.
+    /// In a recording that is to be rewritten to fit a limit: a persistent block (allocated at time 0, never freed)
+    /// that is allocated after the first access.
     PersistentLate,
     /// After the last row: a persistent block is not where it has to be at the end, or not with its final value.
     EndNotRestored,

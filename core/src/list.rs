@@ -10,7 +10,7 @@ pub(crate) struct List<'a, T: Record> {
 }
 
 impl<'a, T: Record<Kept: Cell>> List<'a, T> {
-    /// The workspace that one element takes.
+    /// The workspace that one element of the list takes.
     pub(crate) const LEN: WorkspaceLen = T::Kept::LEN;
 
     /// An empty list of at most `n` elements, in memory that is cut off a workspace.
@@ -36,7 +36,7 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         room
     }
 
-    /// Removes the last element and returns it.
+    /// Removes the last element of the list and returns it; `None` if the list is empty.
     pub(crate) fn pop(&mut self) -> Option<T> {
         self.len = self.len.checked_sub(1)?;
         Some(T::kept(self.cells[self.len]))
