@@ -58,7 +58,8 @@ impl Plan {
     }
 }
 
-/// Places blocks and proves the plan. Cost and quality are those of the solver.
+/// Places blocks by the method `solver`, and proves the plan. Its cost and the quality of the plan are those of the
+/// method.
 ///
 /// # Errors
 /// As [`place::place`].
@@ -112,8 +113,8 @@ fn proved(
     verify::verify(blocks, offsets, constraints, scratch.lend()).map(|plan| (plan.peak(), plan.max_load()))
 }
 
-/// The residencies of a trace (live ranges of its blocks on the device), as blocks with their lifetimes. For each of
-/// them also the block of the trace, and which of that block's residencies it is. O(rows).
+/// The residencies of a trace (live ranges of its blocks on the device), as blocks with their lifetimes. With each
+/// comes the block of the trace that it belongs to, and which of that block's residencies it is. O(rows).
 ///
 /// # Errors
 /// As [`liveness::lifetimes`].

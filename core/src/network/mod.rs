@@ -71,26 +71,26 @@ pub enum Use {
 /// One use of a memory by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Access {
-    /// The number of the operator; never less than that of the access before.
+    /// The number of the operator that uses the memory; never less than that of the access before.
     pub op: u32,
-    /// The number of the memory.
+    /// The number of the memory that the operator uses.
     pub memory: u32,
     /// How the operator uses the memory.
     pub how: Use,
 }
 
-/// One pass of a framework that allocates each tensor once and keeps it.
+/// What one pass through a network does, for a framework that allocates each tensor once and keeps it.
 #[derive(Clone, Copy, Debug)]
 pub struct Network<'a> {
-    /// The memories, by their numbers.
+    /// The memories; a memory's number is its index in this slice.
     pub memories: &'a [Memory],
-    /// The operators, by their numbers.
+    /// The operators, in the order of execution; an operator's number is its index in this slice.
     pub operators: &'a [Operator],
     /// Which operator uses which memory, in the order of execution. An operator may use a memory several times.
     pub accesses: &'a [Access],
 }
 
-/// The options of [`plan`].
+/// The options of [`plan`], which plans the memory of a network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// The most bytes that the arena may have; [`u64::MAX`] is no limit, and then nothing is swapped or recomputed.
@@ -99,7 +99,8 @@ pub struct Options {
     pub alignment: u64,
     /// The links to the host; with an integrated device nothing is swapped.
     pub device: Device,
-    /// The means that may be used; only [`Means::Swap`] and [`Means::Recompute`] are looked at.
+    /// The means of staying within the limit that may be used; only [`Means::Swap`] and [`Means::Recompute`] are looked
+    /// at.
     pub using: Using,
     /// The work that the search for a schedule within the limit may do for each row of the trace, in operators and gaps
     /// (times between two uses of a block) looked at; as in [`fit::Options`].
@@ -109,7 +110,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// The options for memory of the host itself, where nothing is swapped; `limit` is in bytes.
+    /// The options for a device that computes in the memory of the host, so that nothing is swapped. `limit` is the
+    /// most bytes that the arena may have.
     #[must_use]
     pub const fn new(limit: u64) -> Self {
         let device = Device { integrated: true, host_capacity: Some(0), ..Device::symmetric(12e9) };
@@ -134,16 +136,17 @@ pub struct Recording<'a> {
 /// of [`record`] must have one element for each operator of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordNeeded {
-    /// How many elements the slice `rows` must have.
+    /// How many elements the slice `rows` of [`record`] must have.
     pub rows: usize,
-    /// How many elements the slice `owners` must have.
+    /// How many elements the slice `owners` of [`record`] must have.
     pub memories: usize,
     /// How long the workspace of [`record`] must be.
     pub workspace: WorkspaceLen,
 }
 
 impl RecordNeeded {
-    /// The lengths of the slices and the workspace of [`record`], for a network with so many memories and accesses.
+    /// The lengths of the slices and the workspace of [`record`], for a network with these numbers of memories and
+    /// accesses.
     #[must_use]
     pub const fn of(memories: usize, accesses: usize) -> Self {
         let rows = residency::most_rows(accesses);
@@ -198,8 +201,8 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// The longest lengths that any network with so many accesses needs; `limited` says whether the arena has a limit.
-    /// Without a limit nothing is rewritten, and the lengths are far less.
+    /// Lengths that suffice for every network with this number of accesses; `limited` says whether the arena has a
+    /// limit. Without a limit nothing is rewritten, and the lengths are far less.
     #[must_use]
     pub const fn most(accesses: usize, limited: bool) -> Self {
         let (rows, blocks) = (residency::most_rows(accesses), accesses);
@@ -238,7 +241,7 @@ const SOLVER: place::Solver = place::Solver::Auto;
 /// The result of [`plan`]: how many steps and bytes the plan of a network has, and how long a pass by the plan takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Planned {
-    /// How many steps the plan has: the first so many elements of [`Output::steps`].
+    /// How many steps the plan has: so many elements of [`Output::steps`], from the first on, are written.
     pub steps: usize,
     /// The bytes that the arena needs.
     pub peak: u64,
@@ -246,7 +249,7 @@ pub struct Planned {
     pub max_load: u64,
     /// The most bytes that would be resident at once if nothing were recomputed or swapped.
     pub original_load: u64,
-    /// The sum of the bytes of all memories that are part of the plan. So much do these take without a plan, where no
+    /// The sum of the bytes of all memories that are part of the plan: what they would take without a plan, where no
     /// two share an address.
     pub planned_bytes: u64,
     /// The sum of the bytes of all memories that are no part of the plan, since each keeps its place and its value:

@@ -18,13 +18,13 @@ use crate::table::Table;
 use crate::trace::{self, Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// The most rows that so many accesses give, three for each: the first access of a residency gives a malloc, a write
-/// and a free, and every other access at most a read and a write.
+/// The most rows of the trace of a network with this number of accesses, three for each: the first access of a
+/// residency gives a malloc, a write and a free, and every other access at most a read and a write.
 pub(super) const fn most_rows(accesses: usize) -> usize {
     3 * accesses
 }
 
-/// The most rows that are reads or writes, where a network has so many accesses: two for each.
+/// The most reads and writes among the rows of the trace of a network with this number of accesses: two for each.
 pub(super) const fn most_accesses(accesses: usize) -> usize {
     2 * accesses
 }
@@ -37,26 +37,26 @@ pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
 /// Stands in place of a memory's number where a block stands for a kept memory; the offset of such a block is not used.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The rows and blocks that are made so far.
+/// The rows and blocks of the trace that are made so far.
 struct Maker<'a> {
     rows: &'a mut [Row],
-    /// How many rows there are.
+    /// How many rows of the trace are made so far.
     row_count: usize,
     /// By block: the number of the memory (a tensor's storage) that it belongs to; [`NONE`] if it stands for a kept
     /// memory.
     owners: Table<'a, u32>,
-    /// How many blocks there are.
+    /// How many blocks of the trace are made so far.
     blocks: u32,
 }
 
-/// What is known of each memory while the rows are made.
+/// What is known of each memory of the network while the rows of the trace are made.
 struct Memories<'a> {
     /// By memory: 1 + the last operator that uses it or, if the memory is kept, that writes it; 0 if there is none.
     last: Table<'a, u32>,
     /// By memory: what it is: [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`], as bits.
     what: Table<'a, u32>,
-    /// By memory: 1 + the number of its block while the memory is resident, or 0. While `look` runs: 1 + the last
-    /// operator so far that uses the memory, or 0.
+    /// By memory: 1 + the number of its block in the trace while the memory is resident; 0 while it is not. But while
+    /// `look` runs: 1 + the last operator so far that uses the memory; 0 if there is none.
     block: Table<'a, u32>,
     /// By memory: what the present operator does with it: [`READS`], [`WRITES`] and [`TOUCHES`], as bits.
     does: Table<'a, u32>,
@@ -75,8 +75,8 @@ const READS: u32 = 1;
 const WRITES: u32 = 2;
 const TOUCHES: u32 = 4;
 
-/// Writes the rows of a pass to `rows`, what is known of each operator to `known`, and the memory of each block to
-/// `owners`.
+/// Writes the rows of the trace of a pass to `rows`, what is known of each operator to `known`, and the number of each
+/// block's memory to `owners`.
 pub(super) fn record<'a>(
     network: &Network<'_>,
     alignment: u64,
@@ -140,7 +140,8 @@ pub(super) fn record<'a>(
 }
 
 impl Maker<'_> {
-    /// Writes the rows of one operator, whose accesses are `accesses` and which runs from `begin` to `end`, in ns.
+    /// Writes the trace's rows of one operator, whose accesses are `accesses` and which runs from `begin` to `end`, in
+    /// ns.
     fn operator(
         &mut self,
         network: &Network<'_>,

@@ -10,7 +10,8 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// One thing that the framework has to do. Steps are done in the order in which they are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Step {
-    /// The operator directly before which this step is done: after all operators that come before that one.
+    /// The operator directly before which this step is done, after all operators that come before that one; `u32::MAX`
+    /// if no operator follows.
     pub before: u32,
     /// What to do.
     pub action: Action,
@@ -21,26 +22,26 @@ pub struct Step {
 pub enum Action {
     /// The memory lies at this offset of the arena from now on. Its content is undefined.
     Bind {
-        /// The number of the memory.
+        /// The number of the memory that lies at the offset.
         memory: u32,
-        /// The offset in the arena, in bytes.
+        /// The offset of the memory in the arena, in bytes.
         offset: u64,
     },
     /// The operator, which has run before, runs again, on the memories at the offsets to which they are bound now.
     Run {
-        /// The number of the operator.
+        /// The number of the operator that runs again.
         op: u32,
     },
     /// The memory is copied to the host.
     CopyOut {
-        /// The number of the memory.
+        /// The number of the memory that is copied to the host.
         memory: u32,
         /// The offset of the copy on the host, in bytes.
         host_offset: u64,
     },
     /// The memory is copied from the host, to the offset to which it is bound now.
     CopyIn {
-        /// The number of the memory.
+        /// The number of the memory that is copied from the host.
         memory: u32,
         /// The offset of the copy on the host, in bytes.
         host_offset: u64,
@@ -53,12 +54,13 @@ impl Default for Action {
     }
 }
 
-/// Length of the workspace of [`write`].
+/// Length of the workspace of [`write`] for a trace with this number of blocks.
 pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 2 * blocks, indices: 0 }
 }
 
-/// Writes the steps; returns how many steps there are. Each block that is copied has a place of its own on the host.
+/// Writes the steps that the framework has to do for this schedule; returns how many there are. Each block that is
+/// copied has a place of its own on the host.
 pub(super) fn write(
     schedule: &VerifiedSchedule<'_>,
     memories: &[u32],

@@ -24,31 +24,31 @@ use super::{
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// Where the searches have nodes to spend, the heuristics of the short first round have the work that it takes to place
-/// all blocks this number of times or, if that is more, [`Options::DEFAULT_WORK`] divided by [`FEW_NODES`].
+/// The work of the heuristics in the first round, where the searches have nodes to spend: that of placing all blocks
+/// this number of times or, if that is more, [`Options::DEFAULT_WORK`] divided by [`FEW_NODES`].
 const FEW_STARTS: u64 = 48;
-/// In the short first round, the exact search and the beam search may each look at [`Options::DEFAULT_NODES`] divided
-/// by this, in nodes of the search tree, but at most at the part of all nodes that [`PART_OF_FIRST`] allows.
+/// In the first round, the exact search and the beam search may each look at [`Options::DEFAULT_NODES`] divided by
+/// this, in nodes of the search tree, but at no more than [`PART_OF_FIRST`] allows.
 const FEW_NODES: u64 = 16;
-/// In the short first round, the exact search and the beam search may each look at no more nodes of the search tree
-/// than the whole budget, `options.nodes`, divided by this.
+/// In the first round, the exact search and the beam search may each look at no more nodes of the search tree than the
+/// whole budget, `options.nodes`, divided by this.
 const PART_OF_FIRST: u64 = 2;
-/// In each round after the first, the exact search gets the budget of the round, in nodes of the search tree. The beam
-/// search gets that number divided by this, in addition; but see [`PART_WHERE_SEARCH_LEADS`] and
-/// [`PART_WHERE_BEAM_LEADS`].
+/// In each round after the first, the exact search gets the round's whole budget, in nodes of the search tree, and the
+/// beam search in addition the budget divided by this. [`PART_WHERE_SEARCH_LEADS`] and [`PART_WHERE_BEAM_LEADS`] are
+/// exceptions.
 const PART_OF_BEAM: u64 = 3;
 /// Where the exact search made the best plan so far, the beam search gets the budget of a round, in nodes of the search
 /// tree, divided by this.
 const PART_WHERE_SEARCH_LEADS: u64 = 24;
-/// Where the beam search made the best plan so far and there are more than [`FEW_BLOCKS`] blocks, the budget of a
-/// round, in nodes of the search tree, is divided into this number of equal parts. The beam search gets all parts but
-/// one, the exact search half of that one; the other half is not used.
+/// Where the beam search made the best plan so far and there are more than [`FEW_BLOCKS`] blocks, a round's budget, in
+/// nodes of the search tree, is cut into this number of equal parts. The beam search gets all parts but one, the exact
+/// search half of that one; the other half is not used.
 const PART_WHERE_BEAM_LEADS: u64 = 4;
 /// Up to this number of blocks, the exact search gets the whole budget of a round, in nodes of the search tree, even
 /// where the beam search made the best plan so far.
 const FEW_BLOCKS: usize = 512;
-/// Where the load is the max load at every step, plans without unused bytes are looked for with the nodes of the whole
-/// budget divided by this.
+/// The search for plans without unused bytes gets the whole budget, `options.nodes`, divided by this. It is made only
+/// where the number of bytes alive, the load, is highest at every step.
 const PART_OF_TILING: u64 = 4;
 /// Above this number of blocks, the slow heuristic that looks at 64 blocks before it places one (`Rule::WideFlush`)
 /// gets [`WORK_FOR_MANY`] times the work of the other heuristics in a round.
@@ -57,9 +57,8 @@ const MANY_BLOCKS: usize = 10_000;
 /// (`Rule::WideFlush`), as a multiple of the work of the other heuristics in a round.
 const WORK_FOR_MANY: u64 = 8;
 
-/// With more than [`search::MOST_BLOCKS`] blocks, the method that begins with the blocks of the busiest step and places
-/// the others outward in time ([`outward`]) gets at least the work that it takes to place all blocks this number of
-/// times.
+/// With more than [`search::MOST_BLOCKS`] blocks, the method [`outward`], which begins with the blocks of the busiest
+/// step and goes on from there, gets at least the work of placing all blocks this number of times.
 const OUTWARD_RUNS: u64 = 64;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -169,7 +168,7 @@ pub fn place(
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }
 
-/// Lowers the peak of the best plan where there are more blocks than the exact search takes.
+/// Lowers the peak of the best plan where there are too many blocks for the exact search.
 fn place_many(
     blocks: &[Block],
     round: &Options,
@@ -194,8 +193,9 @@ fn place_many(
     Ok(())
 }
 
-/// Builds more plans, each with another order of preference, as `series` says, and keeps the best if it is better than
-/// the best so far. `Series::Any(0)` leaves out the fixed orders, which were tried in the first round.
+/// Builds more plans, each with another order of preference among the blocks, as `series` says, and keeps the best if
+/// it is better than the best so far. `Series::Any(0)` leaves out the fixed orders, which were tried in the first
+/// round.
 fn start_again(
     blocks: &[Block],
     round: &Options,
@@ -213,8 +213,8 @@ fn start_again(
     Ok(())
 }
 
-/// The budgets of the first round: work in blocks placed, and nodes. Most instances are solved by a few starts or a few
-/// nodes.
+/// The budgets of the first round: work of the heuristics, in blocks placed, and nodes of the searches. Most instances
+/// are solved by a few plans of the heuristics or a few nodes.
 fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
     let few_starts = (FEW_STARTS * blocks as u64).max(Options::DEFAULT_WORK / FEW_NODES);
     let few_nodes = (Options::DEFAULT_NODES / FEW_NODES).min(nodes.div_ceil(PART_OF_FIRST));
@@ -243,7 +243,7 @@ struct Told<'a> {
     best: Summary,
     /// The capacity of the constraints, in bytes: a peak within it is good enough. 0 if there is none.
     enough: u64,
-    /// The nodes of the searches and beams that have ended.
+    /// How many nodes of the search tree were looked at by the exact searches and beam searches that have ended.
     nodes: u64,
     /// Whether the caller's `watch` has asked the placement to stop: it has returned `ControlFlow::Break`.
     stopped: bool,
