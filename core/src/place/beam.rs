@@ -43,8 +43,8 @@ const MOST_STEPS: usize = 1 << 21;
 /// How many list entries, for each block of the instance, there are for the arrangements (lists of the living blocks
 /// with their offsets) that are kept at once.
 const CELLS: usize = 64;
-/// How many possible places for the next block are kept for each arrangement (a list of the living blocks with their
-/// offsets), on average, while all are collected. Then the cheapest of all are taken.
+/// How many possible places for the next block are kept while they are collected, on average for each arrangement (a
+/// list of the living blocks with their offsets). Then the cheapest of all are taken.
 const WAYS: usize = 3;
 /// How many arrangements (lists of the living blocks with their offsets) are kept at once in the first attempts to
 /// place all blocks; when these fail, the number doubles.
@@ -58,14 +58,15 @@ const BEYOND: u32 = 50;
 /// How many bits after the binary point the cost of an arrangement of blocks has, and each of the logarithms that the
 /// cost is a sum of.
 const FRACTION: u32 = 8;
-/// Random numbers below this are added to the costs, in which 256 stands for 1. The first round has the first entry;
-/// the later rounds have the other entries in turn, over and over.
+/// Random numbers below this are added to the cost of each possible place for a block; 256 stands for a cost of 1. The
+/// first round has the first entry; the later rounds have the other entries in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
-/// The time that it takes to enter a possible place for the next block, as a multiple of the time that it takes to look
+/// The time that it takes to note a possible place for the next block, as a multiple of the time that it takes to look
 /// at one block of an arrangement (a list of the living blocks with their offsets).
 const CELLS_OF_A_WAY: u64 = 8;
-/// The time that a node of the exact search takes for each block of the instance, as a multiple of the time that beam
-/// search takes to look at one block of an arrangement (a list of the living blocks with their offsets).
+/// The time that the exact search takes for a node, divided by the number of blocks of the instance, as a multiple of
+/// the time that beam search takes to look at one block of an arrangement (a list of the living blocks with their
+/// offsets).
 const CELLS_OF_A_NODE: u64 = 5;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -170,12 +171,12 @@ pub(super) fn improve(
     Ok(best)
 }
 
-/// A cell: the block's begin and end in memory, in bytes; then the section in which its lifetime ends (upper half of a
-/// word) and its index (lower half).
+/// A block in an arrangement (a list of the living blocks with their offsets): its begin and end in memory, in bytes;
+/// then the first section of time after its lifetime (upper half of a word) and its index (lower half).
 type Cell = [u64; 3];
 
-/// The arrangements after a step: lists of the blocks that are alive, with their offsets. Each has a row of
-/// [`Beam::row`] cells.
+/// The arrangements (lists of the blocks that are alive, with their offsets) that are kept after a block was placed.
+/// Each has a row of [`Beam::row`] cells.
 struct Arrangements<'a> {
     /// The blocks of all arrangements (lists of the living blocks with their offsets), with their addresses and ends;
     /// each arrangement has a row, from the lowest block up.
@@ -204,7 +205,7 @@ struct Beam<'a> {
     /// By block: the index in `order` of the first block that has the same lifetime and size.
     kind: Table<'a, u32>,
     aside: Table<'a, u32>,
-    /// Whether the pass goes forward in time.
+    /// Whether the present attempt places the blocks forward in time.
     forward: bool,
     /// The bytes within which the present attempt has to place all blocks.
     capacity: u64,
@@ -479,8 +480,9 @@ impl<'a> Beam<'a> {
         core::mem::swap(&mut self.now, &mut self.next);
     }
 
-    /// Makes the next arrangement (a list of the living blocks with their offsets), of cost `cost`: block `b` is added
-    /// to an arrangement of this step, in the place that the entry of `self.rest` with the index `rest` describes.
+    /// Makes one of the next arrangements (lists of the living blocks with their offsets), of cost `cost`: adds block
+    /// `b` to one of the present arrangements, in the place that the entry of `self.rest` with the index `rest`
+    /// describes.
     fn make(&mut self, step: u32, b: u32, cost: u32, rest: u32) {
         let [hash, from, offset] = self.rest[rest];
         let (i, c) = parts(from);
@@ -503,7 +505,8 @@ impl<'a> Beam<'a> {
         u32::try_from(most_width(self.blocks.len())).unwrap_or(1)
     }
 
-    /// Writes the plan of the first of the arrangements that hold all blocks to `offsets`; returns its peak.
+    /// Takes the first of the arrangements (lists of the living blocks with their offsets) in which the last block is
+    /// placed, and writes the plan that led to it to `offsets`; returns the plan's peak in bytes.
     fn keep(&self, offsets: &mut [u64]) -> u64 {
         let mut offsets = Table::new(offsets);
         let (mut arrangement, mut peak) = (0, 0);
@@ -518,7 +521,7 @@ impl<'a> Beam<'a> {
     }
 }
 
-/// The most blocks that are alive in one section.
+/// The most blocks that are alive in one section of time.
 fn most_alive(low: &Table<'_, u32>, high: &Table<'_, u32>, n: u32, sections: u32, change: &mut Table<'_, u32>) -> u32 {
     // What begins in a section, less what has ended there, wraps around below 0.
     for b in 0..n {
@@ -535,7 +538,7 @@ fn most_alive(low: &Table<'_, u32>, high: &Table<'_, u32>, n: u32, sections: u32
     most
 }
 
-/// Copies cells; of lengths that differ, the shorter counts.
+/// Copies cells, which are blocks of an arrangement. If one slice is longer, its rest is left out.
 fn copy(from: &[Cell], to: &mut [Cell]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from;

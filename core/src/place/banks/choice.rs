@@ -21,8 +21,8 @@ use crate::{Workspace, WorkspaceLen, sort};
 /// The most states that are kept from one block to the next. A state is a set of blocks to put in the bank, of those
 /// looked at so far.
 const WIDTH: u32 = 256;
-/// The most blocks alive together that have a bit each in the `u64` that tells which of them a set of chosen blocks
-/// has. One more block gets no bit.
+/// The most blocks alive together that the search can tell apart: each has a bit in the `u64` that says which blocks
+/// are chosen. One more block gets no bit.
 const SLOTS: u32 = 64;
 
 /// A block that may lie in the bank.
@@ -34,14 +34,14 @@ pub(super) struct Candidate {
     pub(super) end: u32,
     /// The bytes that the block takes in the bank, rounded up to the bank's alignment.
     pub(super) size: u64,
-    /// The cost that is saved if the block lies in the bank, in a unit so large that the sum over all blocks is below
+    /// The cost that is saved if the block lies in the bank. Its unit is so large that the sum over all blocks is below
     /// 2⁶⁴.
     pub(super) gain: u64,
     /// Whether the block has to lie in the bank, because it may lie in no other that is left.
     pub(super) forced: bool,
 }
 
-/// What is done where there are more than [`WIDTH`] states, sets of blocks to put in the bank.
+/// What is done with the states (sets of blocks to put in the bank) where there are more than [`WIDTH`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
     /// The least promising states are dropped: what comes out is a set of blocks that fits in the bank, but another set
@@ -52,7 +52,7 @@ pub(super) enum Excess {
     Merged,
 }
 
-/// The result of [`choose`].
+/// The result of [`choose`]: how much cost the blocks chosen for a bank save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
     /// The cost that the chosen blocks save in the bank or, with [`Excess::Merged`], an upper bound on what any choice
@@ -116,8 +116,7 @@ struct States<'a> {
     excess: Excess,
     /// How many states there are; a state is a set of blocks to put in the bank, of those looked at so far.
     len: u32,
-    /// How many words each state (a set of blocks to put in the bank) has in `taken`: a bit for each block that there
-    /// is.
+    /// How many words each state (a set of blocks to put in the bank) has in `taken`, which has a bit for each block.
     words: u32,
     /// By state, a set of blocks to put in the bank: which blocks of the set are alive, as bits. The number of a
     /// block's bit is its slot.
@@ -135,16 +134,16 @@ struct States<'a> {
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     kept: Table<'a, u32>,
-    /// The slots that are in use, as bits. A block that is alive gets a slot, a number below 64: that of its bit in
-    /// every state.
+    /// The slots that are in use, as bits. A slot is a number below 64 that a block has while it is alive: that of its
+    /// bit in every state (a set of blocks to put in the bank).
     used: u64,
-    /// By slot, the number below 64 of a block that is alive: the bytes of the block in the bank.
+    /// By slot (a number below 64 that each living block has): the bytes that the block takes in the bank.
     size: Table<'a, u64>,
-    /// By slot, the number below 64 of a block that is alive: the cost that the block saves in the bank.
+    /// By slot (a number below 64 that each living block has): the cost that the block saves in the bank.
     slot_gain: Table<'a, u64>,
-    /// By slot, the number below 64 of a block that is alive: the first step of the block's lifetime.
+    /// By slot (a number below 64 that each living block has): the first step of the block's lifetime.
     start: Table<'a, u32>,
-    /// By slot, the number below 64 of a block that is alive: the first step after the block's lifetime.
+    /// By slot (a number below 64 that each living block has): the first step after the block's lifetime.
     end: Table<'a, u32>,
 }
 
@@ -187,8 +186,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Gives a block that begins a slot, a number below 64 that is free, and enters the block there; `None` if all are
-    /// in use.
+    /// Gives a block whose lifetime begins a free slot, a number below 64, and enters the block there; `None` if all
+    /// slots are in use.
     fn slot(&mut self, c: &Candidate) -> Option<u32> {
         let slot = (!self.used).trailing_zeros();
         if slot >= SLOTS {
@@ -202,7 +201,8 @@ impl<'a> States<'a> {
         Some(slot)
     }
 
-    /// Replaces each state by two: one without the block, unless it is forced, and one with it, if it fits.
+    /// Replaces each state (a set of blocks to put in the bank) by two: one without the block `c`, unless it has to lie
+    /// in the bank, and one with it, if it fits.
     fn branch(&mut self, place: u32, slot: u32, c: &Candidate) {
         let mut len = if c.forced { 0 } else { self.len };
         for s in 0..self.len {
@@ -218,9 +218,9 @@ impl<'a> States<'a> {
         self.len = len;
     }
 
-    /// Adds the cost that a block saves to all states (sets of blocks to put in the bank), as if the block lay there
-    /// and took no bytes. An upper bound counts a block like this if more blocks are alive than a state has bits for,
-    /// [`SLOTS`].
+    /// Adds the cost that a block saves to all states (sets of blocks to put in the bank), as if the block lay in the
+    /// bank and took no bytes. So an upper bound counts a block that has no bit in the states because all [`SLOTS`] are
+    /// in use.
     fn give(&mut self, gain: u64) {
         for s in 0..self.len {
             self.gain[s] += gain;
@@ -239,9 +239,9 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Drops a state (a set of blocks to put in the bank) if another saves no less cost and has no living block that
-    /// this one has not. If more than [`WIDTH`] are left, drops or merges the least promising, at the begin `step` of
-    /// the block in hand. Returns whether at most [`WIDTH`] were left.
+    /// Drops each state (a set of blocks to put in the bank) for which another saves no less cost and has no living
+    /// block that it has not. If more than [`WIDTH`] are left, drops or merges those that are least promising at
+    /// `step`. Returns whether at most [`WIDTH`] were left.
     fn narrow(&mut self, step: u32) -> bool {
         // Every state that holds no more and gains no less comes before.
         sort::identity(&mut self.order, self.len);
@@ -289,8 +289,8 @@ impl<'a> States<'a> {
         sort::by_key(&mut self.kept, left, &mut self.aside, |s| !score[s]);
     }
 
-    /// Of the cost that the block of a slot saves in the bank, the part for its lifetime from `step` on, in proportion
-    /// to the number of steps.
+    /// Of the cost that the living block with number `slot` saves in the bank: the part for its lifetime from `step`
+    /// on, in proportion to the number of steps.
     fn owed(&self, slot: u32, step: u32) -> u64 {
         let [start, end, step] = [self.start[slot], self.end[slot], step].map(u128::from);
         let part = (u128::from(self.slot_gain[slot]) * end.saturating_sub(step)).checked_div(end - start);
@@ -310,7 +310,7 @@ impl<'a> States<'a> {
     }
 }
 
-/// The numbers of the bits that are set.
+/// The numbers of the bits that are set in `mask`, the lowest first.
 fn slots(mut mask: u64) -> impl Iterator<Item = u32> {
     core::iter::from_fn(move || {
         let slot = mask.trailing_zeros();

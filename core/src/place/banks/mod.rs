@@ -35,7 +35,7 @@ use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
 
-/// One of several memories.
+/// One of several memories in which blocks can be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bank {
     /// The size of the bank, in bytes: no block in it ends above this.
@@ -46,7 +46,7 @@ pub struct Bank {
     pub alignment: u64,
 }
 
-/// How a block is used.
+/// How many bytes of a block are touched, and in which banks it may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
     /// How many bytes are read from the block and written to it while it is alive.
@@ -56,16 +56,16 @@ pub struct Use {
     pub banks: u32,
 }
 
-/// Where a block lies.
+/// Where a block lies: its bank, and its offset there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Spot {
-    /// The index of the bank.
+    /// The index of the bank in which the block lies.
     pub bank: u32,
-    /// The offset in the bank, in bytes.
+    /// The offset of the block in its bank, in bytes.
     pub offset: u64,
 }
 
-/// What a placement costs.
+/// What a placement in several banks costs, and the least that any could cost, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// The sum over the blocks of bytes touched times the cost of a byte in their bank.
@@ -74,7 +74,7 @@ pub struct Cost {
     pub lower_bound: u128,
 }
 
-/// The most banks; further banks are left out.
+/// The most banks that are used; further banks in the caller's list are left out.
 pub const MOST_BANKS: usize = 32;
 
 /// The bank of a block that has none yet.
@@ -83,8 +83,8 @@ const NOWHERE: u32 = u32::MAX;
 /// A way to give each block a bank.
 #[derive(Clone, Copy)]
 enum Way {
-    /// Bank by bank, the blocks that gain most by lying in it, of those whose size is at least the bank's capacity
-    /// divided by this; 0 stands for all blocks.
+    /// Bank by bank, the set of blocks that saves most cost there. Blocks smaller than the bank's capacity divided by
+    /// this number take no part, unless they may lie in no later bank; 0 leaves out no block for its size.
     Choice(u64),
     /// Block by block, each into its cheapest bank with room. First come the blocks whose cost would rise most, for
     /// each byte and step, if they lay in the next more costly bank, see [`loss`].
@@ -109,11 +109,13 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 4 * n + n.div_ceil(64), indices: 6 * n }.and(choice::workspace(n))
 }
 
-/// Gives every block a bank and an offset; `uses` and `spots` have an entry for each block.
+/// Gives every block a bank and an offset there; `uses` and `spots` have an entry for each block.
 ///
 /// # Errors
-/// What [`block::check`] refuses; [`Error::Alignment`] for a bank's; [`Error::NoBank`] for a block that was left, since
-/// nothing was found in which all fit; [`Error::BufferTooSmall`].
+/// What [`block::check`] refuses; [`Error::Alignment`] for a bank whose alignment is not a power of two;
+/// [`Error::NoBank`] for a block that was left over, since no placement of all blocks was found;
+/// [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`] says, or `uses` or `spots` does not have
+/// one entry for each block.
 ///
 /// ```
 /// use sublet_core::place::banks::{self, Bank, Spot, Use};
@@ -203,10 +205,10 @@ struct Packing<'a> {
     bank: Table<'a, u32>,
     /// By block: its offset, in bytes.
     offset: Table<'a, u64>,
-    /// The blocks of the bank in hand.
+    /// The blocks of the bank that is being filled, in the order in which they are placed.
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
-    /// Begin and end, in bytes, of the placed blocks that are alive with the block in hand.
+    /// Begin and end, in bytes, of the placed blocks that are alive with the block that is being placed.
     forbidden: Table<'a, [u64; 2]>,
 }
 
@@ -241,9 +243,9 @@ impl Packing<'_> {
         Ok((0..count(self.blocks)).map(|i| self.price(i, self.bank[i])).sum())
     }
 
-    /// Fills bank by bank, the cheapest first, with two kinds of blocks: those that may lie in no later bank, and those
-    /// that together save most cost there, compared with the next more costly bank. If `parts` is not 0, a block of the
-    /// second kind has at least the bank's capacity divided by `parts`. `None` if a block is left without a bank.
+    /// Fills the banks one by one, the cheapest first. A bank gets the blocks that may lie in no later one, and of the
+    /// other blocks the set that saves most cost, compared with the next more costly bank. If `parts` is not 0, only
+    /// others of at least the bank's capacity divided by `parts` take part. `None` if a block is left without a bank.
     fn by_choice(&mut self, parts: u64, scratch: &mut Workspace<'_>) -> Option<()> {
         let (n, blocks, uses, banks) = (count(self.blocks), self.blocks, self.uses, self.banks);
         let most: u128 =
@@ -304,7 +306,8 @@ impl Packing<'_> {
         Ok(())
     }
 
-    /// Moves a block to a cheaper bank than it lies in, if all blocks there can then be placed. Whether it has moved.
+    /// Moves block `i` to a cheaper bank than it lies in, if all blocks of that bank can then be placed. Returns
+    /// whether it has moved.
     fn promote(&mut self, i: u32) -> bool {
         let now = self.price(i, self.bank[i]);
         self.move_below(i, now)
@@ -331,7 +334,7 @@ impl Packing<'_> {
         }
     }
 
-    /// Whether the load of a block's bank is within the capacity while the block is alive.
+    /// Whether the bytes alive in the bank of block `i` are within the bank's capacity as long as the block is alive.
     fn has_room(&self, i: u32) -> bool {
         let (n, b, k) = (count(self.blocks), at(self.blocks, i), self.bank[i]);
         let beside = || (0..n).filter(|&j| self.bank[j] == k).map(|j| at(self.blocks, j)).filter(|o| o.collides(&b));
@@ -339,7 +342,7 @@ impl Packing<'_> {
         beside().all(|o| load(o.start.max(b.start)) <= bank(self.banks, k).capacity)
     }
 
-    /// Finds an offset for each block of bank `k`. The error is a block that did not fit.
+    /// Finds an offset for each block of bank `k`. The error is the index of a block that did not fit.
     fn pack(&mut self, k: u32) -> Result<(), u32> {
         let (mut members, blocks) = (0, self.blocks);
         for i in 0..count(blocks) {
@@ -409,7 +412,7 @@ impl Packing<'_> {
     }
 }
 
-/// The bits by which numbers up to `most` are shifted right, so that 63 bits hold them.
+/// By how many bits numbers up to `most` have to be shifted right, so that 63 bits hold them.
 fn shift(most: u128) -> u32 {
     (u128::BITS - most.leading_zeros()).saturating_sub(63)
 }
@@ -449,7 +452,7 @@ fn price(uses: &[Use], banks: &[Bank], i: u32, k: u32) -> u128 {
     u128::from(use_of(uses, i).touched) * u128::from(bank(banks, k).cost)
 }
 
-/// The banks of least cost, taken as one.
+/// The banks of least cost, taken as one bank.
 struct Fast<'a> {
     blocks: &'a [Block],
     uses: &'a [Use],
@@ -478,14 +481,14 @@ impl<'a> Fast<'a> {
         align_up(at(self.blocks, i).size, self.alignment)
     }
 
-    /// The least price of a block in the banks of least cost or, if `here` is false, in the other banks; none if it may
-    /// lie in none of them.
+    /// The least price of block `i` (bytes touched times the cost of a byte) in the banks of least cost or, if `here`
+    /// is false, in the other banks; `None` if it may lie in none of them.
     fn price(&self, i: u32, here: bool) -> Option<u128> {
         let banks = allowed(self.uses, self.banks, i).filter(|&k| self.has(k) == here);
         banks.map(|k| price(self.uses, self.banks, i, k)).min()
     }
 
-    /// Whether a block may lie in a bank of least cost.
+    /// Whether block `i` may lie in a bank of least cost.
     fn may(&self, i: u32) -> bool {
         self.price(i, true).is_some()
     }
