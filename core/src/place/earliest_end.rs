@@ -14,8 +14,8 @@ pub(crate) struct EarliestEnd<'a> {
     /// By section, a numbered stretch of time: the index of the first block that begins there or later; `n`, the number
     /// of blocks, if there is none.
     first: Table<'a, u32>,
-    /// By node: the earliest end of the members below it; `u32::MAX` if there are none. Node i has the children 2i and
-    /// 2i + 1; the blocks are the leaves `n..2n`.
+    /// By node of the tree: the earliest end of the members (blocks that queries find) below it; `u32::MAX` if there
+    /// are none. Node i has the children 2i and 2i + 1; the blocks are the leaves `n..2n`.
     earliest: Table<'a, u32>,
 }
 
@@ -41,7 +41,8 @@ impl<'a> EarliestEnd<'a> {
         tree
     }
 
-    /// Gives every block the end `end_of(i)`; `u32::MAX` for a block that is no member.
+    /// Makes the blocks members of the tree, so that queries find them: `end_of(i)` is the end of block i, one past its
+    /// last section of time; `u32::MAX` for a block that is to be no member.
     pub(crate) fn enter_all(&mut self, end_of: impl Fn(u32) -> u32) {
         for i in 0..self.n {
             self.earliest[self.n + i] = end_of(i);
@@ -51,7 +52,7 @@ impl<'a> EarliestEnd<'a> {
         }
     }
 
-    /// Takes block `i` out of the members.
+    /// Takes block `i` out of the members of the tree, so that no query finds it.
     pub(crate) fn remove(&mut self, i: u32) {
         let mut node = self.n + i;
         self.earliest[node] = u32::MAX;
@@ -65,8 +66,7 @@ impl<'a> EarliestEnd<'a> {
         }
     }
 
-    /// Whether the lifetime of any block that is in the set lies within the sections `[low, high)`, numbered stretches
-    /// of time.
+    /// Whether any member of the tree is alive only within the sections `[low, high)`, numbered stretches of time.
     pub(crate) fn any_within(&self, low: u32, high: u32) -> bool {
         // Behind the last section nothing begins.
         let behind = self.first.range(high, high + 1).first().copied().unwrap_or(self.n);

@@ -19,13 +19,13 @@ use crate::{Block, Workspace, WorkspaceLen, sort};
 /// Which of the holes that are large enough a block takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fit {
-    /// The lowest hole.
+    /// The lowest hole that is large enough.
     First,
-    /// The smallest hole; of equally small ones, the lowest.
+    /// The smallest hole that is large enough; of equally small ones, the lowest.
     Best,
 }
 
-/// The blocks, the sections in which they are alive, and the blocks placed so far.
+/// The blocks, the sections of time in which they are alive, and those that are placed so far.
 pub(crate) struct Gaps<'a> {
     blocks: &'a [Block],
     alignment: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Gaps<'a> {
     low: Table<'a, u32>,
     /// By block: one past the number of the last section of time in which it is alive.
     high: Table<'a, u32>,
-    /// The lifetimes of the placed blocks; none where `stacked` is used.
+    /// The lifetimes of the placed blocks; empty where `stacked` holds the placed blocks.
     placed: LifetimeTree<'a>,
     /// The begin and the end, in bytes, of each placed block that is alive together with the block in hand.
     neighbours: Table<'a, [u64; 2]>,
@@ -51,12 +51,12 @@ struct Stack<'a> {
     len: u32,
 }
 
-/// The search for the hole of a block; it passes the placed neighbours from below.
+/// The search for a hole for one block: upwards in memory, past the placed blocks that are alive with it.
 struct Search {
     size: u64,
     alignment: u64,
     fit: Fit,
-    /// The lowest aligned offset above all neighbours that were passed, in bytes.
+    /// The lowest aligned offset above all placed blocks that the search has passed, in bytes.
     top: u64,
     /// The best hole so far: the bytes that the block would leave unused in it, and its offset.
     best: Option<(u64, u64)>,
@@ -90,9 +90,9 @@ impl<'a> Gaps<'a> {
         WorkspaceLen { words: 4 * n, indices: 6 * n }.and(LifetimeTree::workspace(n))
     }
 
-    /// Makes the state in which no block is placed. `dense` tells that most blocks are alive together.
-    /// `number_sections` divides time into numbered sections: of each block it writes the first section to one table,
-    /// and one past the last to the other.
+    /// Starts with no block placed. `dense` tells that most blocks are alive together. `number_sections` divides time
+    /// into numbered sections: of each block it writes the first section to one table, and one past the last to the
+    /// other.
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,
@@ -112,7 +112,7 @@ impl<'a> Gaps<'a> {
         Self { blocks, alignment, low, high, placed, neighbours, stacked }
     }
 
-    /// Places the blocks in this order, pinned ones first; returns the peak.
+    /// Gives the blocks offsets in the order `order`, pinned ones first; returns the peak in bytes.
     pub(crate) fn build(&mut self, order: &[u32], fit: Fit, offsets: &mut Table<'_, u64>) -> u64 {
         let mut peak = 0;
         for pinned in [true, false] {
@@ -194,7 +194,7 @@ mod tests {
         (peak, offsets)
     }
 
-    /// Below 32 bytes there are holes of 20 and of 10, and none above.
+    /// Below address 32 there are holes of 20 and of 10 bytes; above it there is none.
     #[test]
     fn best_fit_takes_the_smallest_hole_and_first_fit_the_lowest() {
         let pinned = |offset, size| Block { pin: Some(offset), ..Block::new(0, 2, size) };

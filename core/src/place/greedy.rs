@@ -21,7 +21,7 @@ pub enum Order {
     Area,
     /// Longest lifetime first.
     Lifetime,
-    /// Earliest first step first.
+    /// Earliest begin of the lifetime first.
     Start,
     /// Largest size first, of equal ones the longest lifetime.
     SizeLifetime,
@@ -71,8 +71,8 @@ pub fn place(
     place_by(Solver::Greedy(order, fit), blocks, options, &keys, fit, scratch, offsets)
 }
 
-/// Places the blocks in the order of the last function of `keys`, the smallest value first; ties by the function before
-/// it and so on, at last by index. Each block goes into the hole that `fit` says.
+/// Places the blocks in the order of the last function of `keys`, the smallest value first. Ties are broken by the
+/// function before it and so on, at last by index. Each block goes into the hole that `fit` says.
 pub(super) fn place_by(
     solver: Solver,
     blocks: &[Block],

@@ -33,16 +33,17 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// An attempt to lower the peak to some limit may use the whole work divided by this, and 2 more for each block, at
-/// first. When that is used up, the attempt is given up, and the next limit is higher.
+/// At first, an attempt to lower the peak to some limit may use the whole work divided by this, and 2 more for each
+/// block. When that is used up, it is given up, and the next limit is higher.
 const ATTEMPTS: u64 = 512;
 /// Each attempt is to lower the peak by a part of its distance to the lower bound: by all of it, a half, a quarter and
 /// so on. The distance is halved at most this number of times.
 const MOST_HALVINGS: u32 = 4;
-/// How many times a placed block can be looked at in the time that the first heuristic, which builds a plan upwards
-/// from address 0, takes to place one block.
+/// The time in which the first heuristic, which builds a plan upwards from address 0, places one block, as a multiple
+/// of the time that it takes to look at a placed block.
 const NEIGHBOURS_PER_BLOCK: u64 = 32;
-/// The work of placing one block, besides 1 for each of its neighbours (placed blocks that are alive with it).
+/// The work that placing one block counts as, besides 1 for each of its neighbours (placed blocks that are alive with
+/// it).
 const STEP: u64 = 16;
 /// The weight of the block of the largest area (size times lifetime); that of others is in proportion to their area,
 /// and at least 1. Of the blocks that could be moved out of the way, those of the least weight are.
@@ -134,9 +135,9 @@ pub(super) fn improve(
 
 /// How an attempt to lower the peak to some limit ends.
 enum End {
-    /// Every block ends at or below the limit.
+    /// The attempt has succeeded: every block ends at or below the limit.
     Lowered,
-    /// The work was used up, or a block has no offset to go to.
+    /// The attempt has failed: the work was used up, or a block has no offset to go to.
     GivenUp,
     /// The caller's `watch` has asked the method to stop.
     Stopped,
@@ -151,21 +152,21 @@ struct Plan<'a> {
     low: Table<'a, u32>,
     /// By block: one past the number of the last section of time in which it is alive.
     high: Table<'a, u32>,
-    /// The lifetimes of the blocks that have an offset, with their indices as ranks.
+    /// The lifetimes of the blocks that have an offset, in a tree where a block's rank is its index.
     placed: LifetimeTree<'a>,
     /// By block: its offset, in bytes.
     offset: Table<'a, u64>,
-    /// By block: its weight when it was never ejected, which is to be moved out of the way of another block; it is in
-    /// proportion to the block's area (size times lifetime). Each ejection adds this entry to the weight. Blocks of
-    /// little weight are ejected first.
+    /// By block: its weight as long as it was never ejected, which is to be moved out of the way of another block. The
+    /// weight is in proportion to the block's area (size times lifetime). Each ejection adds this entry once more;
+    /// blocks of little weight are ejected first.
     weight: Table<'a, u32>,
     /// By block: how many times it was taken out of the plan because another block was put in its place.
     ejections: Table<'a, u32>,
     /// The blocks that wait for an offset: a ring.
     queue: Table<'a, u32>,
-    /// The index in `queue` of the block that comes next.
+    /// The index in `queue` of the block that gets an offset next.
     first: u32,
-    /// How many blocks are in the queue.
+    /// How many blocks in `queue` wait for an offset.
     waiting: u32,
     /// The neighbours of the block in hand (the placed blocks that are alive with it), sorted by begin in memory: begin
     /// and end in bytes, and the weight, which is high if the neighbour is hard to move.
@@ -266,7 +267,7 @@ impl<'a> Plan<'a> {
         self.waiting += 1;
     }
 
-    /// The index in `queue`, a ring, for a place below twice its length.
+    /// The index in the ring `queue` for a place that may lie behind its end, but below twice its length.
     fn wrapped(&self, place: u32) -> u32 {
         if place < self.n { place } else { place - self.n }
     }

@@ -23,9 +23,9 @@ pub struct Sweep<'a> {
 pub struct Clique {
     /// The first step at which all blocks of the clique are alive.
     pub step: u32,
-    /// How many blocks are in the set.
+    /// How many blocks are in the clique.
     pub len: u32,
-    /// The sum of the blocks' sizes, in bytes.
+    /// The sum of the sizes of the clique's blocks, in bytes.
     pub load: u64,
 }
 
@@ -36,8 +36,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 impl<'a> Sweep<'a> {
-    /// Sorts the blocks by their first step and, apart from that, by their end; those of equal steps in the order of
-    /// the slice. The workspace stays lent as long as the sweep lives.
+    /// Sorts the blocks twice, by their first step and by their end; blocks of equal steps stay in the order of the
+    /// slice. The workspace stays lent as long as the [`Sweep`] lives.
     ///
     /// # Errors
     /// Blocks that [`block::check`] refuses; [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`]
@@ -111,7 +111,8 @@ impl<'a> Sweep<'a> {
         self.load_curve().map(|(_, load)| load).max().unwrap_or(0)
     }
 
-    /// Whether every maximal clique has as many bytes as the largest.
+    /// Whether all maximal cliques (sets of blocks alive together, to which no block can be added) have equally many
+    /// bytes.
     pub(crate) fn is_full(&self) -> bool {
         let max_load = self.max_load();
         self.cliques().all(|clique| clique.load == max_load)

@@ -15,34 +15,35 @@ use core::ops::Range;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// The most points in a leaf; a point is the lifetime of a block.
+/// The most points in a leaf of the tree; a point is the lifetime and the rank of a block.
 const LEAF: u32 = 8;
-/// The rank of a block that is not a member.
+/// The rank of a block that is no member of the tree: no query finds it.
 pub(crate) const ABSENT: u32 = u32::MAX;
 
 pub(crate) struct LifetimeTree<'a> {
     /// The number of blocks.
     len: u32,
-    /// The number of leaves.
+    /// The number of leaves of the tree.
     leaves: u32,
     /// The lifetimes and ranks of the blocks, in the order of a Z-order curve.
     points: Table<'a, Point>,
-    /// By block: its index in `points`.
+    /// By block: the index in `points` of its lifetime and rank.
     position: Table<'a, u32>,
-    /// By node: of the members below it (the blocks that a query can find), the least and the highest begin, the least
+    /// By node of the tree, of the blocks below it that a query can find: the least and the highest begin, the least
     /// and the highest end, and the best rank, which is a block's place in an order of preference. The children of node
     /// i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
     nodes: Table<'a, Node>,
 }
 
-/// A block's lifetime, as its first section and one past its last, and the block's rank: what a query reads lies side
-/// by side.
+/// A block's lifetime, as its first section of time and one past its last, and the block's rank. They lie side by side
+/// because a query reads them together.
 type Point = [u32; 3];
 const LOW: usize = 0;
 const HIGH: usize = 1;
 const RANK: usize = 2;
 
-/// Of the members below a node: the least and the highest begin, the least and the highest end, and the best rank.
+/// A node of the tree. Of the blocks below it that a query can find: the least and the highest begin, the least and the
+/// highest end, and the best rank.
 type Node = [u32; 5];
 const LOW_MIN: usize = 0;
 const LOW_MAX: usize = 1;
@@ -51,8 +52,8 @@ const HIGH_MAX: usize = 3;
 const BEST: usize = 4;
 const EMPTY: Node = [u32::MAX, 0, u32::MAX, 0, ABSENT];
 
-/// A set of lifetimes: those whose first section is in the range `low`, and whose end, one past the last section, is in
-/// the range `high`.
+/// A set of lifetimes: those whose first section of time is in the range `low`, and whose end, one past the last
+/// section, is in the range `high`.
 #[derive(Clone)]
 pub(crate) struct Lifetimes {
     pub(crate) low: Range<u32>,
@@ -60,17 +61,17 @@ pub(crate) struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// Selects the lifetimes that lie within `[low, high)`.
+    /// Selects the lifetimes that lie within the sections of time `[low, high)`.
     pub(crate) const fn within(low: u32, high: u32) -> Self {
         Self { low: low..u32::MAX, high: 0..high + 1 }
     }
 
-    /// Selects the lifetimes that lie within `[low, high)` and hold `step`.
+    /// Selects the lifetimes that lie within the sections of time `[low, high)` and hold the section `step`.
     pub(crate) const fn within_over(low: u32, high: u32, step: u32) -> Self {
         Self { low: low..step + 1, high: step + 1..high + 1 }
     }
 
-    /// Selects the lifetimes that share a step with `[low, high)`.
+    /// Selects the lifetimes that share a section of time with `[low, high)`.
     pub(crate) const fn colliding(low: u32, high: u32) -> Self {
         Self { low: 0..high, high: low + 1..u32::MAX }
     }
@@ -92,8 +93,8 @@ impl<'a> LifetimeTree<'a> {
         WorkspaceLen { words: 0, indices: 4 * n + 5 * 2 * n.div_ceil(LEAF as usize) }
     }
 
-    /// Builds the tree over the lifetimes `[low[i], high[i])` of `n` blocks, with no member. `order` and
-    /// `aside` are scratch of n indices each.
+    /// Builds the tree over the lifetimes `[low[i], high[i])` of `n` blocks. None is a member yet, so that no query
+    /// finds it. `order` and `aside` are scratch of n indices each.
     pub(crate) fn new(
         scratch: &mut Workspace<'a>,
         low: &Table<'_, u32>,
@@ -122,13 +123,14 @@ impl<'a> LifetimeTree<'a> {
         tree
     }
 
-    /// The indices in `points` of the points of a leaf.
+    /// The indices in `points` of the blocks of a leaf, the tree's node `node`.
     fn points(&self, node: u32) -> Range<u32> {
         let begin = (node - self.leaves) * LEAF;
         begin..(begin + LEAF).min(self.len)
     }
 
-    /// Makes every block a member: `rank_of(i)` is the rank of block i, lower is better.
+    /// Makes the blocks members of the tree, so that queries find them: `rank_of(i)` is the rank of block i, lower is
+    /// better; [`ABSENT`] for a block that is to be no member.
     pub(crate) fn enter_all(&mut self, rank_of: impl Fn(u32) -> u32, n: u32) {
         for i in 0..n {
             let p = self.position[i];
@@ -139,7 +141,8 @@ impl<'a> LifetimeTree<'a> {
         }
     }
 
-    /// Makes block `i` a member with this rank, or with [`ABSENT`] takes it out.
+    /// Makes block `i` a member of the tree with this rank, so that queries find it, or with [`ABSENT`] takes it out of
+    /// the members.
     pub(crate) fn set(&mut self, i: u32, rank: u32) {
         let p = self.position[i];
         self.points[p][RANK] = rank;
@@ -155,7 +158,7 @@ impl<'a> LifetimeTree<'a> {
     }
 
     /// Computes the entry of a node in `nodes`: the least and the highest begin, the least and the highest end, and the
-    /// best rank of the blocks in the set that belong to the node.
+    /// best rank of the blocks below the node that a query can find.
     fn around(&self, node: u32) -> Node {
         let join = |a: Node, b: Node| {
             [
@@ -176,7 +179,7 @@ impl<'a> LifetimeTree<'a> {
             .fold(EMPTY, join)
     }
 
-    /// The lowest rank among the members whose lifetimes are in `of`, or [`ABSENT`].
+    /// The lowest rank among the members of the tree whose lifetimes are in the set `of`; [`ABSENT`] if there are none.
     pub(crate) fn best(&self, of: &Lifetimes) -> u32 {
         let mut best = ABSENT;
         self.visit(of, |rank| {
@@ -186,8 +189,8 @@ impl<'a> LifetimeTree<'a> {
         best
     }
 
-    /// The K lowest ranks among the members whose lifetimes are in `of`, lowest first; [`ABSENT`] where there are fewer
-    /// members.
+    /// The K lowest ranks among the members of the tree whose lifetimes are in the set `of`, lowest first; [`ABSENT`]
+    /// fills up if there are fewer members.
     pub(crate) fn lowest<const K: usize>(&self, of: &Lifetimes) -> [u32; K] {
         let mut lowest = [ABSENT; K];
         self.visit(of, |rank| {
@@ -202,7 +205,7 @@ impl<'a> LifetimeTree<'a> {
         lowest
     }
 
-    /// Calls `member` with the rank of every member whose lifetime is in `of`, in no useful order.
+    /// Calls `member` with the rank of every member of the tree whose lifetime is in the set `of`, in no useful order.
     pub(crate) fn each(&self, of: &Lifetimes, mut member: impl FnMut(u32)) {
         self.visit(of, |rank| {
             member(rank);
@@ -210,8 +213,8 @@ impl<'a> LifetimeTree<'a> {
         });
     }
 
-    /// Calls `member` with the ranks of members whose lifetimes are in `of`. `member` returns the limit from then on:
-    /// members of that rank or worse are passed over.
+    /// Calls `member` with ranks of members of the tree whose lifetimes are in the set `of`. It returns the limit from
+    /// then on: members of that rank or worse are passed over.
     fn visit(&self, of: &Lifetimes, mut member: impl FnMut(u32) -> u32) {
         // A tree of at most 2^25 leaves keeps at most one sibling a level waiting.
         let mut waiting = [0; 32];

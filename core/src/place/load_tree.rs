@@ -13,19 +13,18 @@
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// How many children a node has.
+/// How many children a node of the tree has.
 const CHILDREN: u32 = 16;
 
 pub(crate) struct LoadTree<'a> {
-    /// The lowest level of the tree: its entries are the sections.
+    /// The lowest level of the tree: its entries are the sections of time.
     sections: Level,
-    /// By section (a numbered stretch of time), then by node, level by level: the highest load of the sections that
-    /// belong to the node, in bytes. Bytes that were subtracted from all sections of a node further up are still in
-    /// this load.
+    /// By section of time, then by node of the tree, level by level: the highest load of the sections that belong to
+    /// it, in bytes. What was subtracted from all sections of a node further up is still in this load.
     most: Table<'a, u64>,
-    /// By node: the bytes that were subtracted from all sections below.
+    /// By node of the tree: the bytes that were subtracted from the load of all sections of time below it.
     subtracted: Table<'a, u64>,
-    /// By node: the first section below that has the highest load.
+    /// By node of the tree: the first of the sections of time below it that has the highest load.
     first: Table<'a, u32>,
 }
 
@@ -33,23 +32,25 @@ pub(crate) struct LoadTree<'a> {
 /// multiple of sixteen with entries that have no load.
 #[derive(Clone, Copy)]
 struct Level {
-    /// How many sections or nodes the level has.
+    /// How many sections of time, or nodes, this level of the tree has.
     len: u32,
-    /// The index in `most` of the level's first entry.
+    /// The index in the table `most` of this level's first entry.
     begin: u32,
-    /// The index in `subtracted` and `first` of the level's first node; 0 for the level of sections.
+    /// The index in the tables `subtracted` and `first` of this level's first node; 0 for the level of the sections of
+    /// time, which have no entries there.
     node: u32,
 }
 
 impl Level {
-    /// The level above: it has one node for each sixteen entries of this level.
+    /// The level of the tree above: it has one node for each sixteen entries of this level.
     const fn up(self) -> Self {
         let len = self.len.div_ceil(CHILDREN);
         let (here, below) = (len * CHILDREN, self.begin);
         Self { len, begin: below + here, node: if below > 0 { self.node + here } else { 0 } }
     }
 
-    /// Whether this is the highest level: all entries are siblings, and there is no node for their parent.
+    /// Whether this is the highest level of the tree: all its entries are siblings, and there is no node for their
+    /// parent.
     const fn is_top(self) -> bool {
         self.len <= CHILDREN
     }
@@ -80,7 +81,7 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Begins anew with the load `load(s)`, in bytes, in each section s.
+    /// Starts anew with a load of `load(s)` bytes in each section of time s.
     pub(crate) fn fill(&mut self, load: impl Fn(u32) -> u64) {
         for section in 0..self.sections.len {
             self.most[section] = load(section);
@@ -96,7 +97,7 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Subtracts `size` bytes from the load of every section of `[from, to)`.
+    /// Subtracts `size` bytes from the load of every section of time in `[from, to)`.
     pub(crate) fn subtract(&mut self, from: u32, to: u32, size: u64) {
         let mut level = self.sections;
         // `low..high`: the entries of this level that lie in the range and are to be changed here. `first` and `last`:
@@ -136,8 +137,8 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Computes the highest load of a node of level `up`, and the first section that has it, from its children in
-    /// `level`; returns whether one of the two has changed.
+    /// Computes the highest load of a node of level `up`, and the first section of time that has it, from the node's
+    /// children in `level`; returns whether one of the two has changed.
     fn renew(&mut self, level: Level, up: Level, node: u32) -> bool {
         let (load, first) = self.busiest_of(level, node * CHILDREN, (node + 1) * CHILDREN);
         let (node, place) = (up.node + node, up.begin + node);
@@ -147,7 +148,7 @@ impl<'a> LoadTree<'a> {
         changes
     }
 
-    /// The busiest section of `[from, to)`, the first of equals, and its load.
+    /// The section of time in `[from, to)` that has the highest load, the first of equals, and its load in bytes.
     pub(crate) fn busiest(&self, from: u32, to: u32) -> (u32, u64) {
         let mut level = self.sections;
         let (mut low, mut high) = (from, to);
@@ -180,7 +181,7 @@ impl<'a> LoadTree<'a> {
     }
 }
 
-/// The one with the higher load; of equal loads, the left one.
+/// Of two sections of time with their loads, the one with the higher load; of equal loads, `left`.
 fn busier(left: Busiest, right: Busiest) -> Busiest {
     if right.0 > left.0 { right } else { left }
 }

@@ -40,7 +40,7 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, sort};
 /// The settings of a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Alignment and capacity.
+    /// The alignment of all offsets, and the most bytes that a plan may take.
     pub constraints: Constraints,
     /// The seed of the random choices; the same seed gives the same plan everywhere.
     pub seed: u64,
@@ -89,24 +89,25 @@ pub struct Summary {
     pub nodes: u64,
 }
 
-/// A function that is called with the result so far. If it breaks, a method that could go on ends, and returns the best
-/// result that it has.
+/// A function that a method of placement calls with its result so far. If it breaks, a method that could go on ends,
+/// and returns the best result that it has.
 pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 
-/// Whether a method is one of those that [`portfolio`] runs one after the other, and on which instances.
+/// Whether a method of placement is one of those that [`portfolio`] runs one after the other, and on which instances.
 #[derive(Clone, Copy)]
 enum Part {
     /// The method is no member of the portfolio.
     None,
     /// The method runs on every instance.
     Always,
-    /// The method runs where few pairs of blocks are alive together: its time grows with the number of pairs.
+    /// The method runs only on instances where few pairs of blocks are alive together: its time grows with the number
+    /// of such pairs.
     FewPairs,
 }
 
-/// Declares the methods. The first line names what each is called with. Then for each: the comment; the variant, with
-/// its fields; the name, or one for each of the values of its fields; its part in the portfolio; the length of the
-/// workspace for a number of blocks; the call.
+/// Declares the methods of placement. The first line names the arguments of their calls. Then for each method: its
+/// comment; the variant, with its fields; the name, or one for each of the values of its fields; its part in the
+/// portfolio; the length of the workspace for a number of blocks; the call.
 macro_rules! solvers {
     (
         ($blocks:ident, $options:ident, $scratch:ident, $offsets:ident, $watch:ident)
@@ -125,7 +126,7 @@ macro_rules! solvers {
         }
 
         impl Solver {
-            /// Every method, in the order in which the methods are declared.
+            /// Every method of placement, in the order in which they are declared.
             const ALL: &'static [Self] = &[$($(Self::$variant $(($($value),+))?,)+)*];
 
             /// The name of the method: lower case, words joined by dashes.
@@ -150,7 +151,7 @@ macro_rules! solvers {
                 }
             }
 
-            /// Places the blocks by the method that `self` names.
+            /// Gives the blocks offsets by the method of placement that `self` names.
             fn run(
                 self,
                 $blocks: &[Block],
@@ -237,7 +238,7 @@ impl Solver {
         count
     };
 
-    /// Every method.
+    /// Every method of placement.
     ///
     /// ```
     /// use sublet_core::place::Solver;
@@ -247,7 +248,7 @@ impl Solver {
         Self::ALL.iter().copied()
     }
 
-    /// The method of this name.
+    /// The method of placement that has this name; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|s| s.name() == name)
@@ -258,7 +259,7 @@ impl Solver {
         !matches!(self.part(), Part::None)
     }
 
-    /// Whether the method's cost grows with the number of pairs of blocks that are alive together.
+    /// Whether the cost of this method of placement grows with the number of pairs of blocks that are alive together.
     const fn grows_with_pairs(self) -> bool {
         matches!(self.part(), Part::FewPairs)
     }
@@ -300,8 +301,8 @@ pub fn place(
     place_watched(solver, blocks, options, scratch, offsets, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`place`]; a method that could go on calls `watch` at every improvement, and for progress in between. If `watch`
-/// breaks, the method ends.
+/// As [`place`]; a method that could go on calls `watch` with its result so far at every improvement, and for progress
+/// in between. If `watch` breaks, the method ends.
 ///
 /// # Errors
 /// As [`place`].
@@ -379,10 +380,12 @@ fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error
     Ok(())
 }
 
-/// Lowers the peak of the plan in the slice of offsets, whose summary is given; the result is never worse.
+/// A function that lowers the peak of the plan in the slice of offsets, whose summary is given; the result is never
+/// worse.
 type Improve = fn(&[Block], &Options, Summary, Workspace<'_>, &mut [u64], Watch<'_>) -> Result<Summary, Error>;
 
-/// Builds one skyline, and lowers the peak of its plan by `improve`. `needed` is the length of the workspace for both.
+/// Builds one plan from address 0 upwards, and lowers its peak by `improve`. `needed` is the length of the workspace
+/// for both.
 fn improve_one(
     improve: Improve,
     needed: WorkspaceLen,
@@ -407,7 +410,7 @@ fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     }
 }
 
-/// Copies a plan; both have an offset for each block.
+/// Copies a plan from one slice of offsets to another; both have an offset for each block.
 fn copy(from: &[u64], to: &mut [u64]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }
