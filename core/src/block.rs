@@ -154,8 +154,8 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
     Ok(pinned)
 }
 
-/// Returns an error for an overlap that names a block that does not exist, or one block twice, or whose input begins
-/// after the output or ends after it.
+/// Returns an error for an overlap that names a block that does not exist, or one block twice, or whose input's
+/// lifetime begins after that of the output or ends after it.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));

@@ -34,7 +34,7 @@ use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
 /// At first, an attempt to lower the peak to some limit may use the whole work divided by this, and 2 more for each
-/// block. When that is used up, it is given up, and the next limit is higher.
+/// block. When that is used up, the attempt is given up, and the next limit is higher.
 const ATTEMPTS: u64 = 512;
 /// Each attempt is to lower the peak by a part of its distance to the lower bound: by all of it, a half, a quarter and
 /// so on. The distance is halved at most this number of times.

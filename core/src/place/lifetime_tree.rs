@@ -93,8 +93,8 @@ impl<'a> LifetimeTree<'a> {
         WorkspaceLen { words: 0, indices: 4 * n + 5 * 2 * n.div_ceil(LEAF as usize) }
     }
 
-    /// Builds the tree over the lifetimes `[low[i], high[i])` of `n` blocks. None is a member yet, so that no query
-    /// finds it. `order` and `aside` are scratch of n indices each.
+    /// Builds the tree over the lifetimes `[low[i], high[i])` of `n` blocks. None is a member yet: queries find
+    /// nothing. `order` and `aside` are scratch of n indices each.
     pub(crate) fn new(
         scratch: &mut Workspace<'a>,
         low: &Table<'_, u32>,
