@@ -26,18 +26,21 @@ use super::{Options, Solver, Summary, Watch, finish, interval, prepare};
 use crate::table::{Table, count};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// One way to build the skyline.
+/// One way to place the blocks along the skyline (over time, the height up to which memory is taken): how blocks are
+/// ranked, and how the next one is picked.
 #[derive(Clone, Copy, Debug)]
 struct Start {
     /// How the next block is chosen, of those that fit on the lowest segment of the skyline.
     rule: Rule,
-    /// The place of (α, β), the exponents of a block's width and size in its worth, on a quarter circle: 0 is longest
-    /// first, 1 is largest first.
+    /// Which exponents a block's worth `width^α ⋅ size^β` has: α is the cosine and β the sine of this number of right
+    /// angles, from 0 (the width, its steps alive, counts alone) to 1 (the size counts alone). The block of greatest
+    /// worth comes first.
     angle: f64,
-    /// Size classes, if there are any, as a pair (a, b): a block of s bytes is in class `floor(log2(s) / a + b)`. So
-    /// each class spans a powers of two, and b, in [0, 1), shifts the borders of the classes.
+    /// Size classes as a pair (a, b), if there are any: a block of s bytes is in class `floor(log2(s) / a + b)`, and
+    /// higher classes come first. So each class spans a powers of two, and b, in [0, 1), shifts the borders of the
+    /// classes.
     class: Option<(f64, f64)>,
-    /// The most by which random noise raises or lowers width and size, in powers of two.
+    /// The most by which random noise raises or lowers a block's width (steps alive) and size, in powers of two.
     noise: f64,
 }
 
@@ -47,7 +50,7 @@ impl Start {
     }
 }
 
-/// The fixed starts, which are ways to build the skyline, the most promising first.
+/// The fixed ways to build the skyline, which are tried before any is drawn at random; the most promising come first.
 const FIXED: [Start; 10] = [
     Start::fixed(Rule::BusiestFirst, 0.0, Some((8.0, 0.0))),
     Start::fixed(Rule::Level, 0.0, None),
@@ -61,20 +64,19 @@ const FIXED: [Start; 10] = [
     Start::fixed(Rule::Rank, 1.0, None),
 ];
 
-/// The fixed starts, ways to place one block after the other, that [`Series::Wide`] tries first. Both choose the next
-/// block by [`Rule::WideFlush`], from 64 blocks.
+/// The fixed ways to build the skyline that [`Series::Wide`] tries first. Both choose the next block by
+/// [`Rule::WideFlush`]: of 64 blocks, the one that leaves the least unused room beside it.
 const WIDE: [Start; 2] =
     [Start::fixed(Rule::WideFlush, 0.5, None), Start::fixed(Rule::WideFlush, 0.25, Some((2.0, 0.0)))];
 
-/// Which starts, ways to build the skyline, are tried.
+/// Which ways to build the skyline, called starts, are tried.
 #[derive(Clone, Copy)]
 pub(super) enum Series {
     /// First this number of the fixed ways to build the skyline ([`FIXED`]), then ways that are drawn at random or that
     /// change the best one so far.
     Any(usize),
-    /// As [`Series::Any`], but each way to build the skyline chooses the next block by [`Rule::WideFlush`], from 64
-    /// blocks, which takes long: first the fixed ways [`WIDE`], then ways that are drawn at random or that change the
-    /// best one so far.
+    /// As [`Series::Any`], but each next block is chosen from 64 by [`Rule::WideFlush`], which takes long: first by the
+    /// fixed ways [`WIDE`], then by ways that are drawn at random or that change the best one so far.
     Wide,
 }
 
@@ -96,10 +98,11 @@ impl Series {
     }
 }
 
-/// Noise on width and size, in powers of two: up to a third more, or a quarter less.
+/// Noise on a block's width (steps alive) and size, in powers of two: up to a third more (2^0.4), or a quarter less
+/// (2^-0.4).
 const NOISE: f64 = 0.4;
-/// A way to build the skyline ranks the blocks by width (steps alive) and size, both changed by random noise. To vary
-/// the best way so far, one block in this number, on average, gets other noise; the others keep theirs.
+/// Blocks are ranked by width (steps alive) and size, both changed by random noise. To vary the best ranking so far,
+/// one block in this number, on average, gets other noise; the others keep theirs.
 const CHANGED: u64 = 20;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -212,7 +215,8 @@ fn draw(random: &mut SplitMix64) -> Start {
 }
 
 impl Start {
-    /// The work of a start that places this number of blocks, in blocks placed: some rules take longer for each.
+    /// What it costs to place this number of blocks, in units of `options.work`: 1 for each block, or more where the
+    /// rule that chooses the next one takes longer.
     fn cost(&self, placed: u32) -> u64 {
         let each = match self.rule {
             Rule::Rank | Rule::BusiestFirst => 1,
@@ -223,8 +227,9 @@ impl Start {
         each * u64::from(placed)
     }
 
-    /// A function that gives the worth of a block, as fixed point with 40 fraction bits: 128 times its size class, plus
-    /// the logarithm to the base 2 of `width^α ⋅ size^β`, with noise, plus 1 so that it is not negative.
+    /// Makes the function that ranks blocks: of two, the one of greater worth comes first. The worth is 128 times the
+    /// block's size class, plus the logarithm to the base 2 of `width^α ⋅ size^β`, with noise, plus 1 so that it is not
+    /// negative; as fixed point with 40 fraction bits.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score")]
     fn worth(self) -> impl Fn(&Block, &mut SplitMix64) -> u64 {
         let turn = self.angle * core::f64::consts::FRAC_PI_2;

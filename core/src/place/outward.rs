@@ -36,13 +36,14 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The number of groups into which each fixed order cuts the stack, the blocks that are alive at the busiest step.
+/// The stack, the blocks that are alive at the busiest step, is cut into this number of groups to order it. One order
+/// is tried for each number.
 const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
-/// The weights that are tried with each fixed order of the blocks. A weight multiplies one part of the cost of a gap
-/// for a block: the block's size times the steps between its end and that of the neighbour at which it would lie,
-/// divided by the block's lifetime in steps.
+/// The weights that are tried with each fixed order of the blocks at the busiest step. A weight multiplies one part of
+/// the cost of a gap for a block: the block's size times the steps between its end and that of the neighbour at which
+/// it would lie, divided by the block's lifetime in steps.
 const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
-/// How many gaps looked at or moved cost as much as one block placed.
+/// To look at or move this number of free gaps in memory counts as much work as to place one block.
 const GAPS_PER_BLOCK: u64 = 256;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -182,7 +183,7 @@ struct Space<'a> {
     n: u32,
     by_start: &'a [u32],
     by_end: &'a [u32],
-    /// The first step of the max load.
+    /// The first step at which the load (the bytes of all living blocks) is greatest.
     busiest: u32,
     /// The blocks that are alive at the busiest step, in the order of their offsets.
     stack: Table<'a, u32>,
@@ -197,7 +198,8 @@ struct Space<'a> {
     /// The gaps of free addresses, smallest first: the gap's bytes, and the block below it, or [`Space::n`] for none.
     gaps: Table<'a, [u64; 2]>,
     gap_count: u32,
-    /// The work so far, in blocks placed; the gaps in `looked_at` are added at the end of a run.
+    /// The work so far, in blocks placed. At its end, [`Space::run`] adds the gaps in `looked_at`, [`GAPS_PER_BLOCK`]
+    /// of them as one block.
     work: u64,
     looked_at: u64,
 }
@@ -300,9 +302,10 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Places all blocks that are alive only on this side of the busiest step, around those that are alive at it, which
-    /// stay where they are. `weight` multiplies that part of a gap's cost for a block that grows with the steps between
-    /// the block's end and its neighbour's. Returns the peak in bytes, or none if it is not below `limit`.
+    /// Places all blocks that are alive only on this side of the busiest step around those that are alive at it, which
+    /// stay where they are. Each goes into the gap that costs least for it: `weight` multiplies the part of that cost
+    /// that grows with the steps between the block's end and its neighbour's. Returns the peak in bytes, or none if it
+    /// is not below `limit`.
     fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
         let mut peak = self.fill_with_stack(offset);
         let mut passed = 0;
@@ -335,8 +338,9 @@ impl<'a> Space<'a> {
         (peak < limit).then_some(peak)
     }
 
-    /// The block that is number p, counted from 0, to begin to be alive, and the block that is number p to end. On the
-    /// left side time goes backwards: there a lifetime begins with its last step.
+    /// The block at place `p`, counted from 0, in the order in which blocks begin to be alive, and the one at place `p`
+    /// in the order in which they end. On the left side time goes backwards: there a lifetime begins with its last
+    /// step.
     fn nth(&self, side: Side, p: u32) -> (u32, u32) {
         match side {
             Side::Left => (at(self.by_end, self.n - 1 - p), at(self.by_start, self.n - 1 - p)),
@@ -532,8 +536,8 @@ mod tests {
         peak as f64 / plan.max_load() as f64
     }
 
-    /// The peak is less than 1.0135 times the max load, and with [`Solver::Auto`] less than 1.0125 times. Skylines
-    /// alone, with the same budget of work, reach 1.0204 times.
+    /// The peak is less than 1.0135 times the max load (the most bytes that are alive at once), and with
+    /// [`Solver::Auto`] less than 1.0125 times. Skylines alone, with the same budget of work, reach 1.0204 times.
     #[test]
     fn an_instance_without_pattern_is_placed_near_the_max_load() {
         let blocks = without_pattern(20_000, 2_000.0, 1, |u| u * 4_194_304.0);

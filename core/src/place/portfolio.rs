@@ -12,7 +12,8 @@ use super::interval::Sweep;
 use super::{Options, Solver, Summary, Watch, copy, finish, interval, place_watched, prepare, workspace_of};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// How many colliding pairs cost as much as one block placed by the skyline.
+/// This number of pairs of blocks that are alive together costs some heuristics as much work as one block costs the
+/// skyline.
 const PAIRS_PER_BLOCK: u64 = 7;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -27,7 +28,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     most.and(WorkspaceLen { words: n, indices: 0 })
 }
 
-/// Places the blocks by each member of the portfolio in turn and keeps the best plan; `watch` is called after each.
+/// Places the blocks by each heuristic of the portfolio in turn and keeps the best plan; `watch` is called after each.
 ///
 /// # Errors
 /// As [`place`](super::place).

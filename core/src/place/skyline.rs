@@ -54,7 +54,7 @@ pub(crate) struct Skyline<'a> {
     unplaced: LifetimeTree<'a>,
     /// The ends of the unplaced blocks.
     earliest_end: EarliestEnd<'a>,
-    /// By rank: the block.
+    /// By rank, the place in the order of preference: the block.
     by_rank: Table<'a, u32>,
     /// Scratch for sorting; then the rank of each block.
     rank: Table<'a, u32>,
@@ -73,11 +73,12 @@ pub(crate) struct Skyline<'a> {
     remaining: LoadTree<'a>,
     /// By section: the load without the pinned blocks, in bytes.
     load: Table<'a, u64>,
-    /// The highest load of a section without the pinned blocks, in bytes.
+    /// The highest load of a section of time, without the pinned blocks, in bytes.
     max_load: u64,
 }
 
-/// Which block comes next, of those that fit the lowest line.
+/// Which block is placed next, of those whose lifetime lies within the lowest line of the skyline (a stretch of time
+/// with one height).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// The block of the best rank.
@@ -98,8 +99,8 @@ pub(crate) enum Rule {
     WideFlush,
 }
 
-/// [`Rule::Level`] lifts a line by one byte at most for each 128 bytes by which the neighbour is fuller. This is the
-/// number of bits of a shift.
+/// [`Rule::Level`] raises a line of the skyline and leaves the room below unused, but by one byte at most for each 128
+/// bytes by which the neighbour is fuller. This is the shift that divides by 128.
 const LEVEL: u32 = 7;
 /// How many blocks [`Rule::Flush`] chooses from.
 const FLUSH_CHOICE: usize = 8;
@@ -122,11 +123,11 @@ enum Pick {
     AtLimit,
 }
 
-/// The height beside the first and the last line: above that of any line.
+/// Stands for the height beside the first and the last line of the skyline, where there is no line: above that of any.
 const NO_LINE: u64 = u64::MAX;
 
 impl<'a> Skyline<'a> {
-    /// Workspace for `n` blocks over at most `sections` sections.
+    /// Length of the workspace that a skyline needs for `n` blocks over at most `sections` sections of time.
     pub(crate) const fn workspace(n: usize, sections: usize) -> WorkspaceLen {
         let own = WorkspaceLen { words: 2 * sections, indices: 6 * n + 2 * sections };
         let trees =
@@ -218,8 +219,8 @@ impl<'a> Skyline<'a> {
         sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| key(original[i], &at(blocks, original[i])));
     }
 
-    /// Builds one placement, as long as its peak stays below `limit`, in bytes. Returns the peak, or none if it does
-    /// not; and how many blocks were placed until then.
+    /// Builds one placement by `rule`, and gives up when its peak reaches `limit`, in bytes. Returns the peak, or none
+    /// if it has given up; and how many blocks were placed until then.
     pub(crate) fn build(&mut self, rule: Rule, limit: u64, offsets: &mut Table<'_, u64>) -> (Option<u64>, u32) {
         if self.n == 0 {
             return (Some(0), 0);
@@ -368,7 +369,8 @@ impl<'a> Skyline<'a> {
 
     // Lines
 
-    /// Makes one line over all sections, at height 0; returns the section where it begins.
+    /// Begins a skyline with one line (a stretch of time with one height) over all sections, at height 0; returns the
+    /// section where it begins.
     fn first_line(&mut self) -> u32 {
         self.height[0] = 0;
         self.end[0] = self.sections;
@@ -385,8 +387,8 @@ impl<'a> Skyline<'a> {
         if end < self.sections { self.height[end] } else { NO_LINE }
     }
 
-    /// Walks from a line downhill to one that is lower than the line before it and not higher than the one
-    /// after it.
+    /// Walks downhill along the skyline, from one line (a stretch of time with one height) to a neighbour, until the
+    /// line is lower than the one before it and not higher than the one after it; returns that line.
     fn local_minimum(&self, from: u32) -> u32 {
         let mut line = from;
         loop {
@@ -400,8 +402,8 @@ impl<'a> Skyline<'a> {
         }
     }
 
-    /// Puts a block that is alive in the sections `[low, high)` on the line, which splits in up to three; `top` is the
-    /// end of the block in bytes.
+    /// Puts a block that is alive in the sections `[low, high)` on a line (a stretch of time with one height), which
+    /// splits in up to three; `top` is the end of the block in bytes.
     fn split(&mut self, line: u32, low: u32, high: u32, top: u64) {
         let end = self.end[line];
         if end < self.sections {
