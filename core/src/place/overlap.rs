@@ -29,7 +29,7 @@ use crate::{Block, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 
 /// Pairs of blocks that may be looked at for each unit of [`Options::work`].
 const PAIRS_PER_WORK: u64 = 20;
-/// Of this number of orders that are worse than the present one, one is kept on average.
+/// When an order of the blocks is changed at random, one in this number of changes for the worse, on average, is kept.
 const KEEP_WORSE: u64 = 500;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -143,7 +143,7 @@ fn by_order(
 /// there, or the highest end of a pinned block. O(n (n + overlaps)).
 ///
 /// # Errors
-/// As [`place`], but for those of offsets and scratch.
+/// As [`place`], except those about offsets and scratch.
 ///
 /// ```
 /// use sublet_core::place::overlap;
@@ -169,11 +169,10 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     blocks.iter().map(|b| load(b.start)).fold(pinned, u64::max)
 }
 
-/// The bytes that overlaps may spare at a step, summed over all outputs. An output begins at least `distance` bytes
-/// below an input and may reach into it with the rest of its bytes. So it shares no more bytes than the largest such
-/// rest over its inputs that are alive at the step, and no more than the sum, over these inputs, of the lesser of the
-/// rest and the input's size. An output whose overlaps do not follow each other in `overlaps` counts as several
-/// outputs.
+/// The bytes that overlaps may spare at a step, summed over all outputs. An output may reach into an input with all but
+/// its first `distance` bytes, its share of that input. It spares no more than the largest of its shares of inputs that
+/// are alive at the step, and no more than the sum of these shares, each cut to the input's size. An output whose
+/// overlaps do not follow each other in `overlaps` counts as several outputs.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {

@@ -33,7 +33,8 @@ impl<'a> Pairs<'a> {
         pairs
     }
 
-    /// Adds an overlap. Of overlaps that name the same two blocks, the least distance is kept.
+    /// Enters an overlap in the tables, unless its output has two other inputs there already. Of overlaps that name the
+    /// same two blocks, the least distance is kept.
     fn add(&mut self, &Overlap { output, input, distance }: &Overlap) {
         let reach = distance.min(at(self.blocks, output).size);
         let known = self.inputs[output].iter().position(|&other| other == input + 1);
@@ -64,8 +65,8 @@ impl<'a> Pairs<'a> {
         all.filter(|&(input, _)| input > 0).map(|(input, distance)| (input - 1, distance))
     }
 
-    /// The bytes that an output may share with those of its inputs for which `beside` is true: the output's size less
-    /// the least of the distances to these inputs, but no more than the inputs have.
+    /// The most bytes that an output may share with those of its inputs for which `beside` is true: its size less the
+    /// least of the distances to them, but no more than what it may share with each of them, added up.
     pub(super) fn spared(&self, output: u32, beside: impl Fn(u32) -> bool) -> u64 {
         let size = at(self.blocks, output).size;
         let (mut most, mut sum) = (0, 0);

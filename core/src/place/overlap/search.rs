@@ -34,17 +34,18 @@ use crate::place::{Options, Solver, Summary, Watch, align_up, copy};
 use crate::table::{Table, at, count};
 use crate::{Constraints, Error, Workspace, WorkspaceLen};
 
-/// The most blocks that are searched.
+/// Instances with more blocks than this are not searched.
 pub(super) const MOST_BLOCKS: usize = 1024;
-/// The nodes of the first try of a capacity.
+/// How many nodes of the search tree each try of a capacity may look at in the first round.
 const FIRST: u64 = 256;
-/// Sections that may be looked at for each node of the caller's budget.
+/// How many sections of time the search may look at for each node of the caller's budget.
 const SECTIONS_PER_NODE: u64 = 2;
-/// To compare this number of sections or blocks takes as long as to look at one section.
+/// To compare this number of sections of time, or of blocks, counts as much work as to look at one section.
 const AT_ONCE: u32 = 16;
 /// The entry in `pin` of a block that is not pinned.
 const NO_PIN: u64 = u64::MAX;
-/// Entries of the trail, which holds the changes that can be taken back, for each block.
+/// How many changes the trail has room for, for each block of the instance. The trail holds the changes that can be
+/// taken back.
 const TRAIL: usize = 64;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
@@ -59,15 +60,15 @@ struct Conflict;
 
 type Outcome = Result<(), Conflict>;
 
-/// How a run has ended.
+/// How a try to place all blocks within a capacity has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     /// Every block has a place.
     Found,
     /// There is no placement within the capacity.
     Infeasible,
-    /// The run has ended at a limit: its nodes, the sections that the whole search may look at, or the length of the
-    /// buffer that records changes.
+    /// The try has ended at a limit: its nodes of the search tree, the sections of time that the whole search may look
+    /// at, or the length of the buffer that records changes.
     Limit,
     /// The caller has stopped the search: its function `watch` returned a break.
     Stopped,
@@ -123,7 +124,7 @@ struct Search<'a, 'b> {
     pairs: &'a Pairs<'a>,
     n: u32,
     sections: u32,
-    /// Words of a section's bit set in `alive`.
+    /// How many words the bit set of each section of time has in `alive`.
     row: u32,
     capacity: u64,
     /// The unit, in bytes: all offsets and all ends are multiples of it.
@@ -150,17 +151,19 @@ struct Search<'a, 'b> {
     weight: Table<'b, u64>,
     /// By section: of the blocks that are not placed yet, the one with the least offset; `u32::MAX` if there is none.
     lowest: Table<'b, u32>,
-    /// By section: by how many bytes the block in `lowest` could lie higher within the capacity.
+    /// By section: how many bytes higher than its least offset the block in `lowest` could lie, so that all unplaced
+    /// blocks there still fit within the capacity.
     slack: Table<'b, u64>,
-    /// Bit set: sections whose `lowest` and `slack` are to be found anew.
+    /// Bit set: sections of time whose entries in `lowest` and `slack` are out of date.
     stale: Table<'b, u64>,
-    /// The changes that can be taken back: the least offset of a block before the change.
+    /// The trail: for each change that can be taken back, the block's least offset before the change.
     trail: Table<'b, u64>,
     /// By change in `trail`: twice the block's index, plus 1 if the block was in `lifted` before the change.
     trail_of: Table<'b, u32>,
-    /// How many changes there are in the trail.
+    /// How many changes are recorded in `trail`, to be taken back later.
     mark: u32,
-    /// Whether the run is given up, because the trail has no room left or no block was found to branch on.
+    /// Whether this try of a capacity is given up, because the trail has no room left or no block was found to branch
+    /// on.
     full: bool,
     /// By depth of the search tree: the block that the decision there was about.
     placed: Table<'b, u32>,
@@ -327,7 +330,8 @@ impl<'a, 'b> Search<'a, 'b> {
         *word = *word & !(1 << (b % 64)) | u64::from(lifted) << (b % 64);
     }
 
-    /// Raises the least offset of a block to `v`.
+    /// Raises the least offset of a block to `v`; `lifted` says whether it can lie there only on a block that is not
+    /// placed yet. `Err` if the block cannot lie so high within the capacity, or is pinned lower.
     fn raise(&mut self, b: u32, v: u64, lifted: bool) -> Outcome {
         if self.latest(b).is_none_or(|latest| v > latest) {
             return Err(Conflict);
@@ -373,7 +377,8 @@ impl<'a, 'b> Search<'a, 'b> {
         self.propagate()
     }
 
-    /// Decides that the block does not lie at its least offset.
+    /// Decides that the block does not lie at its least offset, but higher, on a block that is not placed yet. `Err` if
+    /// that leaves no placement within the capacity.
     fn refuse(&mut self, b: u32) -> Outcome {
         let v = self.support(b);
         if self.pin[b] != NO_PIN || v <= self.least[b] {
@@ -451,7 +456,8 @@ impl<'a, 'b> Search<'a, 'b> {
         self.capacity.checked_sub(bytes - spared)
     }
 
-    /// Raises those unplaced blocks of a section that cannot lie at their least offsets.
+    /// Raises the unplaced blocks of section `s` for which the others there leave no room at their least offsets. `Err`
+    /// if they do not all fit within the capacity.
     fn section(&mut self, s: u32) -> Outcome {
         self.looks += 1 + u64::from(self.n / (4 * AT_ONCE));
         let room = self.room(s).ok_or(Conflict)?;
@@ -471,9 +477,8 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// The least offset of block `b` that the other unplaced blocks of section `s` allow; 0 if they allow any. `room`
-    /// is the highest offset at which the lowest block of the section may begin so that all of them fit. If the least
-    /// offset of `b` is higher, `b` is above a block that can begin at `room` or lower. It is also above each block
-    /// that cannot be above `b`.
+    /// is the highest offset that the lowest block there may have so that all of them fit: if `b` cannot lie as low as
+    /// that, it is above a block that can. And `b` is above each block that cannot be above `b`.
     fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
         let others = self.members(s).filter(|&c| c != b);
         let mut v = 0;
