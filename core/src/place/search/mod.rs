@@ -68,24 +68,26 @@ use super::{Options, Solver, Summary, Watch, bound, finish, prepare};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The most blocks that [`Solver::Auto`] searches: what is alive where takes n²/64 words.
+/// The most blocks of an instance that [`Solver::Auto`] searches: the table of which block is alive when takes n²/64
+/// words.
 pub const MOST_BLOCKS: usize = 6000;
 
-/// A capacity that is tried lies below the peak of the best plan so far. The distance is the gap between that peak and
-/// the lower bound, divided by 1, 2, 4 and so on, at most by 2 to the power of this.
+/// The capacities that are tried lie below the peak of the best plan so far: by the gap between that peak and the lower
+/// bound, or by a half, a quarter and so on of it, down to the gap divided by 2 to the power of this.
 const MOST_HALVINGS: u32 = 3;
-/// How long a capacity is tried in the first round, as a multiple of the length of the shortest run.
+/// How many nodes a capacity is tried for in the first round, as a multiple of the length of the shortest run. A run is
+/// a search from the root of the tree; its length is the number of nodes after which it ends.
 const RUNS: u64 = 8;
 /// In each round, the lower bound, which most instances reach, is tried as the capacity for at least this number of
 /// times the length of the shortest run. A run is a search from the root of the tree; its length is the number of nodes
 /// after which it ends.
 const RUNS_AT_BOUND: u64 = 32;
-/// The searches of windows of time may take one node for this number of nodes of the search.
+/// Of this number of nodes of the search, one may go to the searches of windows of time, which raise the lower bound.
 const PART_OF_WINDOWS: u64 = 16;
 /// The searches of windows of time are granted a part of the search's nodes. For each node granted they may look at
 /// this number of their own, which are cheaper because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
-/// Of this number of runs, one does not prefer blocks that keep the top of what is placed level.
+/// Of this number of runs of the search, one does not prefer blocks that keep the top of what is placed level.
 const UNLEVELLED: u64 = 4;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -129,8 +131,8 @@ pub fn place(
     finish(improve(blocks, options, None, scratch, offsets, watch)?, options)
 }
 
-/// Looks for a plan with a lower peak than `incumbent`, if there is one, whose plan is in `offsets`; the result is
-/// never worse.
+/// Looks for a plan with a lower peak than `incumbent`, the summary of the plan that is in `offsets`; without one, for
+/// any plan. The result is never worse than `incumbent`.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -163,7 +165,7 @@ struct Search<'a> {
     /// The caller's capacity, as a multiple of `unit` bytes: a peak within it ends the search. None if the least peak
     /// is looked for.
     capacity: Option<u64>,
-    /// The peak of the incumbent, in bytes, and the solver that made it.
+    /// The peak of the best plan so far, in bytes, and the solver that made it; none if there is no plan yet.
     best: Option<(u64, Solver)>,
 }
 
@@ -308,7 +310,7 @@ impl<'a> Search<'a> {
             || self.best.is_some_and(|(peak, _)| units(peak, self.unit) <= enough)
     }
 
-    /// Finds any valid placement, whatever its peak, by one descent in which nothing can fail.
+    /// Finds any valid placement, whatever its peak: as there is no limit on the peak, no decision of the search fails.
     fn pile(&mut self, offsets: &mut [u64]) {
         let budget = core::mem::replace(&mut self.tree.budget, u64::MAX);
         self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
@@ -361,7 +363,7 @@ impl<'a> Search<'a> {
         End::Limit
     }
 
-    /// Whether nothing is left of the budget.
+    /// Whether the budget of the search, a number of nodes, is used up.
     fn is_spent(&self) -> bool {
         self.tree.spent(&self.state) >= self.tree.budget
     }
@@ -393,8 +395,8 @@ const fn luby(mut i: u64) -> u64 {
     }
 }
 
-/// The largest unit of which all offsets can be multiples: the greatest common divisor of sizes, pins, and
-/// the alignments that do not divide these anyway.
+/// The largest number of bytes of which all offsets can be multiples: the greatest common divisor of sizes, pins and
+/// alignments, but for alignments that divide all sizes and pins anyway.
 fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> NonZeroU64 {
     let sizes = blocks.iter().fold(0, |g, b| gcd(gcd(g, b.size), b.pin.unwrap_or(0)));
     let unit = blocks.iter().map(alignment).filter(|&a| sizes.checked_rem(a) != Some(0)).fold(sizes, gcd);

@@ -12,8 +12,8 @@ use super::state::State;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// Words for each block in the ring buffer of refuted states. Beside these it has [`FOR_ANY`] words; [`MOST`] at most
-/// in all.
+/// How many words the ring buffer of refuted states has for each block of the instance, beside [`FOR_ANY`] words for
+/// any number of blocks; in all, at most [`MOST`].
 const FOR_EACH: usize = 1 << 11;
 /// Words that the ring buffer of refuted states has for any number of blocks, beside [`FOR_EACH`] words for each block.
 const FOR_ANY: usize = 1 << 17;
@@ -25,7 +25,8 @@ const WORDS_PER_STATE: usize = 16;
 /// capacity within which it has no placement.
 const HEAD: u64 = 2;
 
-/// The states that were refuted: searched to the end without a placement.
+/// The states of the search that were refuted (searched to the end without a placement), so that they fail at once when
+/// they come again.
 pub(super) struct Nogoods<'a> {
     ring: Table<'a, u64>,
     ring_len: u64,
@@ -126,8 +127,8 @@ mod tests {
     use super::super::state::{self, Item};
     use super::*;
 
-    /// A kept state of two blocks in one section of time is found again within the same capacity or a lower one. It is
-    /// not found within a higher one, nor where a block is placed, has another least offset, or can lie only on the
+    /// A refuted state of two blocks in one section of time is found again within the same capacity or a lower one. It
+    /// is not found within a higher one, nor where a block is placed, has another least offset, or can lie only on the
     /// other block.
     #[test]
     fn a_state_is_what_is_open_where_it_can_lie_and_on_what() {

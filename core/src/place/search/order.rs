@@ -6,9 +6,9 @@ use super::state::State;
 use crate::sort;
 use crate::table::Table;
 
-/// Ranks the blocks: those with the largest load beside them first, then the longest, then the largest area. With
-/// `noise`, a random generator and a number, length and size are each changed at random by up to that many thousandths,
-/// and the load does not count.
+/// Puts the blocks in the order in which the search tries them: those with the largest load beside them first, of
+/// equals the longest, of these the largest area (size times length). With `noise`, a random generator and a number,
+/// length and size are each changed at random by up to that many thousandths, and the load does not count.
 pub(super) fn rank(
     state: &mut State<'_>,
     key: &mut Table<'_, u64>,

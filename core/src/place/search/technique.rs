@@ -3,7 +3,7 @@
 //! The optimum is the same without any of them; the search takes longer to find or to prove it. They are turned off to see
 //! what each is worth, and to find the one that is at fault when an answer is wrong.
 
-/// A technique of the search.
+/// A technique of the exact search that can be turned off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Technique {
@@ -11,23 +11,22 @@ pub enum Technique {
     Twins,
     /// Ranges of time are searched one by one if no block that is still to be placed crosses from one to the other.
     Components,
-    /// Where unplaced blocks can lie only on each other, to raise the least offset of one raises those of others, which
-    /// raise the first again, in many small steps. With this technique, shortest paths give the offsets after the last
-    /// step at once.
+    /// Where unplaced blocks can lie only on each other, raising the least offset of one raises those of others, which
+    /// raise the first again, in many small steps. Shortest paths give the offsets after the last step at once.
     Climbs,
     /// In small instances, edge finding: at each time, blocks are found that must lie below others.
     Edges,
-    /// Times at which many nodes of the search have failed are preferred when the next block is chosen.
+    /// The next block is chosen, by preference, at a time at which many nodes of the search have failed.
     Failures,
-    /// A run ends after a number of nodes, and the next one tries the blocks in another order, for which their lengths
-    /// and sizes are changed at random.
+    /// A run of the search ends after a number of nodes, and the next run tries the blocks in another order, for which
+    /// their lengths and sizes are changed at random.
     Restarts,
-    /// Blocks are preferred that reach an end of the stretch of equal height on which they lie, and more so if their
-    /// top is level with what lies beyond.
+    /// Blocks are preferred whose lifetime begins or ends where the level stretch on which they lie does, and more so
+    /// if their top is level with what lies beyond.
     Level,
     /// States of the search that were refuted are kept, and fail at once when they come again.
     Nogoods,
-    /// The lower bound is raised where the blocks of a window of time alone have no placement within it.
+    /// Windows of time are searched alone: if the blocks of one have no placement within the lower bound, it is raised.
     Windows,
 }
 
@@ -73,7 +72,7 @@ impl Technique {
     }
 }
 
-/// A set of techniques; by default all of them.
+/// A set of techniques of the exact search; by default all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Techniques(u16);
 

@@ -8,25 +8,25 @@ use super::technique::Technique;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// To look at this number of blocks and sections costs as much as a node.
+/// To look at this number of blocks and sections of time counts as much work as a node of the search tree.
 const WORK_OF_NODE: u64 = 32_768;
-/// `watch` is called each time that this number of nodes has been spent.
+/// `watch` is called each time that the search has spent this number of nodes.
 const NODES_OF_WATCH: u64 = 256;
 
-/// How a run has ended.
+/// How a run of the search, from the root of its tree, has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// Every block has a place.
     Found,
     /// No placement exists within the capacity.
     Infeasible,
-    /// The run's nodes, the budget of the search or the room for changes is used up.
+    /// A limit is reached: the run's number of nodes, the budget of the search, or the room for records of changes.
     Limit,
     /// The caller has stopped the search: its function `watch` returned a break.
     Stopped,
 }
 
-/// The decisions on the way from the root of the search tree.
+/// The decisions on the way from the root of the search tree to the present node.
 pub(super) struct Tree<'a> {
     /// By depth in the tree: the block that the decision there was about.
     block: Table<'a, u32>,
@@ -229,7 +229,8 @@ impl<'a> Tree<'a> {
 }
 
 /// The component with the most sections in the range `low..high`, as a range of sections; of equals the first. A
-/// component is a run of sections whose ends no open block crosses. None if no block is open there.
+/// component is a range of sections of time whose ends no block still to be placed crosses. None if no such block is
+/// alive in `low..high`.
 fn longest(state: &State<'_>, (low, high): (u32, u32)) -> Option<(u32, u32)> {
     let mut best = None;
     let mut longest = 0;

@@ -31,9 +31,10 @@ use crate::{Workspace, WorkspaceLen, sort};
 
 /// A window is searched only if the highest load in it is at least the capacity less the capacity divided by this.
 const NEAR: u64 = 8;
-/// The nodes of the first search of a window, for each block of the window.
+/// How many nodes the first search of a window of time may look at, for each block of the window.
 const NODES_PER_BLOCK: u64 = 8;
-/// Each pass over the windows has four times the nodes of the one before, up to this number of passes.
+/// In each pass over the windows of time, a search may look at four times as many nodes as in the pass before. After
+/// this number of passes, it stays at that.
 const MOST_PASSES: u32 = 16;
 
 /// The windows of time that are searched one after the other to raise the lower bound.
@@ -41,7 +42,7 @@ pub(super) struct Windows<'a> {
     scratch: Workspace<'a>,
     /// By section of the whole instance: its load, in units of the search.
     load: Table<'a, u64>,
-    /// The blocks of the window in hand, by their numbers in the whole instance.
+    /// The blocks of the window of time that is looked at, by their numbers in the whole instance.
     members: Table<'a, u32>,
     aside: Table<'a, u32>,
     /// The first section of the next window.
@@ -55,24 +56,24 @@ pub(super) struct Windows<'a> {
     /// How many of the whole search's nodes the searches of windows of time have used: one for each `NODES_OF_WINDOWS`
     /// nodes of their own that they have looked at.
     pub nodes: u64,
-    /// How many times all windows have been searched.
+    /// How many passes over all windows of time have ended; it counts up to [`MOST_PASSES`].
     passes: u32,
     /// Whether, of the windows (stretches of time) with the present number of sections, one had few enough blocks for a
     /// search, or needed no search: its load is far below the capacity ([`NEAR`]), or a placement of it within the
     /// lower bound is known. If not, longer windows are not looked at.
     small: bool,
-    /// Whether a window of this pass was not searched to the end.
+    /// Whether the search of a window of time was cut off in this pass over the windows.
     undecided: bool,
 }
 
 /// How many nodes of their search trees the searches of windows may look at. A window is a stretch of time whose blocks
 /// are searched alone, to raise the lower bound.
 pub(super) struct Budget<'a> {
-    /// The nodes that were looked at so far.
+    /// How many nodes the searches of windows have looked at so far.
     pub nodes: u64,
-    /// The most nodes that may be looked at.
+    /// The most nodes that the searches of windows may look at.
     pub limit: u64,
-    /// A function that is called with the nodes so far; if it breaks, the search ends.
+    /// A function that is called with the number of nodes so far; if it breaks, the search ends.
     pub watch: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 
@@ -96,7 +97,8 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 impl<'a> Windows<'a> {
-    /// `whole` is the state of the search of the whole instance, in which no block is placed yet.
+    /// Prepares the searches of windows of time in an instance of `n` blocks. `whole` is the state of the search of the
+    /// whole instance, in which no block is placed yet.
     pub(super) fn new(n: usize, whole: &State<'_>, scratch: &mut Workspace<'a>) -> Self {
         let mut scratch = scratch.split(workspace(n));
         let mut load = scratch.words(n);
@@ -196,8 +198,8 @@ impl<'a> Windows<'a> {
         Some(k)
     }
 
-    /// Raises the lower bound `lower` as far as the search of a window proves. [`End::Found`]: the window has a
-    /// placement within `lower`.
+    /// Raises the lower bound `lower` as far as the search of one window of time proves, to one more than `enough` at
+    /// most. Returns [`End::Found`] if the window has a placement within `lower`.
     fn ask(
         &mut self,
         whole: &State<'_>,

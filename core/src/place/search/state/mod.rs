@@ -38,15 +38,15 @@ pub(super) type Section = [u64; 8];
 /// (`State::find_edges`). Larger instances are rarely refuted, and edges would only make their nodes slower.
 pub(super) const SMALL: usize = 64;
 
-/// A capacity within which nothing fails, and therefore nothing has to be taken back.
+/// In place of a capacity: no limit. Nothing fails within it, and therefore nothing has to be taken back.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
 
 /// A block of which a [`State`] is made. Its number in the state is its place in the order of the items.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Item {
-    /// The first section in which the block is alive.
+    /// The first section of time in which the block is alive.
     pub low: u32,
-    /// One past the last section in which the block is alive.
+    /// One past the last section of time in which the block is alive.
     pub high: u32,
     /// The size of the block, in units of the search: a number of bytes of which all sizes and offsets are multiples.
     pub size: u64,
@@ -63,11 +63,12 @@ pub(super) struct Conflict;
 
 pub(super) type Outcome = Result<(), Conflict>;
 
-/// The blocks, numbered by (first section, last section, size, …), and the state of the search.
+/// The state of the search at one node of its tree: which blocks are placed, and where each of the others can still
+/// lie. Blocks are numbered by (first section, last section, size, …).
 pub(super) struct State<'a> {
     pub n: u32,
     pub sections: u32,
-    /// Words of a section's bit set in `alive`.
+    /// How many words the bit set of each section of time has in `alive`.
     row: u32,
     /// The capacity, above which no block may end, in units of the search (a fixed number of bytes each).
     pub capacity: u64,
@@ -114,13 +115,13 @@ pub(super) struct State<'a> {
     pub weight: Table<'a, u64>,
     /// By section: how many of the blocks that are not placed yet are alive in it and in the next one.
     pub crossing: Table<'a, u32>,
-    /// Bit set: sections whose records are to be computed anew.
+    /// Bit set: sections of time whose records are out of date.
     dirty: Table<'a, u64>,
-    /// No word of `dirty` before this one has a member.
+    /// All words of the bit set `dirty` before this one are 0.
     dirty_from: u32,
-    /// Bit set: sections whose records have changed since their blocks were last raised.
+    /// Bit set: sections of time whose records have changed since [`State::lift`] last raised the blocks there.
     moved: Table<'a, u64>,
-    /// No word of `moved` before this one has a member.
+    /// All words of the bit set `moved` before this one are 0.
     moved_from: u32,
     /// By section: the lowest end that a block alive there and not placed yet could have when [`State::lift`] last
     /// looked at the section.
@@ -132,19 +133,19 @@ pub(super) struct State<'a> {
     block_trail: Table<'a, u64>,
     /// By change in `block_trail`: the block, with the highest bit set if the block was in `lifted` before.
     block_trail_of: Table<'a, u32>,
-    /// How many changes of blocks there are in the trail.
+    /// How many changes of blocks are recorded in `block_trail`, to be taken back later.
     pub block_mark: u32,
     /// The changes of sections that can be taken back: the record before the change.
     section_trail: Table<'a, Section>,
     /// By change in `section_trail`: the section.
     section_trail_of: Table<'a, u32>,
-    /// How many changes of sections there are in the trail.
+    /// How many changes of sections are recorded in `section_trail`, to be taken back later.
     pub section_mark: u32,
     /// The most changes that can be recorded in `block_trail`, and the same number in `section_trail`, to be taken back
     /// later.
     trail_len: u32,
-    /// Whether `block_trail` or `section_trail` had no room for a change, which then cannot be taken back: the run is
-    /// given up.
+    /// Whether `block_trail` or `section_trail` had no room for a change, which then cannot be taken back: this run of
+    /// the search is given up.
     pub full: bool,
     /// How many least offsets were raised since [`State::propagate`] began, or since [`State::settle`] last ended.
     raises: u32,
@@ -176,8 +177,8 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 impl<'a> State<'a> {
-    /// A state of the blocks `item(0)` to `item(n - 1)`, which must be sorted by first section, then by last section,
-    /// then by size.
+    /// Makes the state of a search that is to place the blocks `item(0)` to `item(n - 1)`, which must be sorted by
+    /// first section of time, then by last section, then by size.
     pub(super) fn new(
         n: usize,
         sections: u32,
@@ -341,7 +342,7 @@ impl<'a> State<'a> {
         done
     }
 
-    /// Lowers each section's number of failures by a quarter.
+    /// Lowers by a quarter the number of nodes of the search tree that are counted as failed in each section of time.
     pub(super) fn fade(&mut self) {
         for s in 0..self.sections {
             self.weight[s] -= self.weight[s] / 4;
@@ -384,9 +385,10 @@ impl<'a> State<'a> {
         v
     }
 
-    /// Calls `f` with each word of the key of a state, for the sections in `part`. Two states with equal keys have the
-    /// same placements for the blocks that begin in `part`. The words say which of these blocks are open, that is not
-    /// placed yet; then, for each of them, its least offset and whether it lies on another open block.
+    /// Calls `f` with each word of the state's key for the sections of time `part` (the first, and one past the last).
+    /// States with equal keys have the same placements for the blocks that begin in `part`. The words say which of
+    /// these blocks are open, that is not placed yet; then, for each of those, its least offset and whether it lies on
+    /// another open block.
     #[inline]
     pub(super) fn each_word(&self, part: (u32, u32), mut f: impl FnMut(u64)) {
         let (from, to) = (self.first[part.0], self.first[part.1]);
@@ -416,7 +418,7 @@ impl<'a> State<'a> {
     }
 
     /// Raises the least offset of block `b`, which lies on a block that is not placed yet, to `v`, or to more where
-    /// alignment or pins do not allow `v`.
+    /// alignment or pins do not allow `v`. `Err` if `b` cannot lie so high within the capacity, or is pinned lower.
     fn raise(&mut self, b: u32, v: u64) -> Outcome {
         self.set_least(b, v, true)?;
         // Twins lie one above the other.
@@ -491,7 +493,8 @@ impl<'a> State<'a> {
         *word = *word & !(1 << (b % 64)) | u64::from(lifted) << (b % 64);
     }
 
-    /// Places block `b` at its least offset: all blocks that are not placed yet and are alive with it lie above.
+    /// Places block `b` at its least offset: all blocks that are not placed yet and are alive with it lie above. `Err`
+    /// if that leaves no placement within the capacity.
     pub(super) fn place(&mut self, b: u32) -> Outcome {
         self.open[b / 64] &= !(1 << (b % 64));
         self.open_count -= 1;
@@ -539,7 +542,8 @@ impl<'a> State<'a> {
         self.propagate()
     }
 
-    /// Decides that block `b` does not lie at its least offset, but higher, on a block that is not placed yet.
+    /// Decides that block `b` does not lie at its least offset, but higher, on a block that is not placed yet. `Err` if
+    /// that leaves no placement within the capacity.
     pub(super) fn refuse(&mut self, b: u32) -> Outcome {
         if self.pin[b] != u64::MAX {
             return Err(Conflict);
@@ -549,7 +553,8 @@ impl<'a> State<'a> {
         self.propagate()
     }
 
-    /// Takes back the changes that came after the trails had these lengths, and the placement of block `b`.
+    /// Takes back the placement of block `b`, all changes of blocks but the first `block_mark`, and all changes of
+    /// sections but the first `section_mark`.
     pub(super) fn undo(&mut self, b: u32, block_mark: u32, section_mark: u32) {
         self.undo_to(block_mark, section_mark);
         let (low, high, size) = (self.low[b], self.high[b], self.size[b]);
@@ -561,7 +566,8 @@ impl<'a> State<'a> {
         self.open_count += 1;
     }
 
-    /// Takes back the changes that came after the trails had these lengths, but no placement.
+    /// Takes back all changes of blocks but the first `block_mark`, and all changes of sections but the first
+    /// `section_mark`; no placement is taken back.
     pub(super) fn undo_to(&mut self, block_mark: u32, section_mark: u32) {
         for w in self.dirty_from..self.sections.div_ceil(64) {
             self.dirty[w] = 0;
@@ -602,7 +608,7 @@ fn align(v: u64, mask: u64) -> u64 {
     v.checked_add(mask).map_or(u64::MAX, |v| v & !mask)
 }
 
-/// The members of `from..to` in word `w` of a bit set.
+/// Word number `w` of the bit set that has just the members `from..to`.
 #[inline]
 fn within(w: u32, from: u32, to: u32) -> u64 {
     let below = |i: u32| 1u64.checked_shl(i.saturating_sub(w * 64)).map_or(u64::MAX, |bit| bit - 1);

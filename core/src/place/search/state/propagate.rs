@@ -6,9 +6,9 @@ use crate::table::{Table, at};
 
 impl State<'_> {
     /// The least offset of block `b`, from `v` on, and whether `b` can lie there only on an open block, one that is not
-    /// placed yet; `lifted` says whether that is so at `v`. If it is so, the offset is at least the lowest end that an
-    /// open block alive with `b` can have. Where, in a section of time, the other open blocks do not fit between `b`
-    /// and the capacity, `b` lies on one above which they do.
+    /// placed yet; `lifted` says whether that is so at `v`. On an open block, `b` lies no lower than the lowest end
+    /// that one alive with it can have. Where `b` leaves the other open blocks of a section of time too little room up
+    /// to the capacity, it goes up to the lowest end of one that leaves them enough.
     #[inline]
     pub(super) fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
         let (mut v, mut lifted) = (v, lifted);
@@ -157,8 +157,8 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Raises the least offsets of two kinds of unplaced blocks of section `s`: a block so high that the others do not
-    /// fit between it and the capacity; and a block that can lie only on another unplaced one, of which none in the
+    /// Raises the least offsets of two kinds of unplaced blocks of section `s`: blocks so high that the others there do
+    /// not fit between them and the capacity; and blocks that can lie only on an unplaced one, where no such one in the
     /// section can end so low. In small instances, also those of the blocks that [`State::find_edges`] finds.
     fn lift(&mut self, s: u32) -> Outcome {
         let section = self.section[s];
@@ -190,10 +190,10 @@ impl State<'_> {
         if small && self.techniques.has(Technique::Edges) { self.find_edges(s) } else { Ok(()) }
     }
 
-    /// Edge finding (Carlier and Pinson 1989). A section is a machine, its blocks are jobs: one at a time, each from its
-    /// least offset on, all done by the capacity. A set of jobs has the bytes from the least of its offsets up to the
-    /// capacity. If the set needs more, the state fails. If it needs more together with a job of a lower least offset,
-    /// that job lies below all of the set.
+    /// Edge finding (Carlier and Pinson 1989). A section is a machine, its unplaced blocks are jobs: one at a time,
+    /// each from its least offset on, all done by the capacity. A set of jobs has the bytes from the least of its
+    /// offsets up to the capacity. If the set needs more, the state fails (`Err`). If it needs more together with a job
+    /// of a lower least offset, that job lies below all of the set.
     fn find_edges(&mut self, s: u32) -> Outcome {
         // Least offset and size, the highest offset first.
         let (jobs, job_of) = (&mut self.jobs, &mut self.job_of);
