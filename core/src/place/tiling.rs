@@ -48,7 +48,8 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// in which the living blocks can lie after some or all of the blocks that end or begin between the two sections have
 /// done so.
 const MOST_ITEMS: usize = 4096;
-/// Room for the trees of all states of a section, in tokens for each block of the instance.
+/// Room for the PQ-trees of all states of a section of time, in tokens (nodes and leaves of the trees) for each block
+/// of the instance. A state is the set of orders in which the living blocks can lie.
 const STATES: usize = 40;
 /// Room for the PQ-trees of all items, in tokens (nodes and leaves of the trees) for each block of the instance. An
 /// item is the set of orders in which the living blocks can lie after some or all of the blocks that end or begin
@@ -60,17 +61,21 @@ const WAY: usize = 160;
 /// Where a group of blocks ends, a group of the same total size begins in its place. This is the most such groups that
 /// are tried for each group of blocks that end.
 const MOST_SUMS: u32 = 8;
-/// The most states that are kept from one section to the next.
+/// The most states (sets of orders in which the living blocks can lie) that the beam search keeps from one section of
+/// time to the next.
 const MOST_WIDTH: usize = 256;
-/// The most rounds, of two passes each; every second round is twice as wide as the one before it.
+/// The most rounds of the beam search, of two passes each: one in each direction of time. Every second round keeps
+/// twice as many states as the one before it.
 const MOST_ROUNDS: u32 = 16;
-/// The number of states that the first passes keep from one section to the next.
+/// The number of states (sets of orders in which the living blocks can lie) that the first passes of the beam search
+/// keep from one section of time to the next.
 const NARROW: u32 = 4;
 /// In later rounds of the beam search, a random number below this is added to the cost of each new state. A state is
 /// the set of orders in which the living blocks can lie; its cost falls by 256 each time that their number doubles. So
 /// this is worth up to a factor of 8 in the number of orders.
 const NOISE: u64 = 3 * 256;
-/// Every other round looks this number of sections ahead.
+/// Every other round of the beam search looks this number of sections of time ahead, for blocks that end together there
+/// and can no longer lie side by side.
 const AHEAD: u32 = 5;
 /// What is added to the cost of a state for each of the next sections of time in which blocks end together that can lie
 /// side by side in none of its orders. A state is the set of orders in which the living blocks can lie; its cost falls
@@ -139,9 +144,9 @@ workspace! {
         blocks: &'a [Block], ranges: [Table<'a, u32>; 2], sections: u32, seed: u64
     ) then prepare {
         tables {
-            /// The blocks in the order of their begins, in the direction of time of the pass.
+            /// The blocks in the order of their begins, in the direction of time in which the present pass goes.
             by_begin: u32[n],
-            /// The blocks in the order of their ends, in the direction of time of the pass.
+            /// The blocks in the order of their ends, in the direction of time in which the present pass goes.
             by_end: u32[n],
             /// By section: the index in `by_begin` of the first block that begins there or later.
             first_begin: u32[n + 2],
@@ -154,7 +159,8 @@ workspace! {
             mark: u32[n],
             /// By number: the logarithm of its factorial to the base 2, with 8 fraction bits.
             orders: u64[n + 1],
-            /// The PQ-trees of the states, as tokens; `row` tokens for each state.
+            /// The PQ-trees of the states of the present section of time, as tokens; `row` tokens for each state. A
+            /// state is the set of orders in which the living blocks can lie.
             state: u32[STATES * n],
             /// By state of the present section: how many tokens its PQ-tree has, one for each node and leaf.
             state_len: u32[width],
@@ -163,14 +169,16 @@ workspace! {
             /// have ended and others have begun. The number divided by `share` gives the state of the section before
             /// from which the item was made.
             back: u32[n * width],
-            /// The successors of all states: the cost (upper half of a word), and the item (lower half).
+            /// The sets of orders of the living blocks (items) of which the next states are chosen, the cheapest first:
+            /// the cost in the upper half of a word, the number of the item in the lower half.
             rank: u64[items(n)],
-            /// The hashes of the next states, as a hash table.
+            /// A hash table of the hashes of the next states, to see which of them are equal.
             seen: u64[4 * width],
-            /// By token of an item: the hash of its subtree.
+            /// By token of an item's PQ-tree: the hash of the subtree that begins with it.
             token_hash: u64[row(n)],
-            /// By section: the most items that may be made from each state of the section before. An item is a state
-            /// after some or all of the ends and begins of the section.
+            /// By section of time: the most items that may be made from each state of the section before. An item is
+            /// the set of orders in which the living blocks can lie after some or all of the blocks that end or begin
+            /// between two sections of time have done so.
             share: u32[n + 1],
             /// By section of time: which item became the state of the plan in this section, counted from 0 among the
             /// items that were made from the plan's state in the section before. A state is the set of orders in which
@@ -189,9 +197,10 @@ workspace! {
             /// The blocks that begin in each event of the plan, one event after the other. At an event, blocks that lie
             /// side by side end, and others take their place.
             begun: u32[n],
-            /// By token of a tree: the lowest and the highest offset of the blocks below it, in bytes.
+            /// By token of a PQ-tree: the lowest and the highest offset of the blocks below it, in bytes.
             nearest: [u64; 2][row(n)],
-            /// The children of a node: lowest offset, highest offset, token.
+            /// The children of a node of a PQ-tree: for each, the lowest and the highest offset of the blocks below it,
+            /// in bytes, and the index of its token.
             sorted: [u64; 3][row(n)],
         }
         parts {
@@ -200,12 +209,13 @@ workspace! {
         }
         state {
             blocks: &'a [Block] = blocks,
-            /// By block: its first section; and one past its last section.
+            /// By block: its first section of time; and one past its last section.
             ranges: [Table<'a, u32>; 2] = ranges,
             sections: u32 = sections,
             random: u64 = next(seed),
             forward: bool = true,
-            /// How many states of the present section there are.
+            /// How many states (sets of orders in which the living blocks can lie) are kept for the present section of
+            /// time.
             count: u32 = 0,
             /// The most tokens (nodes and leaves) that the PQ-tree of a state can have in this pass.
             row: u32 = 0,
@@ -225,22 +235,27 @@ workspace! {
     struct Items<'a>(n, items) {
         tables {
             /// The PQ-trees of the items as tokens (one for each node and leaf), a row of the table for each item. An
-            /// item is a state after some or all of the ends and begins of the section.
+            /// item is the set of orders in which the living blocks can lie after some or all of the blocks that end or
+            /// begin between two sections of time have done so.
             token: u32[ITEMS * n],
-            /// By item: how many tokens (nodes and leaves) its PQ-tree has; 0 if there is no such item. An item is a
-            /// state after some or all of the ends and begins of the section.
+            /// By item: how many tokens (nodes and leaves) its PQ-tree has; 0 if there is no such item. An item is the
+            /// set of orders in which the living blocks can lie after some or all of the blocks that end or begin
+            /// between two sections of time have done so.
             len: u32[items],
             /// By item, as two bit sets: of the blocks that end between the item's two sections of time, those still to
             /// end; and of the blocks that begin there, those still to begin. An item is the set of orders in which the
             /// living blocks can lie after the others have ended or begun.
             rest: [u64; 2][items],
-            /// By item, as two bit sets: the blocks that ended last, and those that began in their place. An item is a
-            /// state after some or all of the ends and begins of the section.
+            /// By item, as two bit sets: the blocks that ended last, and those that began in their place. An item is
+            /// the set of orders in which the living blocks can lie after some or all of the blocks that end or begin
+            /// between two sections of time have done so.
             group: [u64; 2][items],
             /// By item: the item from which it was made when further blocks ended and began, or [`STATE`] if it was
-            /// made from a state. An item is a state after some or all of the ends and begins of the section.
+            /// made straight from a state of the section before. An item is the set of orders in which the living
+            /// blocks can lie after some or all of the blocks that end or begin between two sections of time have done
+            /// so.
             source: u32[items],
-            /// By item: the hash of its tree.
+            /// By item: the hash of its PQ-tree, for which blocks of the same size and end are alike.
             hash: u64[items],
         }
     }
@@ -306,8 +321,9 @@ impl Tiling<'_> {
         self.row = 2 * most + 1;
     }
 
-    /// One pass over all sections; returns whether a state is left at its end. Gives up when more than `most` tokens
-    /// have been looked at.
+    /// One pass of the beam search over all sections of time; returns whether a state (a set of orders in which the
+    /// living blocks can lie) is left at its end. Gives up when more than `most` tokens of PQ-trees have been looked
+    /// at.
     fn pass(&mut self, forward: bool, round: u32, most: u64) -> bool {
         self.turn(forward);
         let room = u32::try_from(self.state.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(0);
@@ -331,7 +347,7 @@ impl Tiling<'_> {
         true
     }
 
-    /// Makes the first state: the blocks that begin first, in any order.
+    /// Makes the state of the first section of time: the blocks that are alive there can lie in any order.
     fn start(&mut self) {
         let Self { tree, by_begin, first_begin, .. } = self;
         tree.begin((0..first_begin[1]).map(|i| by_begin[i]));
@@ -365,10 +381,11 @@ impl Tiling<'_> {
         }
     }
 
-    /// Adds an item for each event that can come next: the loaded PQ-tree after that event. In an event, blocks that
-    /// lie side by side end and others take their place: either all in `rest` (those still to end, those still to
-    /// begin), or the first of those to end, with or without more of them, and as many bytes of those to begin.
-    /// `source` is the item of the loaded tree or [`STATE`]; `free` has the numbers of items that are not used yet.
+    /// Adds an item, a new PQ-tree of orders, for each event that can come next after the loaded PQ-tree. At an event,
+    /// blocks that lie side by side end and others of the same total size take their place. Either these are all in
+    /// `rest` (those still to end, those still to begin); or the first of those to end, with or without more of them,
+    /// and some of those to begin. `source` is the item of the loaded tree or [`STATE`]; `free` has the numbers of
+    /// items that are not used yet.
     fn divide(&mut self, rest: [Group; 2], section: u32, source: u32, free: &mut Range<u32>) {
         let mut add = |tiling: &mut Self, group: [Group; 2]| {
             let item = free.start;
@@ -527,7 +544,7 @@ fn fixed(x: f64) -> u64 {
     (x * 256.0) as u64
 }
 
-/// The number after this one of `SplitMix64`.
+/// The number that the random generator `SplitMix64` draws in the state `x`.
 const fn next(x: u64) -> u64 {
     hash::mixed(x.wrapping_add(ODD))
 }

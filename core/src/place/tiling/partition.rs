@@ -4,7 +4,8 @@
 /// of other blocks, all such parts are tried. Of a larger group only these are tried: the first block alone or with one
 /// other, and all blocks but one other.
 const MOST_DIVIDED: u32 = 10;
-/// A search for parts of a given sum ends when more than this number of blocks have been looked at.
+/// The search for parts of a group of blocks with a given total size ends when more than this number of blocks have
+/// been looked at.
 const MOST_STEPS: u32 = 500;
 
 /// Some of the blocks that end in a section, or of those that begin there: bit i stands for the i-th of them. If there
@@ -32,7 +33,8 @@ impl Group {
         (0..u64::BITS).filter(move |&i| self.0 >> i & 1 == 1)
     }
 
-    /// Parts of the group that have its first member and not all.
+    /// The parts of the group that are tried as the blocks that end in one event: each has the group's first member,
+    /// and not all members. Of a large group, only some of these parts ([`MOST_DIVIDED`]).
     pub(super) fn parts(self) -> impl Iterator<Item = Self> {
         let first = Self(self.0 & self.0.wrapping_neg());
         let others = if self == Self::MANY { Self::NONE } else { self.without(first) };
@@ -62,9 +64,9 @@ pub(super) struct Sums {
     taken: u64,
     /// The bytes that the part still lacks: the given sum less the sizes of the blocks in `taken`.
     missing: u64,
-    /// The block that is looked at next, as the number of its bit in a group.
+    /// The block that the search looks at next, as the number of its bit in the group.
     place: u32,
-    /// Blocks that have been looked at.
+    /// How many blocks the search has looked at.
     pub steps: u32,
 }
 

@@ -11,13 +11,13 @@
 use crate::table::at;
 use crate::workspace::workspace;
 
-/// The bit of a token that stands for a P node, whose children may stand in any order. A leaf has neither this bit nor
-/// [`Q`].
+/// The bit of a token that stands for a P node of the PQ-tree, whose children may stand in any order. A leaf has
+/// neither this bit nor [`Q`].
 const P: u32 = 1 << 30;
 const Q: u32 = 2 << 30;
 const KIND: u32 = P | Q;
 
-/// What part of the leaves below a token is to be replaced.
+/// Whether none, some or all of the leaves below a token of the PQ-tree are to be replaced.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     None,
@@ -44,7 +44,7 @@ workspace! {
         state {
             /// The number of tokens of the loaded tree.
             pub(super) len: u32 = 0,
-            /// The number of tokens in `next`.
+            /// The number of tokens in `next`, the tree in the making.
             next_len: u32 = 0,
         }
     }
@@ -73,7 +73,7 @@ pub(super) fn children(tokens: &[u32], node: u32) -> impl Iterator<Item = u32> +
 }
 
 impl PqTree<'_> {
-    /// Makes the tree of all orders of these leaves.
+    /// Makes the PQ-tree that allows all orders of these leaves.
     pub(super) fn begin(&mut self, leaves: impl Iterator<Item = u32>) {
         self.next_len = 0;
         self.put_leaves(leaves);
@@ -286,7 +286,7 @@ impl PqTree<'_> {
         self.next_len = end;
     }
 
-    /// Writes to `next` leaves that may stand in any order.
+    /// Writes these leaves to `next`, the tree in the making, so that they may stand in any order.
     fn put_leaves(&mut self, leaves: impl Iterator<Item = u32>) {
         let node = self.next_len;
         self.next_len += 1;
