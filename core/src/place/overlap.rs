@@ -326,7 +326,7 @@ mod tests {
         })
     }
 
-    /// The least peak of all placements with offsets that are small numbers.
+    /// The least peak of all placements, found by trying every offset of every block within the sum of the sizes.
     fn least_peak(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
         let most: u64 = blocks.iter().map(|b| b.size).sum();
         let mut offsets = vec![0; blocks.len()];

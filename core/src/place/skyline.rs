@@ -81,7 +81,7 @@ pub(crate) struct Skyline<'a> {
 /// with one height).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// The block of the best rank.
+    /// The block of the best rank, the first in the order of preference.
     Rank,
     /// The block of the best rank among those that are alive at the busiest step of the line (a stretch of time with
     /// one height, up to which memory is taken): the step at which most load is still to be placed. If no block whose

@@ -244,7 +244,9 @@ impl<'a, 'b> Search<'a, 'b> {
         (0..self.n).map(|b| self.least[b] + self.size[b]).max().unwrap_or(0)
     }
 
-    /// Looks for a placement within the capacity, at `nodes` nodes at most.
+    /// Looks for a placement within `capacity`, by at most `nodes` more nodes of the search tree. Ends at its limit
+    /// also when `looks` sections of time have been looked at since the search began. `stopped` is asked every few
+    /// hundred nodes whether to end.
     fn run(&mut self, capacity: u64, nodes: u64, looks: u64, stopped: &mut impl FnMut() -> bool) -> End {
         if self.reset(capacity).is_err() {
             return End::Infeasible;

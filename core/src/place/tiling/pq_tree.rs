@@ -38,7 +38,8 @@ workspace! {
             marked: u32[row + 1],
             /// The indices of the tokens of one node's children.
             child: u32[row],
-            /// Indices of nodes, each a child of the one before it, below each of which some leaves are to be replaced.
+            /// A path down the tree, as indices of nodes: each is a child of the one before it, and some, but not all,
+            /// of the leaves below it are to be replaced.
             chain: u32[row],
         }
         state {

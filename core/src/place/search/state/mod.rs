@@ -26,11 +26,11 @@ const ENDER: usize = 4;
 /// Index in a section's record: how many of the blocks alive there and not placed yet can still lie at the lowest
 /// offset that one of them can have, [`FLOOR`].
 pub(super) const CHOICES: usize = 5;
-/// Index in a section's record: of the blocks alive there and not placed yet that can still lie so low that all the
-/// others fit between them and the capacity, the lowest end that one can have; `u64::MAX` if there is none.
+/// Index in a section's record: the lowest end among its unplaced blocks that, at their least offsets, leave room for
+/// all the others between them and the capacity; `u64::MAX` if there are none.
 const NEXT: usize = 6;
-/// Index in a section's record: of the blocks alive there and not placed yet that cannot lie so low any more that all
-/// the others fit between them and the capacity, the lowest offset that one can have; `u64::MAX` if there is none.
+/// Index in a section's record: the lowest offset among its unplaced blocks that, at their least offsets, leave too
+/// little room for all the others between them and the capacity; `u64::MAX` if there are none.
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
 
