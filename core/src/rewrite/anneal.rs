@@ -34,18 +34,21 @@ impl Random {
     }
 }
 
-/// The cooling schedule: how much slower a new state may be and still be accepted.
+/// The cooling schedule of simulated annealing: how much slower than the present solution a new one may be and still be
+/// accepted.
 pub(super) struct Cooling {
-    /// The temperature at the start, in ns.
+    /// The temperature at the start: how much slower than the present solution, on average, a new one may then be and
+    /// still be accepted, in ns.
     pub(super) heat: f64,
-    /// The work after which the temperature is 0. The caller chooses the unit, and counts its work done in the same
-    /// unit: operators and gaps looked at for swaps, accesses and values looked at for recomputation.
+    /// The work after which the temperature is 0, so that no slower solution is accepted. The caller chooses the unit,
+    /// and counts its work done in the same unit: operators and gaps looked at for swaps, accesses and values looked at
+    /// for recomputation.
     pub(super) work: u64,
 }
 
 impl Cooling {
-    /// The time in ns up to which the next state is accepted, if the present one takes `present` ns and `done` of the
-    /// work is done. It is drawn at random, by the Metropolis rule.
+    /// The most time, in ns, that a new solution may take and be accepted, if the present one takes `present` ns and
+    /// `done` of the work is done. It is drawn at random, by the Metropolis rule.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(super) fn cutoff(&self, present: f64, done: u64, random: &mut Random) -> f64 {
         let left = 1.0 - done as f64 / self.work as f64;

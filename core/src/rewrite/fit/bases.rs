@@ -19,10 +19,11 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// The orders that are tried, one after the other; `None` is the recorded one.
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
-/// How often the interval below the least footprint that was made is halved, to find a lower limit that works.
+/// How often the search for the lowest limit that works halves its interval, which at first reaches from half of the
+/// least footprint that was made to that footprint.
 const PROBES: u32 = 7;
-/// The search for the lowest limit that works makes schedules for several limits; for each, a search for swaps or
-/// recomputation may do the work that the options allow divided by this.
+/// While the lowest limit that works is searched for, schedules are made for several limits: for each, a search for
+/// swaps or recomputation may do the work that the options allow divided by this.
 const PROBE: u64 = 16;
 
 /// Blocks that are smaller than the max load of the recording divided by 2 to the power of this are not recomputed.
@@ -95,8 +96,9 @@ impl<'s> Orders<'s> {
         Ok(stage)
     }
 
-    /// Makes the rows in an order, with sizes rounded up to the alignment. Returns false if there is no such order, or
-    /// the means do not allow it.
+    /// Writes the recorded trace with its operators in the order `reordering` to `rows`, with sizes rounded up to the
+    /// alignment. Returns false if there is no such order, or if operators may not be reordered. `Err` if a row is
+    /// refused, or a size is too large to be rounded up.
     fn make(
         &mut self,
         reordering: Option<Reordering>,
@@ -153,8 +155,9 @@ pub(super) struct Bases<'s> {
 }
 
 impl Bases<'_> {
-    /// Tries the combinations of the means on each trace, until the best schedule takes no more than `most` ns longer
-    /// than the original. Tries none where the lower bound says that no schedule in this order is within the limit.
+    /// Tries the ways to save memory, alone and together, on each trace of this order, until the best schedule takes no
+    /// more than `most` ns longer than the original. Tries none where the lower bound says that no schedule in this
+    /// order is within the limit.
     pub(super) fn fit<'a, 'w>(
         &self,
         options: &Options,
@@ -168,8 +171,8 @@ impl Bases<'_> {
         self.each(options, most, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
     }
 
-    /// Calls `then` with a pass over each trace in turn, until the best schedule takes no more than `most` ns longer
-    /// than the original or the work is ended.
+    /// Calls `then` with a [`Pass`] (the work on one trace) for each of these traces in turn, until the best schedule
+    /// takes no more than `most` ns longer than the original or the work is ended.
     pub(super) fn each<'a, 'w>(
         &self,
         options: &Options,
@@ -201,10 +204,10 @@ impl Bases<'_> {
         Ok(stage)
     }
 
-    /// Searches for a limit below `least`, in bytes, that works, by halving the interval from half of `least` to
-    /// `least`. Returns the lowest limit that was found to work. The limits that are tried do not depend on the limit
-    /// in the options, so that the one that is returned works when it is asked for. A schedule that fits the limit in
-    /// the options ends the search.
+    /// Searches for the least limit, in bytes, for which there is a schedule that fits, by halving the interval from
+    /// half of `least`, a limit that works, to `least`. Returns the lowest limit that was found to work. The limits
+    /// that are tried do not depend on the limit in the options, so that a fit to the returned one succeeds. A schedule
+    /// that fits the limit in the options ends the search.
     pub(super) fn least_limit<'a, 'w>(
         &self,
         mut least: u64,

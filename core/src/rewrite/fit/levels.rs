@@ -19,29 +19,32 @@ use super::trial::Swaps;
 use crate::Error;
 use crate::rewrite::means::swap::Policy;
 
-/// Recomputation is tried down to each of this many loads, at even distances between the limit and the peak; swaps then
-/// bring the load down to the limit. The time that this adds is estimated for each.
+/// How many loads, at even distances between the limit and the peak, are tried as the load down to which values are
+/// recomputed, before swaps bring it down to the limit. The time that each adds is estimated.
 const LOADS: u64 = 14;
-/// The bytes that can be recomputed are divided into this many parts, those that are cheapest to recompute first. For
-/// each k from 1 to `PARTS` - 1, the time that is added if only the first k parts may be recomputed is estimated.
+/// The values that can be recomputed are divided into this many parts of equal bytes, the cheapest to recompute first.
+/// For each k from 1 to `PARTS` - 1, the time that is added if only the first k parts may be recomputed is estimated.
 const PARTS: u64 = 8;
-/// How many times the four neighbours of the [`Level`] with the best estimate are estimated, each time at half the
-/// distance.
+/// How many times the estimates are refined around the [`Level`] with the best one. Each time its four neighbours (a
+/// lower and a higher load, fewer and more values) are estimated, at half the distance of the time before.
 const ROUNDS: u64 = 4;
-/// The most [`Level`]s of recomputation that are estimated: [`LOADS`], one fewer than [`PARTS`], and four in each of
-/// [`ROUNDS`].
+/// The most [`Level`]s of recomputation that are estimated: one for each of the [`LOADS`], one fewer than [`PARTS`],
+/// and four in each of the [`ROUNDS`].
 const LOOKS: usize = 14 + 7 + 4 * 4;
-/// For how many [`Level`]s of recomputation, those with the best estimates first, schedules are made until one fits.
+/// Schedules are made for at most this many [`Level`]s of recomputation, those with the best estimates; for each level
+/// until one fits.
 const TRIED: usize = 4;
-/// The work of an estimate is that of a whole search divided by this.
+/// To estimate how much time a [`Level`] of recomputation adds, a search may do the work of a whole search divided by
+/// this.
 const ESTIMATE: u64 = 10;
 /// The work of the first search for swaps, after recomputation to a [`Level`], is that of a whole search divided by
 /// this.
 const FIRST: u64 = 4;
-/// No schedule is made for a [`Level`] of recomputation that is estimated to add this many times the time that the best
-/// schedule adds to the original.
+/// No schedule is made for a [`Level`] of recomputation whose estimated added time is at least this many times the time
+/// that the best schedule adds to the original.
 const HOPELESS: f64 = 1.25;
-/// The search does not go on from a schedule that adds this many times the time that the best schedule adds.
+/// The search does not go on from a schedule that adds at least this many times the time that the best schedule adds to
+/// the original.
 const WORTH_CLIMBING: f64 = 2.0;
 
 /// The [`Level`]s of recomputation that were estimated, each with the time in ns that recomputation to it, and then
@@ -104,10 +107,10 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     Ok(())
 }
 
-/// Estimates, for several [`Level`]s, how much time recomputation to the level, and then swaps, add to the original:
-/// first down to [`LOADS`] loads between `limit` and `peak`, both in bytes; then of the cheapest 1 to [`PARTS`] - 1
-/// parts of the values; then for the levels next to the best. `quick` says how much work one estimate may do. `Err` if
-/// a row is refused or the memory is too short.
+/// Estimates, for several [`Level`]s, how much time recomputation to the level, and then swaps, add to the original.
+/// First come [`LOADS`] loads between `limit` and `peak`, both in bytes; then the cheapest k of [`PARTS`] parts of the
+/// values, for each k below [`PARTS`]; then the levels next to the best. `quick` says how much work one estimate may
+/// do. `Err` if a row is refused or the memory is too short.
 fn estimates(pass: &mut Pass<'_, '_, '_>, quick: &Arrangement<'_>, limit: u64, peak: u64) -> Result<Estimates, Error> {
     let mut estimates = Estimates { found: [(f64::INFINITY, Level { load: limit, cheap: 0 }); LOOKS], len: 0 };
     let (mut load, mut cheap) = (peak.saturating_sub(limit) / LOADS, Level::ALL / PARTS);
@@ -133,8 +136,8 @@ fn estimates(pass: &mut Pass<'_, '_, '_>, quick: &Arrangement<'_>, limit: u64, p
     Ok(estimates)
 }
 
-/// Takes the [`Level`] of recomputation with the least time in `found`, of equal times the first. Returns the time, in
-/// ns, and the level, and sets the time in `found` to infinity, so that another level is taken next.
+/// Takes the entry of least time from `found`, of equals the first: returns its time, in ns, and its [`Level`] of
+/// recomputation. Its time in `found` becomes infinity, so that another entry is taken next.
 fn take_best(found: &mut [(f64, Level)]) -> (f64, Level) {
     let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or((f64::INFINITY, Level { load: 0, cheap: 0 }), |best| core::mem::replace(best, (f64::INFINITY, best.1)))

@@ -29,7 +29,7 @@ use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
-/// The most operators that the bound looks at: those whose bytes are most above the limit.
+/// How many operators the bound looks at, at most: those whose bytes needed on the device are most above the limit.
 const FEW: u32 = 256;
 /// How often the interval in which an operator's least overhead lies is halved.
 const BISECTIONS: u32 = 48;
@@ -121,7 +121,7 @@ pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, mut scratch: W
 struct Network<'a> {
     recorded: &'a Recorded<'a>,
     program: &'a Program<'a>,
-    /// The means that save memory on the device.
+    /// The ways to save memory on the device that may be used.
     using: Using,
 }
 
@@ -151,7 +151,8 @@ workspace! {
             aside: u32[rows + 1],
             /// By operator: the bytes that it writes.
             written: u64[rows + 1],
-            /// By block: 1 + the operator whose bytes it was counted among last.
+            /// By block: 1 + the number of the operator in whose bytes it was counted last; 0 if it was counted in none
+            /// so far.
             counted: u32[blocks],
         }
     }
@@ -179,9 +180,8 @@ impl Needs<'_> {
         sort::by_key(&mut self.by_need, program.accessing, &mut self.aside, |o| !self.need[o]);
     }
 
-    /// Adds to `need`, by operator, the bytes of the blocks that are idle while it runs. First only the changes are
-    /// noted, at the operators where blocks become idle or are used again; then each entry becomes the sum of the
-    /// changes up to it.
+    /// Adds to `need` of each operator the bytes of the blocks that are idle while it runs. First the changes are noted
+    /// where blocks become idle and where they are used again; then each entry becomes the sum of the changes up to it.
     fn add_idle(&mut self, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let last = program.accessing;
         for idle in idle.list.iter() {
@@ -244,8 +244,8 @@ workspace! {
     /// The blocks that are idle while one operator runs, and what it costs to bring them back to the device.
     struct Returns<'a>(rows, blocks) {
         tables {
-            /// By idle time: the recompute cost of its block in ns per byte, as the bits of an `f64`. These have the
-            /// order of the numbers, as none is below 0. Infinite if the block cannot be recomputed.
+            /// By idle time of a block: what it costs to recompute the block, in ns per byte, as the bits of an `f64`.
+            /// The bits sort as the numbers do, since none is below 0. Infinite if the block cannot be recomputed.
             cost: u64[rows + blocks],
             /// The indices of the idle times, the one with the least recompute cost first.
             by_cost: u32[rows + blocks],
@@ -302,7 +302,8 @@ impl Returns<'_> {
         self.away.sort(idle);
     }
 
-    /// The least overhead, in ns and from `bound` on, at which copies and recomputation bring back `excess` bytes.
+    /// The least overhead in ns, but no less than `bound`, at which copies and recomputation can bring `excess` bytes
+    /// of idle blocks back to the device; [`FOREVER`] if they never can.
     fn least(&self, options: &Options, excess: u64, bound: f64) -> f64 {
         let needed = bytes(excess) * SAFE;
         let enough = |overhead: f64| {

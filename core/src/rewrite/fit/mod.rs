@@ -87,12 +87,12 @@ pub struct Options {
 impl Options {
     /// The default alignment, in bytes: that of memory on GPUs, and of the runtime that runs fitted networks with CUDA.
     pub const DEFAULT_ALIGNMENT: u64 = 256;
-    /// The default [`work`](Self::work) for each row of the trace, in operators and gaps looked at: a search takes
-    /// about a second for 5,000 rows.
+    /// The default of [`work`](Self::work), the work that a search may do for each row of the trace, in operators and
+    /// gaps looked at. With it a search takes about a second for 5,000 rows.
     pub const DEFAULT_WORK: u64 = 5_000;
 
-    /// Options for a limit, in bytes, and a device: with all means, and swaps of the blocks that are
-    /// [worth copying](Device::least_worth_copying).
+    /// Options for a limit, in bytes, and a device: with all ways to save memory ([`Means`]), and swaps of the blocks
+    /// that are [worth copying](Device::least_worth_copying).
     #[must_use]
     pub fn new(limit: u64, device: Device) -> Self {
         let least_bytes = device.least_worth_copying();
@@ -270,7 +270,7 @@ pub fn fit_watched<'a>(
     fit_patiently(recorded, options, scratch, output, watch, pass::patience(work(recorded, options)))
 }
 
-/// As [`fit_watched`], with a limit on the work while no schedule fits: `patience`, in blocks placed. If none fits, as
+/// As [`fit_watched`], but while no schedule fits, at most `patience` work is spent, in blocks placed. If none fits, as
 /// much work again may be spent to find the least limit that works. Some schedules are tried once even if the work is
 /// spent.
 fn fit_patiently<'a>(
@@ -376,8 +376,8 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     most
 }
 
-/// Swapping alone is tried before recomputation if its overhead, estimated by the published policies, is at most this
-/// part of the original's time.
+/// Swapping alone is tried before recomputation if the time that it adds, as estimated from the published policies, is
+/// at most this fraction of the original's time.
 const HIDDEN: f64 = 0.02;
 
 /// The work of a search for recomputation alone, as a multiple of that of a search for swaps: a plan of recomputation
@@ -424,10 +424,10 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     Ok(())
 }
 
-/// Makes schedules that take little memory, however long they take, until one is within the limit. Returns the least of
-/// their footprints, in bytes; `u64::MAX` if there is none. How each is made does not depend on the limit, so that a
-/// fit with this footprint as its limit succeeds. `peak` is the max load, in bytes, of the recording with its operators
-/// in the order of this trace. `Err` if a row is refused or the memory is too short.
+/// Makes the schedules of a trace that take little memory, however long they take, until one is within the limit.
+/// Returns the least of their footprints, in bytes; `u64::MAX` if none was made. How each is made does not depend on
+/// the limit, so that a fit with this footprint as its limit succeeds. `peak` is the max load, in bytes, of the
+/// recording with its operators in the order of this trace. `Err` if a row is refused or the memory is too short.
 fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Result<u64, Error> {
     let using = options.using.on(&options.device);
     let swapping = Arrangement { recomputes: false, swaps: swaps(using, options), choice: 0, work: 0 };

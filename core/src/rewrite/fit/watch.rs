@@ -6,10 +6,11 @@ use core::ops::ControlFlow;
 use crate::rewrite::means::order::Reordering;
 use crate::rewrite::means::swap::Policy;
 
-/// A function that is told of progress. It ends the work by returning `Break`; the result is then the best so far.
+/// A function of the caller that a fit tells of its progress. It ends the work by returning `Break`; the result is then
+/// the best schedule so far.
 pub type Watch<'a> = &'a mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
-/// How the means are combined.
+/// How a schedule combines swaps and recomputation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
@@ -19,7 +20,7 @@ pub enum Strategy {
     Swap,
     /// Recomputation alone.
     Recompute,
-    /// Recomputation down to a level, then swaps down to the limit.
+    /// Recomputation until the load is down to some level, then swaps down to the limit.
     RecomputeThenSwap,
 }
 
@@ -42,7 +43,7 @@ impl Strategy {
 /// A schedule that was made and placed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tried {
-    /// How the means of the schedule are combined.
+    /// How the schedule combines swaps and recomputation.
     pub strategy: Strategy,
     /// The policy that decided which blocks are swapped; without meaning where no block is.
     pub policy: Policy,
@@ -59,17 +60,17 @@ pub struct Tried {
     pub limit: u64,
 }
 
-/// What a [`Watch`] is told.
+/// What a fit tells the caller's [`Watch`] function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// Work goes on.
+    /// The fit is still at work; the caller may end it here.
     Working,
     /// A schedule was tried.
     Tried(Tried),
 }
 
-/// A watch, and whether it has ended the work.
+/// The caller's [`Watch`] function, and whether it has ended the work.
 pub(super) struct Watched<'w> {
     watch: Watch<'w>,
     stopped: bool,
@@ -80,18 +81,18 @@ impl<'w> Watched<'w> {
         Self { watch, stopped: false }
     }
 
-    /// Tells the watch of progress, unless the watch has ended the work; returns whether work goes on.
+    /// Tells the caller's [`Watch`] function of progress, unless it has ended the work; returns whether work goes on.
     pub(super) fn tell(&mut self, progress: &Progress) -> ControlFlow<()> {
         self.stopped = self.stopped || (self.watch)(progress).is_break();
         if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Tells the watch that work goes on; returns whether the work is to end.
+    /// Tells the caller's [`Watch`] function that work goes on; returns whether it has ended the work.
     pub(super) fn stops(&mut self) -> bool {
         self.tell(&Progress::Working).is_break()
     }
 
-    /// Whether the watch has ended the work.
+    /// Whether the caller's [`Watch`] function has ended the work.
     pub(super) const fn stopped(&self) -> bool {
         self.stopped
     }
