@@ -21,15 +21,16 @@ use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// How often recomputation is planned for one arrangement, each time with more headroom.
+/// How often recomputation is planned for one arrangement, at most, each time with more headroom: bytes held back below
+/// the limit.
 const CHOICES: u32 = 10;
 /// The work of each plan of recomputation after the first is that of the first divided by this.
 const LATER: u64 = 12;
-/// The fixed part of the work that may be spent while no schedule fits, in blocks placed; [`patience`] adds the work of
-/// a search, and multiplies the sum by [`VAIN`].
+/// The work that may be spent while no schedule fits is [`VAIN`] times the sum of this, in blocks placed, and the work
+/// of one search for swaps.
 const BLOCKS: u64 = 2_000_000;
-/// [`patience`], the work that may be spent while no schedule fits, is this many times the sum of [`BLOCKS`] and the
-/// work of one search: all traces that are tried share it, up to two for each order of the operators.
+/// The work that may be spent while no schedule fits, [`patience`], is this many times the sum of [`BLOCKS`] and the
+/// work of one search for swaps. All traces that are tried share it, up to two for each order of the operators.
 const VAIN: u64 = 8;
 
 /// The work that may be spent on all traces together while no schedule fits, in blocks placed. `work` is what one
@@ -68,7 +69,8 @@ impl Arrangement<'_> {
 pub(super) struct Level {
     /// The load down to which values are recomputed, in bytes.
     pub(super) load: u64,
-    /// How many [`Level::ALL`]ths of the bytes may be recomputed: those with the least recompute cost.
+    /// How many of the [`Level::ALL`] equal parts of the bytes may be recomputed: those of the values with the least
+    /// recompute cost.
     pub(super) cheap: u64,
 }
 
@@ -88,7 +90,8 @@ pub(super) struct Pass<'a, 'w, 's> {
     stage: Stage<'a, 'w>,
 }
 
-/// Length of the workspace of a [`Pass`], beside the recomputer's and the stage's; enough for [`Stage::prove`] too.
+/// Length of the workspace that a [`Pass`] needs itself, without that of its recomputer and its stage; enough for
+/// [`Stage::prove`] too.
 pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let (base, most, residencies) = (means::most_rows(rows), interim_rows(rows), lengths.residencies);
     // For at most `MOST_BLOCKS` blocks the placement runs a search, which needs more workspace than a placement of
@@ -111,7 +114,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
     trial.max(script).max(shared).max(headroom).max(absent).max(exact).max(bound)
 }
 
-/// Length of the workspace of a [`Swapper`] over a program of its own.
+/// Length of the workspace of a [`Swapper`], with the program and the gaps that it plans on.
 const fn swapping(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks).and(Gaps::workspace(rows, blocks)).and(Swapper::workspace(rows, blocks))
 }
@@ -269,17 +272,17 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.trial(arrangement, |trial| trial.run(swaps, work))
     }
 
-    /// Whether no schedule fits, and the [`patience`] is spent.
+    /// Whether no schedule fits so far, and the work that may be spent until one fits ([`patience`]) is spent.
     pub(super) const fn is_in_vain(&self) -> bool {
         self.stage.kept.is_in_vain()
     }
 
-    /// Tells the watch that work goes on; returns whether the work is to end.
+    /// Tells the caller's watch function that work goes on; returns whether it has ended the work.
     fn stops(&mut self) -> bool {
         self.stage.kept.watched.stops()
     }
 
-    /// Whether the work has been ended.
+    /// Whether the caller's watch function has ended the work.
     pub(super) const fn stopped(&self) -> bool {
         self.stage.kept.watched.stopped()
     }
@@ -294,9 +297,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.overhead()
     }
 
-    /// Tries `arrangement` (to swap or to recompute) as if no schedule had been made before: without the old cutoff,
-    /// the added time from which on a schedule is not worth making. Afterwards the cutoff is the lower of its old and
-    /// its new value. `Err` if a row is refused or the memory is too short.
+    /// Tries `arrangement` (to swap or to recompute) as if no schedule had been made before: the cutoff, the added time
+    /// from which on a schedule is not worth making, is dropped. Afterwards the lower of the old and the new cutoff is
+    /// in force. `Err` if a row is refused or the memory is too short.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.forget();
         self.fit(arrangement)?;
@@ -304,8 +307,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(())
     }
 
-    /// How much longer than the original the quickest schedule of swaps by one of [`Policy::SCORES`] takes, in ns,
-    /// without a placement; infinite if none is within the limit. `Err` if a row is refused.
+    /// How much longer than the original the quickest schedule of swaps takes that is planned by one of the published
+    /// scores ([`Policy::SCORES`]), in ns. Nothing is placed. Infinite if no such schedule is within the limit. `Err`
+    /// if a row is refused.
     pub(super) fn quickest(&mut self) -> Result<f64, Error> {
         let Self { recorded, options, base, scratch, stage, .. } = self;
         let mut scratch = scratch.reborrow();
@@ -330,8 +334,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(least_overhead(self.recorded, &options, self.scratch.reborrow())? >= self.best())
     }
 
-    /// Writes the rows of an arrangement before swaps, and calls `then` with a [`Trial`] that plans swaps in these
-    /// rows.
+    /// Writes the trace of an arrangement before swaps, with what it recomputes, and calls `then` with a [`Trial`] that
+    /// plans swaps in this trace. Returns what `then` returns; `Err` also if a row is refused or the memory is too
+    /// short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn trial<R>(
         &mut self,
@@ -373,8 +378,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         then(&mut trial)
     }
 
-    /// Adds headroom in the segments where the last placement is above the limit: `part` thirds of the excess, and at
-    /// least 1/512 of the limit. A segment is an operator with the operators that are recomputed before it.
+    /// Adds headroom (bytes held back below the limit) in the segments where the last placement is above the limit:
+    /// `part` thirds of the excess, and at least 1/512 of the limit. A segment is an operator with the operators that
+    /// are recomputed before it.
     fn add_headroom(&mut self, part: u32) {
         let limit = self.options.limit;
         let rows = self.stage.made.rows();

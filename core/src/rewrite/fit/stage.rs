@@ -26,20 +26,20 @@ const BLOCKS_PER_NODE: u64 = 8;
 /// The most blocks for which the search for a placement runs: for more it finds nothing within the nodes that it may
 /// look at.
 const MOST_SEARCHED: u64 = 600;
-/// Heuristics that have placed enough blocks give up where the peak is above the limit by more than the limit divided
-/// by this: another schedule is needed then.
+/// Heuristics that have placed enough blocks give a placement up if its peak is above the limit by more than the limit
+/// divided by this: another schedule is needed then.
 const FAR: u64 = 64;
-/// The work of the heuristics for one placement, in blocks placed: many placements are made, and most of them fit or do
-/// not within a few starts.
+/// The work that the heuristics may do for one placement, in blocks placed. It is little: many placements are made, and
+/// most of them fit or do not within a few starts.
 const WORK: u64 = 50_000;
-/// The heuristics for a placement start many times, and each start places all blocks by another rule or at random. They
-/// have at least the work of this many starts before they give up.
+/// The heuristics for a placement start many times, each time to place all blocks by another rule or at random. They
+/// may make at least this many starts before they give up.
 const STARTS: u64 = 9;
-/// [`WORK`] where operators are recomputed: more blocks live for a short time there, and it takes more to place them
-/// well.
+/// The work that the heuristics may do for one placement where operators are recomputed, in blocks placed. It is more
+/// than [`WORK`], as more blocks live for a short time there, and it takes more to place them well.
 pub(super) const WORK_RECOMPUTING: u64 = 150_000;
-/// Where operators are recomputed, the heuristics for a placement have at least the work of this many starts, each a
-/// placement of all blocks, before they give up; elsewhere [`STARTS`].
+/// Where operators are recomputed, the heuristics for a placement may make at least this many starts, each a placement
+/// of all blocks, before they give up; elsewhere [`STARTS`].
 const STARTS_RECOMPUTING: u64 = 64;
 
 /// The trace that swaps and recomputation begin with.
@@ -78,7 +78,7 @@ pub(super) struct Placed<'a, 'w> {
     in_place: bool,
     /// The alignment of all offsets, in bytes.
     alignment: u64,
-    /// How many rows are in use.
+    /// How many of the `rows` are in use.
     len: usize,
     /// How many residencies the trace has: live ranges of blocks on the device, from a malloc to its free.
     residencies: usize,
@@ -121,11 +121,11 @@ struct Best {
     residencies: usize,
 }
 
-/// When a placement gives up: enough blocks have been placed, and the peak is above the limit by more than one part in
-/// [`FAR`].
+/// When the placement of a schedule is given up: enough blocks have been placed, and the peak is above the limit by
+/// more than one part in [`FAR`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Within {
-    /// The limit, in bytes.
+    /// The limit for the peak of the placement, in bytes.
     pub(super) limit: u64,
     /// How many blocks are placed at least, in all starts together, before the placement may give up.
     pub(super) few: u64,
@@ -181,12 +181,13 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.best.map_or(f64::INFINITY, |best| best.overhead)
     }
 
-    /// Whether the work has been ended.
+    /// Whether the caller's watch function has ended the work.
     pub(super) const fn stopped(&self) -> bool {
         self.kept.watched.stopped()
     }
 
-    /// Drops the cutoff: the schedules that follow are made as if there were none before. The best is kept.
+    /// Drops the cutoff, the added time from which on a schedule is not worth making: the schedules that follow are
+    /// made as if there were none before. The best is kept.
     pub(super) fn forget(&mut self) {
         self.kept.forget();
     }
@@ -260,7 +261,8 @@ impl<'a, 'w> Stage<'a, 'w> {
     }
 }
 
-/// Gives blocks the sizes that they were recorded with. Masks keep theirs.
+/// Gives the blocks in `rows` the sizes that they were recorded with, in place of those rounded up to the alignment.
+/// Masks keep theirs.
 fn unalign(recorded: &Recorded<'_>, rows: &mut [Row], mut scratch: Workspace<'_>) {
     let mut size = scratch.words(recorded.blocks);
     for r in recorded.rows.iter().filter(|r| r.event == Event::Malloc) {
@@ -278,7 +280,8 @@ impl<'a> Kept<'a, '_> {
         if self.watched.stopped() { f64::NEG_INFINITY } else { self.cutoff }
     }
 
-    /// Drops the cutoff and returns it, in ns: the schedules that follow are made as if there were none before.
+    /// Drops the cutoff, the added time from which on a schedule is not worth making, and returns it, in ns: the
+    /// schedules that follow are made as if there were none before.
     pub(super) fn forget(&mut self) -> f64 {
         core::mem::replace(&mut self.cutoff, f64::INFINITY)
     }
@@ -288,30 +291,29 @@ impl<'a> Kept<'a, '_> {
         self.best.map(|best| best.footprint)
     }
 
-    /// Counts the work spent from 0 again. No more than `patience` may be spent while no schedule fits, in blocks
-    /// placed.
+    /// Sets the work spent to 0, and the work that may be spent while no schedule fits to `patience`, in blocks placed.
     pub(super) const fn begin(&mut self, patience: u64) {
         (self.spent, self.patience) = (0, patience);
     }
 
-    /// Counts work that was spent, in blocks placed.
+    /// Adds `blocks` to the work that was spent, which is counted in blocks placed.
     pub(super) const fn spend(&mut self, blocks: u64) {
         self.spent = self.spent.saturating_add(blocks);
     }
 
-    /// Whether nothing fits, and more work was spent on finding a schedule that fits than may be.
+    /// Whether no schedule fits so far, and more work was spent than may be until one fits.
     pub(super) const fn is_in_vain(&self) -> bool {
         self.best.is_none() && self.spent > self.patience
     }
 
-    /// Drops the best schedule and the cutoff.
+    /// Drops the best schedule and the cutoff, the added time from which on a schedule is not worth making.
     pub(super) fn clear(&mut self) {
         self.best = None;
         self.forget();
     }
 
-    /// Lowers the cutoff, the added time from which on a schedule is not worth making, to `cutoff`, in ns, if it is
-    /// higher.
+    /// Sets the cutoff, the added time from which on a schedule is not worth making, to `cutoff`, in ns, unless it is
+    /// lower already.
     pub(super) fn recall(&mut self, cutoff: f64) {
         self.cutoff = self.cutoff.min(cutoff);
     }
@@ -336,7 +338,7 @@ impl<'a> Kept<'a, '_> {
 }
 
 impl Placed<'_, '_> {
-    /// Room for the times of `rows` rows.
+    /// The room for the times of a schedule of `rows` rows, one for each row; empty if there is not so much.
     pub(super) fn timings(&mut self, rows: usize) -> &mut [Timing] {
         self.timings.get_mut(..rows).unwrap_or_default()
     }

@@ -22,29 +22,31 @@ use crate::{Error, Workspace};
 const ATTEMPTS: u32 = 14;
 /// The work of each plan of a policy after the first is that of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
-/// When headroom (bytes held back below the limit) is added, the search for swaps changes its last plan. If the time
-/// that the plan adds grows by more than this factor, the search begins anew. In a network of some thousand operators,
-/// the swaps that are added for headroom are far from the best, and the little work of a later plan does not mend that.
+/// After headroom (bytes held back below the limit) is added, the search for swaps changes its last plan. If the time
+/// that the plan adds grows by more than this factor, the search begins anew instead: in a network of some thousand
+/// operators the swaps that are added for headroom are far from the best, and the little work of a later plan does not
+/// mend that.
 const LEAP: f64 = 1.5;
-/// In the decision whether the search for swaps begins anew ([`LEAP`]), the plan before counts as adding at least this
-/// part of the recording's time: small differences are no reason to begin anew.
+/// Where [`LEAP`] is applied to the time that a plan adds, a plan that adds less than this part of the recording's time
+/// counts as adding that part: small differences are no reason to begin the search anew.
 const LEAST_LEAP: f64 = 0.002;
 /// The work of a search that starts over is that of the first plan divided by this.
 const OVER: u64 = 4;
 /// Placing a block takes as long as this work of a search, in operators and gaps looked at.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
-/// A placement of a policy's schedule that is far above the limit is given up after this many blocks placed.
+/// How many blocks are placed before a placement far above the limit is given up, for the schedules of all policies but
+/// [`Policy::Auto`].
 const FEW: u64 = 20_000;
-/// [`FEW`] for schedules of [`Policy::Auto`], the search, which plans more often: a placement far above the limit is
-/// given up after this many blocks placed.
+/// How many blocks are placed before a placement far above the limit is given up, for the schedules of
+/// [`Policy::Auto`]: fewer than [`FEW`], as its search plans more often.
 const FEW_OF_SEARCH: u64 = 12_000;
 
-/// How far the search goes on from a schedule that fits.
+/// How far the search for swaps goes on from a schedule that fits, to find better ones.
 #[derive(Clone, Copy)]
 struct Climb {
-    /// The work that may be spent, in blocks placed for each row of the recording.
+    /// The work that the search may spend from that schedule on, in blocks placed for each row of the recording.
     budget: u64,
-    /// The work that may be spent where the recording has few rows, in blocks placed.
+    /// The work that the search may spend from that schedule on even if the recording has few rows, in blocks placed.
     least: u64,
     /// The work of each plan is that of a whole search divided by this.
     part: NonZeroU64,
@@ -55,22 +57,23 @@ struct Climb {
     end: u32,
 }
 
-/// How the search goes on from the first schedule of [`Policy::Auto`] that fits: from each plan to the next, better or
-/// not, and never back to the best one.
+/// How the search for swaps goes on from the first schedule of [`Policy::Auto`] that fits: it steps from each plan to
+/// the next, better or not, and never back to the best one.
 const WANDER: Climb = Climb { budget: 200, least: 2_400_000, part: AGAIN, back: u32::MAX, end: 48 };
-/// How the search goes on from the best schedule of all policies: each plan gets little work, and after a few in a row
-/// that are not better, the search goes back to the best schedule.
+/// How the search for swaps goes on from the best schedule of all policies: each plan gets little work, and after a few
+/// plans in a row that are not better, the search goes back to the best schedule.
 const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// A search that goes on from a schedule may spend only its work divided by [`TRY`] while the schedule adds more than
-/// this many times the [cutoff](Kept::cutoff), the least time that the schedules that fit add to the original.
+/// A schedule is much slower than the best if it adds more than this many times the [cutoff](Kept::cutoff), the least
+/// time that a schedule that fits adds to the original. The search may then go on from it only with its work divided by
+/// [`TRY`].
 const FAR: f64 = 1.5;
-/// The work that a [`Climb`] may spend is divided by this while its schedule is much slower than the best, as [`FAR`]
-/// says.
+/// A search that goes on from a schedule much slower than the best, as [`FAR`] says, may spend the work of its
+/// [`Climb`] divided by this.
 const TRY: u64 = 4;
 
-/// How the search goes on in a trace in which values are recomputed: first as [`WANDER`] says, then as [`NEAR`] says,
-/// but with less work, since many such traces are tried.
+/// How the search for swaps goes on where values are recomputed: first as in [`WANDER`], then as in [`NEAR`], but with
+/// less work, since many levels of recomputation are tried.
 const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
 /// How swaps are planned.
@@ -82,7 +85,7 @@ pub(super) enum Swaps<'p> {
     By(&'p [Policy]),
 }
 
-/// How a trial ends.
+/// How the trial of an arrangement of swaps and recomputation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// There is a schedule that fits.
@@ -255,10 +258,11 @@ impl Trial<'_, '_, '_, '_> {
         Ok(settled)
     }
 
-    /// Improves the schedule that was placed last. Holds fewer bytes back below the limit (headroom) after a schedule
-    /// that fits or an attempt that finds nothing better, and more after one that does not fit. `best` is how much
-    /// longer the schedule takes than the trace before swaps, in ns; returns the same of the best schedule. `work` is
-    /// that of a whole search, in operators and gaps looked at. `Err` if a row is refused or the memory is too short.
+    /// Improves the schedule that was placed last, by plans that take less time. The headroom (bytes held back below
+    /// the limit) is lowered after a schedule that fits and after a plan that is no better, and raised after a
+    /// placement above the limit. `best` is how much longer the schedule takes than the trace before swaps, in ns;
+    /// returns the same of the best schedule. `work` is that of a whole search, in operators and gaps looked at. `Err`
+    /// if a row is refused or the memory is too short.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
         let budget = climb.budget.saturating_mul(rows).max(climb.least);
@@ -302,25 +306,25 @@ impl Trial<'_, '_, '_, '_> {
         self.plan_later(work, |swapper, limit| swapper.replan(policy, limit, work))
     }
 
-    /// The most time, in ns, that the next plan may add to the trace before swaps if the plan before it adds `before`
-    /// ns: if it adds more, the search begins anew.
+    /// The most time, in ns, that a plan may add to the trace before swaps if the plan before it added `before` ns;
+    /// where it adds more, the search begins anew.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn leap(&self, before: f64) -> f64 {
         let time = self.recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
         before.max(LEAST_LEAP * time) * LEAP
     }
 
-    /// Searches for swaps from the start, with the present headroom, by `work` in operators and gaps looked at; keeps
-    /// the present schedule instead if that takes no longer. `planned` is how much longer the present schedule takes
-    /// than the trace before swaps, in ns, none if it misses the limit. Returns the same of the schedule that is kept;
-    /// none also if the work has been ended.
+    /// Searches for swaps from the start, with the present headroom (bytes held back below the limit); `work` is that
+    /// of the search, in operators and gaps looked at. Keeps the present schedule if the new one takes no less time.
+    /// `planned` is how much longer the present schedule takes than the trace before swaps, in ns; none if it misses
+    /// the limit. Returns the same of the schedule that is kept; none also if the work has been ended.
     fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
         self.plan_later(work, |swapper, limit| swapper.start_over(planned, limit, work))
     }
 
-    /// Calls `plan` with the limit in bytes and returns what `plan` returns; none, without a call, if the work has been
-    /// ended. Counts as spent the `work` that `plan` may do, in operators and gaps looked at, and what it spends on
-    /// choosing gaps.
+    /// Calls `plan` with the limit in bytes and returns what it returns; none, without a call, if the work has been
+    /// ended. Counts as spent the `work` that `plan` may do, in operators and gaps looked at, and the work that it does
+    /// to choose gaps.
     fn plan_later(&mut self, work: u64, plan: impl FnOnce(&mut Swapper<'_>, u64) -> Option<f64>) -> Option<f64> {
         self.spend(1 + work / WORK_PER_BLOCK);
         if self.kept.watched.stops() {
@@ -339,16 +343,16 @@ impl Trial<'_, '_, '_, '_> {
         planned
     }
 
-    /// Counts work that was spent, in blocks placed.
+    /// Adds `blocks` to the work that was spent, which is counted in blocks placed.
     const fn spend(&mut self, blocks: u64) {
         self.spent = self.spent.saturating_add(blocks);
         self.kept.spend(blocks);
     }
 
-    /// Shortens the times for which blocks are on the device, if the schedule takes no longer then; places it, and
-    /// keeps it if it fits and is the best. `overhead` is how much longer it takes than the trace before swaps, in ns.
-    /// A placement far above the limit is given up after `few` blocks placed. `Err` if a row is refused or the memory
-    /// is too short.
+    /// Shortens the times for which blocks are on the device, as far as the schedule takes no longer then. Places the
+    /// schedule, and keeps it if it fits and is the best. `overhead` is how much longer it takes than the trace before
+    /// swaps, in ns. A placement far above the limit is given up after `few` blocks placed. `Err` if a row is refused
+    /// or the memory is too short.
     fn settle(&mut self, policy: Policy, overhead: f64, few: u64) -> Result<Settled, Error> {
         let limit = self.options.limit;
         self.swapper.tighten();
@@ -377,8 +381,8 @@ impl Trial<'_, '_, '_, '_> {
         })
     }
 
-    /// Tells the watch of a schedule that was placed. `overhead` is how much longer it takes than the trace before
-    /// swaps, in ns; `footprint` is in bytes.
+    /// Tells the caller's watch function of a schedule that was placed. `overhead` is how much longer the schedule
+    /// takes than the trace before swaps, in ns; `footprint` is in bytes.
     fn tell(&mut self, policy: Policy, overhead: f64, footprint: u64) {
         let &mut Self { strategy, as_recorded, reordering, added, options, .. } = self;
         let overhead_ns = added + overhead;
@@ -387,9 +391,9 @@ impl Trial<'_, '_, '_, '_> {
         let _ = self.kept.watched.tell(&Progress::Tried(tried));
     }
 
-    /// Makes and places the schedule of least load, or for [`Policy::Layer`] that of its rule, and keeps it if it fits
-    /// and is the best. Returns its footprint, in bytes; `u64::MAX` if there is no room for its rows. `Err` if a row is
-    /// refused or the memory is too short.
+    /// Makes and places the schedule of least load (for [`Policy::Layer`], the only schedule that its rule gives), and
+    /// keeps it if it fits and is the best. Returns its footprint, in bytes; `u64::MAX` if there is no room for its
+    /// rows. `Err` if a row is refused or the memory is too short.
     pub(super) fn least(&mut self, policy: Policy) -> Result<u64, Error> {
         if policy == Policy::Layer {
             self.swapper.plan(policy, u64::MAX, 0);
@@ -407,8 +411,8 @@ impl Trial<'_, '_, '_, '_> {
         Ok(least)
     }
 
-    /// Adds headroom where the last placement is above the limit: `part` thirds of the excess, and at least 1/512 of
-    /// the limit.
+    /// Adds headroom (bytes held back below the limit) in the operators where the last placement is above the limit:
+    /// `part` thirds of the excess, and at least 1/512 of the limit.
     fn add_headroom(&mut self, part: u32) {
         let (blocks, offsets) = self.made.blocks();
         self.swapper.add_headroom(blocks, offsets, self.options.limit, (part, 3));
@@ -425,9 +429,9 @@ impl Settled {
     }
 }
 
-/// How many thirds of the bytes by which the last placement exceeds the limit are added to the headroom, the bytes held
-/// back below the limit, after attempt number `attempt` of `attempts`, counted from 0: one in the first half of the
-/// attempts, then two, and three after the last two attempts.
+/// How many thirds of the excess, the bytes by which the last placement is above the limit, are added to the headroom
+/// (bytes held back below the limit) after the attempt with number `attempt`, from 0, of `attempts`: one after those of
+/// the first half, then two, and three after the last two.
 pub(super) fn part(attempt: u32, attempts: u32) -> u32 {
     if 2 * attempt < attempts { 1 } else { 2 + u32::from(attempt + 3 > attempts) }
 }
