@@ -47,7 +47,7 @@ impl<const N: usize> Planner<N> {
         }
     }
 
-    /// Adds a block.
+    /// Adds a block to those that the plan is to place.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if there are N blocks already.

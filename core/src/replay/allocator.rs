@@ -49,7 +49,7 @@ use crate::{Block, Constraints, Error, Pool, VerifiedPlan, Workspace, block, ver
 pub enum State {
     /// There is no plan: requests are served by the pool.
     Profile,
-    /// A plan is followed.
+    /// A plan is followed: requests get the addresses that it has for them.
     Replay,
     /// A plan is followed, but the requests differ from it. A new plan is made as soon as an iteration is recorded.
     Diverged,
@@ -71,7 +71,7 @@ enum Iterations {
 pub struct Statistics {
     /// Requests that were answered from a plan.
     pub hits: u64,
-    /// Requests that came while a plan was followed and were served by the pool.
+    /// Requests that came while a plan was followed, but that the plan did not answer: they went to the pool.
     pub misses: u64,
     /// Plans that were made or adopted; all but the first are re-optimisations.
     pub plans: u64,
@@ -121,7 +121,7 @@ pub struct Allocator<'a, S: Source = Fixed> {
     pub(super) replay: Replay<'a>,
     pub(super) blocks: &'a mut [Block],
     pub(super) scratch: Workspace<'a>,
-    /// The address of the arena; 0 without a plan.
+    /// The address of the arena, in which the plan's blocks lie; 0 without a plan.
     pub(super) arena: u64,
     /// The bytes of the arena; 0 without a plan.
     pub(super) arena_len: u64,
@@ -129,7 +129,7 @@ pub struct Allocator<'a, S: Source = Fixed> {
     most: u64,
     iterations: Iterations,
     interrupted: bool,
-    /// Whether events are recorded.
+    /// Whether mallocs and frees are recorded now.
     pub(super) recording: bool,
     /// How many events the running iteration has had, if the caller marks iterations: mallocs, and frees of blocks that
     /// were allocated in this iteration.
@@ -489,7 +489,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.take_up(peak, planned)
     }
 
-    /// Allocates an arena of `peak` bytes for the plan of `planned` blocks that is followed from here on.
+    /// Allocates an arena of `peak` bytes for the plan that is followed from here on, which has `planned` blocks. `Err`
+    /// if the pool cannot allocate the arena.
     fn take_up(&mut self, peak: u64, planned: usize) -> Result<(), Error> {
         let mut arena = self.pool.set_aside(peak, planned);
         if matches!(arena, Err(Error::OutOfMemory { .. })) && self.grow(peak, peak) {

@@ -64,7 +64,7 @@ pub(super) const fn pool_live(config: &Config) -> usize {
     config.live + config.events / 2 + 1
 }
 
-/// Length of the memory that the pool, the detector and the replay keep.
+/// Length of the memory that the pool, the detector and the replay of an allocator keep as long as it lives.
 pub(super) const fn kept(config: &Config) -> WorkspaceLen {
     pool::workspace_of(pool_live(config), config.ranges)
         .and(period::workspace(config.events))

@@ -32,7 +32,7 @@ use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, VerifiedPlan, Workspace, WorkspaceLen, sort};
 
-/// The answer to a request.
+/// What a plan answers to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The request is in the plan, at this offset from the start of the arena.
@@ -47,7 +47,7 @@ pub enum Answer {
 /// request is placed until an iteration begins with no live block in the arena.
 const OVERDUE: u32 = 16;
 
-/// A request that is not the plan's next one is compared with so many of the plan's next requests.
+/// How many of the plan's next requests are compared with a request that is not the very next one.
 const AHEAD: u32 = 8;
 
 /// A plan and how far it has been followed in the current iteration.
@@ -56,19 +56,19 @@ pub struct Replay<'a> {
     /// (high half). For a request outside the plan: its size; 0; the number of the next request that is in the plan.
     /// The words after the last request are 0.
     requests: Table<'a, [u64; 3]>,
-    /// By free, in the order of the plan: the number of the request whose block is freed (low half) and the block's
-    /// slot (high half).
+    /// The frees of the plan, in its order, one word each: the number of the request whose block is freed (low half)
+    /// and the block's slot (high half).
     frees: Table<'a, u64>,
     /// By slot, two words: 1 + the slot's offset in the arena, or 0 if the slot is not used; and, for the live block at
     /// this offset, 1 + the number of its request (low half, 0 if no block lives there) and its tag (high half).
     slots: Table<'a, [u64; 2]>,
-    /// The number of slots in use, a power of two, less 1.
+    /// The number of slots of the hash table in use, a power of two, less 1: the mask of a slot's number.
     mask: u32,
     request_count: u32,
     free_count: u32,
     /// The number of the request that the plan expects next.
     next: u32,
-    /// The clock: how many frees of the plan should have come by now.
+    /// The clock: how many of the plan's frees should have come by now.
     freed: u32,
     /// Whether iterations follow each other without a mark: after the plan's last request comes the first of the next
     /// iteration.
@@ -84,7 +84,8 @@ pub struct Replay<'a> {
     /// How many requests of this iteration the plan did not have, or could not place because a block lay there that
     /// should have been freed before.
     missed: u32,
-    /// Whether a request has come after the plan's last one while `endless` is set. It is asked again after a restart.
+    /// Whether a request has come after the plan's last one while `endless` is set. It belongs to the next iteration,
+    /// and is asked again after [`restart`](Self::restart).
     ended: bool,
 }
 
@@ -101,7 +102,8 @@ pub const fn scratch(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * blocks }
 }
 
-/// How many slots there are for a plan of `blocks` blocks: a power of two, of which the plan takes at most half.
+/// How many slots the hash table of offsets has for a plan of `blocks` blocks: a power of two, of which the plan takes
+/// at most half.
 const fn slots(blocks: usize) -> usize {
     (2 * blocks).next_power_of_two()
 }
@@ -297,13 +299,14 @@ impl<'a> Replay<'a> {
         followed
     }
 
-    /// Sets whether a request after the plan's last one counts as the first of the next iteration, which waits for a
-    /// restart, rather than as missed.
+    /// Sets what becomes of a request after the plan's last one: if `endless`, it counts as the first of the next
+    /// iteration, which waits for a restart; otherwise it is missed.
     pub(super) const fn set_endless(&mut self, endless: bool) {
         self.endless = endless;
     }
 
-    /// Whether the last request came after the plan's last one, so that it has to be asked again after a restart.
+    /// Whether the last request came after the plan's last one, and belongs to the next iteration: it has to be asked
+    /// again after a restart.
     pub(super) const fn has_ended(&self) -> bool {
         self.ended
     }
@@ -337,9 +340,9 @@ impl<'a> Replay<'a> {
         None
     }
 
-    /// Writes the plan that is followed, with each request and each free as a step: its blocks in the order of their
-    /// requests, and their offsets. Returns how many blocks there are. The scratch has an index for each request, and
-    /// both slices have room for all blocks. O(n).
+    /// Writes the blocks of the plan that is followed, in the order of their requests, and their offsets. Their times
+    /// are counted in steps: each request and each free of the plan is one. Returns how many blocks there are. The
+    /// scratch has an index for each request, and both slices have room for all blocks. O(n).
     pub(super) fn plan(&self, mut scratch: Workspace<'_>, blocks: &mut [Block], offsets: &mut [u64]) -> usize {
         let requests = (0..self.request_count).filter(|&i| self.requests[i][1] > 0);
         let mut number = scratch.indices(usize::try_from(self.request_count).unwrap_or(0));
@@ -386,8 +389,8 @@ impl<'a> Replay<'a> {
         Answer::Placed(offset)
     }
 
-    /// Moves the clock on to where the plan has done `frees` frees. Blocks that the plan has freed by then, and that
-    /// are still live, become overdue.
+    /// Moves the clock, the number of the plan's frees that should have come by now, on to `frees`. Blocks that are
+    /// still live though the plan has freed them by then become overdue.
     #[inline]
     fn move_clock(&mut self, frees: u32) {
         while self.freed < frees {
@@ -481,7 +484,7 @@ impl<'a> Replay<'a> {
         Answer::Missed
     }
 
-    /// The slot of an offset of the plan; an empty slot is taken for it if it has none.
+    /// The slot of an offset of the plan in the hash table; an empty slot is taken for it if it has none.
     fn enter(&mut self, offset: u64) -> u32 {
         let key = offset.wrapping_add(1);
         let mut slot = self.home(offset);
@@ -492,7 +495,7 @@ impl<'a> Replay<'a> {
         slot
     }
 
-    /// The slot at which the search for an offset begins (Fibonacci hashing).
+    /// The slot of the hash table at which the search for an offset begins (Fibonacci hashing).
     #[inline]
     const fn home(&self, offset: u64) -> u32 {
         high(offset.wrapping_mul(0x9E37_79B9_7F4A_7C15)) & self.mask

@@ -3,21 +3,22 @@
 use super::Allocator;
 use super::ranges::Source;
 
-/// The least bytes of every range but the first that is taken from the source for a request; if the source refuses it,
-/// a range of the request's bytes is taken. A range for the arena of a plan has just the bytes of the arena.
+/// Where a request needs a further range, the source is asked for at least this many bytes; if it refuses, for the
+/// request's bytes alone. For the arena of a plan it is asked for just the bytes of the arena.
 const LEAST_MORE: u64 = 1 << 20;
 
 /// An empty range is returned to the source after this many iterations in which it was not used.
 const IDLE: u64 = 8;
 
 impl<S: Source> Allocator<'_, S> {
-    /// The bytes of all ranges.
+    /// The bytes of all ranges that the allocator has now.
     pub(super) fn held(&self) -> u64 {
         let ranges = self.pool.ranges();
         (0..ranges.count()).map(|i| ranges.get(i).bytes).fold(0, u64::saturating_add)
     }
 
-    /// The bytes of the range that the source is asked for where the request needs less.
+    /// How many bytes the source is asked for where a request needs fewer: a quarter of all that the allocator has, and
+    /// at least [`LEAST_MORE`]; if it has none, the capacity in its configuration.
     pub(super) fn usual_range(&self) -> u64 {
         let held = self.held();
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }

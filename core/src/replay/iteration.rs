@@ -27,15 +27,15 @@ pub(super) const fn workspace(events: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: events }
 }
 
-/// How many events ago an iteration of `len` events begins best: right after the event, of the newest `len`, that
-/// leaves the fewest bytes live.
+/// Where to cut the newest `len` events so that an iteration of as many events begins there: after the event that
+/// leaves the fewest bytes live, of equals the latest. Returns how many events are newer than that one.
 pub(super) fn best_cut(detector: &Detector<'_>, len: u32) -> u32 {
     (0..len).min_by_key(|&age| detector.event(age).load).unwrap_or(0)
 }
 
-/// Writes the blocks of an iteration, one for each malloc among the newest `len` events. As the iteration repeats, it
-/// may begin at any of these events: it begins `cut` events ago, and after the newest event the oldest follows. Sizes
-/// are rounded up to the alignment.
+/// Writes the blocks of the iteration that the newest `len` events form, one for each malloc. As the iteration repeats,
+/// any of these events may be its first: here it begins with the newest `cut` of them, and goes on with the others from
+/// the oldest. Sizes are rounded up to the alignment.
 pub(super) fn blocks(
     detector: &Detector<'_>,
     len: u32,

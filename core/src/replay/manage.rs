@@ -63,7 +63,8 @@ impl<S: Source> Allocator<'_, S> {
         (self.done.arena_peak, self.done.fallback_peak) = (self.arena_len, self.pool.live() - self.arena_len);
     }
 
-    /// Forgets the plan and the record, because the network has changed. Live blocks stay at their addresses.
+    /// Forgets the plan and the requests that were recorded, because the network has changed. Live blocks stay at their
+    /// addresses.
     pub fn forget(&mut self) {
         self.give_up_plan();
         self.detector.restart();
@@ -71,9 +72,9 @@ impl<S: Source> Allocator<'_, S> {
         self.update();
     }
 
-    /// The plan that is followed, with each request and each free as a step: its blocks in the order of their requests,
-    /// with sizes rounded up to the alignment; and their offsets in the arena. Both are empty if there is no plan.
-    /// O(n).
+    /// The plan that is followed: its blocks in the order of their requests, with sizes rounded up to the alignment,
+    /// and their offsets in the arena. Times are counted in steps: each request and each free of the plan is one. Both
+    /// slices are empty if there is no plan. O(n).
     pub fn plan(&mut self) -> (&[Block], &[u64]) {
         if self.arena_len == 0 {
             return (&[], &[]);

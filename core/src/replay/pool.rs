@@ -36,11 +36,11 @@ pub struct Pool<'a> {
     by_address: Treap<'a>,
     /// The nodes of the holes, in the order of their sizes, and of equal size in the order of their addresses.
     holes: Treap<'a>,
-    /// The first in the list of nodes that were used and are out of use; 0 if there is none.
+    /// The head of the list of nodes that were used before and are free to be used again; 0 if there is none.
     unused: u32,
     /// The first node that was never used.
     fresh: u32,
-    /// How many nodes are out of use or were never used.
+    /// How many nodes are free: used before and out of use now, or never used.
     unused_count: u32,
     /// How many unused nodes are kept for [`dissolve`](Self::dissolve), which makes blocks of the parts of an arena.
     promised: u32,
@@ -72,7 +72,7 @@ pub const fn workspace(live: usize) -> WorkspaceLen {
     workspace_of(live, 1)
 }
 
-/// Length of the workspace for a pool over up to `ranges` ranges.
+/// Length of the workspace for a pool with at most `live` blocks at once, over up to `ranges` ranges of addresses.
 pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
     let nodes = nodes(live, ranges);
     let trees = Treap::workspace(nodes).and(Treap::workspace(nodes));
@@ -293,8 +293,9 @@ impl<'a> Pool<'a> {
         Ok((begin, bytes.checked_next_multiple_of(self.alignment).unwrap_or(bytes)))
     }
 
-    /// Frees the block at `begin` except for parts of it, given as offsets, sizes and tags. The parts become blocks.
-    /// O(log n) for each.
+    /// Frees the block that begins at `begin`, and makes blocks of those parts of it that stay in use. A part is given
+    /// as its offset from `begin`, its size and its tag. O(log n) for each part. `Err` if no live block begins there, a
+    /// part does not lie in a hole, or there are as many blocks as the pool can hold.
     pub(super) fn dissolve(
         &mut self,
         begin: u64,

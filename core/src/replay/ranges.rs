@@ -25,7 +25,7 @@ pub trait Source {
     fn give_back(&mut self, range: Range);
 }
 
-/// The source of an allocator that has one range, from address 0, from the beginning: it gives no further ranges.
+/// The [`Source`] of an allocator that has a single range from the beginning, at address 0: it gives no others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fixed;
 
@@ -113,8 +113,8 @@ impl<'a> Ranges<'a> {
         (0..self.count).map(|i| self.get(i)).find(|r| address.wrapping_sub(r.begin) < r.bytes)
     }
 
-    /// Notes that a block is placed at `[address, end)`, for the highest end of a block in its range and for the age of
-    /// the range.
+    /// Notes that a block is placed at `[address, end)`: the age of its range becomes 0, and the highest end of a block
+    /// in the range is now at least `end`.
     pub(super) fn note_use(&mut self, address: u64, end: u64) {
         for i in 0..self.count {
             let [begin, bytes, top, _] = self.list[i];
@@ -125,7 +125,7 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// Lowers what is noted as the highest end of a block in range `i` to `end`, an address.
+    /// Lowers the noted highest end of a block in range number `i` to the address `end`; a lower one stays.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
         let [begin, bytes, top, age] = self.list[i];
         let end = end.max(begin).min(top);
@@ -162,7 +162,7 @@ mod tests {
     struct Raw {
         /// The ranges that were taken and not given back: their bytes, by their first addresses.
         out: BTreeMap<u64, u64>,
-        /// The most bytes that may be taken at once.
+        /// The most bytes that may be out at once: taken and not given back.
         most: u64,
         /// The bytes that each call of `take` has asked for.
         asked: Vec<u64>,

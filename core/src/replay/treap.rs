@@ -12,8 +12,8 @@
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// An ordered set of numbers in `1..=n`, the nodes of the tree; 0 is no node. The caller gives the keys that order
-/// them.
+/// An ordered set of numbers in `1..=n`, kept as a search tree of which they are the nodes; 0 is no node. The caller
+/// gives the keys that order them.
 pub(super) struct Treap<'a> {
     /// The lower child of node i is at `2i`, the higher at `2i + 1`; the root is the higher child of 0.
     children: Table<'a, u32>,
@@ -42,14 +42,14 @@ impl<'a> Treap<'a> {
         WorkspaceLen { words: 0, indices: 2 * nodes + 2 }
     }
 
-    /// An empty set.
+    /// An empty set, for numbers in `1..=nodes`.
     pub(super) fn new(nodes: usize, scratch: &mut Workspace<'a>) -> Self {
         let mut children = scratch.stale_indices(2 * nodes + 2);
         children[ROOT] = 0;
         Self { children }
     }
 
-    /// Adds a node that is no member.
+    /// Adds the number `node`, which is not in the set; `key` gives the key of each number.
     pub(super) fn insert<K: Ord>(&mut self, node: u32, key: impl Fn(u32) -> K) {
         let wanted = key(node);
         let mut link = ROOT;
@@ -76,7 +76,7 @@ impl<'a> Treap<'a> {
         self.children[high] = 0;
     }
 
-    /// Removes a member.
+    /// Removes the number `node`, which is in the set; `key` gives the key of each number.
     pub(super) fn remove<K: Ord>(&mut self, node: u32, key: impl Fn(u32) -> K) {
         let wanted = key(node);
         let mut link = ROOT;
@@ -106,7 +106,7 @@ impl<'a> Treap<'a> {
         self.children[link] = low.max(high);
     }
 
-    /// The member with the lowest key of at least `wanted`; 0 if there is none.
+    /// The number in the set with the lowest key of at least `wanted`; 0 if there is none.
     pub(super) fn at_least<K: Ord>(&self, wanted: &K, key: impl Fn(u32) -> K) -> u32 {
         let (mut node, mut found) = (self.children[ROOT], 0);
         while node != 0 {
@@ -120,7 +120,7 @@ impl<'a> Treap<'a> {
         found
     }
 
-    /// The member with the highest key of at most `wanted`; 0 if there is none.
+    /// The number in the set with the highest key of at most `wanted`; 0 if there is none.
     pub(super) fn at_most<K: Ord>(&self, wanted: &K, key: impl Fn(u32) -> K) -> u32 {
         let (mut node, mut found) = (self.children[ROOT], 0);
         while node != 0 {

@@ -16,7 +16,7 @@ use crate::rewrite::values::Values;
 use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// The orders that are tried, one after the other; `None` is the recorded one.
+/// The orders of the operators that are tried, one after the other; `None` is the recorded one.
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
 /// How often the search for the lowest limit that works halves its interval, which at first reaches from half of the

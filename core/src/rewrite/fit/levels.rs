@@ -37,8 +37,7 @@ const TRIED: usize = 4;
 /// To estimate how much time a [`Level`] of recomputation adds, a search may do the work of a whole search divided by
 /// this.
 const ESTIMATE: u64 = 10;
-/// The work of the first search for swaps, after recomputation to a [`Level`], is that of a whole search divided by
-/// this.
+/// The first search for swaps after recomputation to a [`Level`] may do the work of a whole search divided by this.
 const FIRST: u64 = 4;
 /// No schedule is made for a [`Level`] of recomputation whose estimated added time is at least this many times the time
 /// that the best schedule adds to the original.

@@ -248,9 +248,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         walked
     }
 
-    /// Tries each plan by the segments of Chen et al. 2016, whose values are freed and recomputed together, that is
-    /// within the limit and adds less time to the original than the cutoff, the time from which on a schedule is not
-    /// worth making. `Err` if a row is refused or the memory is too short.
+    /// Tries plans of recomputation by the segments of Chen et al. 2016, whose values are freed and recomputed
+    /// together: each that is within the limit and adds less time to the original than the cutoff, from which on a
+    /// schedule is not worth making. `Err` if a row is refused or the memory is too short.
     fn segments(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         self.recomputer.headroom().fill(0);
         let mut tried = 0;
@@ -265,8 +265,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Plans the swaps that `arrangement` asks for, and places the schedules. Returns how that ends. `Err` if a row is
-    /// refused or the memory is too short.
+    /// Plans the swaps that `arrangement` asks for, and places the schedules. Returns whether one fits, and if not,
+    /// why. `Err` if a row is refused or the memory is too short.
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
         self.trial(arrangement, |trial| trial.run(swaps, work))

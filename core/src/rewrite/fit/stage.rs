@@ -127,7 +127,7 @@ struct Best {
 pub(super) struct Within {
     /// The limit for the peak of the placement, in bytes.
     pub(super) limit: u64,
-    /// How many blocks are placed at least, in all starts together, before the placement may give up.
+    /// How many blocks are placed at least, in all starts of the heuristics together, before the placement may give up.
     pub(super) few: u64,
 }
 

@@ -30,7 +30,7 @@ const LEAP: f64 = 1.5;
 /// Where [`LEAP`] is applied to the time that a plan adds, a plan that adds less than this part of the recording's time
 /// counts as adding that part: small differences are no reason to begin the search anew.
 const LEAST_LEAP: f64 = 0.002;
-/// The work of a search that starts over is that of the first plan divided by this.
+/// A search for swaps that starts over may do the work of the policy's first plan divided by this.
 const OVER: u64 = 4;
 /// Placing a block takes as long as this work of a search, in operators and gaps looked at.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
