@@ -22,16 +22,16 @@ workspace! {
     }
 }
 
-/// Length of the scratch workspace that [`Flat::new`] needs beside its tables, for block numbers below
-/// `recorded_blocks`.
+/// Length of the scratch workspace that [`Flat::new`] needs beside its tables, for a recording of `recorded_rows` rows
+/// whose blocks are numbered below `recorded_blocks`.
 pub(super) const fn making_workspace(recorded_rows: usize, recorded_blocks: usize) -> WorkspaceLen {
     simulate::workspace(recorded_rows, recorded_blocks).max(WorkspaceLen { words: 0, indices: 2 * recorded_blocks })
 }
 
 impl<'a> Flat<'a> {
-    /// Makes `rows` flat in place: gives each live range of a block a block number of its own, and each run of an
-    /// operator an operator number of its own. `rows` were made from `recorded` and hold no copies; `timings` is room
-    /// for a time of each row.
+    /// Makes `rows`, a rewritten trace, flat in place: each live range of a block gets a block number of its own, and
+    /// each run of an operator an operator number of its own. The rows were made from the trace `recorded` and hold no
+    /// copies. `timings` is scratch memory with an entry for each row.
     ///
     /// # Errors
     /// As [`simulate::simulate`].
@@ -73,8 +73,7 @@ impl<'a> Flat<'a> {
         Ok(flat)
     }
 
-    /// How many blocks the flat trace has: the live ranges of all blocks of the original, as each is a block of its
-    /// own.
+    /// How many blocks the flat trace has: one for each live range of each block of the original trace.
     pub(super) fn blocks(&self) -> usize {
         usize::try_from(self.block.len()).unwrap_or(usize::MAX)
     }

@@ -18,11 +18,11 @@ use crate::table::{enum_field, record};
 use crate::trace::{Event, Row};
 use crate::workspace::workspace;
 
-/// Stands for no version, no gap, or no operator.
+/// The number that means no version, no gap or no operator.
 pub(super) const NONE: u32 = u32::MAX;
 
 record! {
-    /// A run of operators in which a block is not accessed.
+    /// A gap: consecutive operators that do not access a block, so that the block may be on the host meanwhile.
     pub(super) struct Gap {
         pub(super) block: u32,
         /// The first operator of the gap.
@@ -31,10 +31,11 @@ record! {
         pub(super) end: u32,
         /// The number of the version (the value from one write to the next) that the block holds in the gap.
         pub(super) version: u32,
-        /// The number of the gap before this one in which the block holds the same version.
+        /// The number of the block's last gap before this one in which it holds the same version (value from one write
+        /// to the next); none if this gap is the first.
         pub(super) previous: Option<u32>,
-        /// For the gap before the first access of a persistent block (head): the number of the gap after its last
-        /// access (tail). For a tail: the number of the head.
+        /// For the gap before a persistent block's first access (the head): the number of the gap after its last access
+        /// (the tail), and the other way round. None for every other gap, and where the block has only one of the two.
         pub(super) other_end: Option<u32>,
         pub(super) kind: GapKind,
         /// Whether the block is persistent and never written in the iteration: the host then has its value from the
@@ -44,31 +45,32 @@ record! {
 }
 
 impl Gap {
-    /// Whether the gap lies before the first access of a persistent block or after its last, and the block is written
-    /// in the iteration. If such a block is on the host at the start or the end, its final value has to be on the host
-    /// at the end.
+    /// Whether, if the block is on the host when the iteration begins or ends, its final value has to be on the host at
+    /// the end. So it is in the gaps before the first access of a persistent block and after its last, if the block is
+    /// written in the iteration.
     #[inline]
     pub(super) fn crosses_end(&self) -> bool {
         (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean
     }
 }
 
-/// Which copies a gap needs.
+/// Which copies a block needs if it is on the host in a gap, a time in which no operator accesses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GapKind {
-    /// The gap needs a copy out before it and a copy in after it.
+    /// A gap between two accesses of a block, of which the second is a read: the block has to be copied to the host,
+    /// and back.
     Middle,
-    /// The gap needs no copy: the value of the block is never read again.
+    /// A gap between two accesses of a block, of which the second is a write: nothing is copied, as the old value is
+    /// never read again.
     Dead,
-    /// The gap lies before the first access of a persistent block, a read. It needs a copy in after it, and a copy out
-    /// before it unless the block is on the host at the start of the iteration.
+    /// The gap before the first access of a persistent block, which is a read. The block has to be copied back after
+    /// it, and to the host before it unless it is there when the iteration begins.
     Head,
-    /// The gap lies before the first access of a persistent block, a write, so that nothing is copied before or after
-    /// it. But if the block is on the host at the start of the iteration, its final value is copied out for the next
-    /// iteration.
+    /// The gap before the first access of a persistent block, which is a write: nothing is copied before or after it.
+    /// But if the block is on the host when the iteration begins, its final value is copied out for the next iteration.
     DeadHead,
-    /// The gap lies after the last access of a persistent block. It needs a copy out before it; the block is on the
-    /// host at the end of the iteration.
+    /// The gap after the last access of a persistent block: the block is copied to the host, and is there when the
+    /// iteration ends.
     Tail,
 }
 
@@ -77,12 +79,12 @@ impl GapKind {
         matches!(self, Self::Head | Self::DeadHead)
     }
 
-    /// Whether the value that the block holds in the gap is read later.
+    /// Whether the value that the block holds in such a gap is read later, so that it has to be kept.
     pub(super) fn is_read(self) -> bool {
         matches!(self, Self::Middle | Self::Head | Self::Tail)
     }
 
-    /// Whether the block is copied back in after the gap.
+    /// Whether the block is copied back to the device at the end of such a gap.
     pub(super) fn returns(self) -> bool {
         matches!(self, Self::Middle | Self::Head)
     }
@@ -94,27 +96,29 @@ record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: u32,
-        /// The first boundary between operators at which the version can be copied out; none if nobody has written it:
-        /// the block is not persistent, and is read before its first write.
+        /// The first boundary between operators at which this value can be copied out. None for the value that a block
+        /// which is not persistent holds before its first write: it is never copied.
         pub(super) release: Option<u32>,
-        /// The number of the last gap in which the block holds this version; `previous` of that gap leads to the
-        /// others.
+        /// The number of the last gap in which the block holds this version; none if there is no such gap.
+        /// `Gap::previous` leads from there to the earlier ones.
         last_gap: Option<u32>,
-        /// For the version that a persistent block holds at the start: the number of its version at the end, which may
-        /// be the same.
+        /// If this is the version that a persistent block holds when the iteration begins: the number of the version
+        /// that it holds when the iteration ends, which may be the same. None for every other version, and for a block
+        /// that is never accessed.
         pub(super) last: Option<u32>,
     }
 }
 
 record! {
-    /// What is known of a block while the gaps are found.
+    /// What is known of a block while the operators are gone through to find the gaps.
     struct Seen {
-        /// The operator that accessed the block last.
+        /// The last operator that accesses the block, of those seen so far; none if none does.
         access: Option<u32>,
         /// The number of the version (the value from one write to the next) that the block holds after the accesses
         /// seen so far; none if it holds none yet.
         version: Option<u32>,
-        /// The number of the version that the block holds at the start of the iteration.
+        /// The number of the version that a persistent block holds when the iteration begins, or any other block before
+        /// its first write; none if it holds no value then.
         initial: Option<u32>,
         /// The number of the gap before the block's first access (head), if there is one.
         head: Option<u32>,
@@ -125,9 +129,10 @@ workspace! {
     /// The gaps of a program, and the versions of its blocks.
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// By boundary, where boundary o is before operator o: the first of the versions (values of a block from
-            /// one write to the next) that can be copied out there or later. Versions are numbered in the order of
-            /// these boundaries. The entry after the last boundary is the number of versions.
+            /// By boundary between operators (boundary o is before operator o): the number of the first version that
+            /// can be copied out there or later. Versions, the values of blocks from one write to the next, are
+            /// numbered in the order in which they can be copied out. The entry after the last boundary is the number
+            /// of versions.
             first_version: u32[rows + 2],
         }
         records {
@@ -137,17 +142,19 @@ workspace! {
         }
         state {
             pub(super) program: &'a Program<'a> = program,
-            /// How many gaps there are.
+            /// How many gaps were found, for all blocks together. A gap is a time in which no operator accesses a
+            /// block.
             pub(super) len: u32 = 0,
-            /// How many versions there are: values of blocks, each from one write to the next.
+            /// How many versions were found, for all blocks together. A version is the value of a block from one write
+            /// to the next.
             pub(super) versions: u32 = 0,
         }
     }
 }
 
 impl<'a> Gaps<'a> {
-    /// Finds the gaps (runs of operators in which a block is not accessed) of all blocks that have at least `least`
-    /// bytes.
+    /// Finds the gaps of all blocks that have at least `least` bytes. A gap is a time in which no operator accesses the
+    /// block.
     pub(super) fn new(program: &'a Program<'a>, least: u64, scratch: &mut Workspace<'a>) -> Self {
         let mut gaps = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         // Versions are numbered in the order of the boundaries at which they can be copied out first. Those of
@@ -176,7 +183,8 @@ impl<'a> Gaps<'a> {
         self.version.get(version)
     }
 
-    /// The first gap that ends after an operator: gaps are numbered by where they end.
+    /// The number of the first gap that ends after an operator; the number of gaps if none does. Gaps are numbered in
+    /// the order in which they end.
     pub(super) fn first_after(&self, operator: u32) -> u32 {
         let (mut low, mut high) = (0, self.len);
         while low < high {
@@ -186,15 +194,15 @@ impl<'a> Gaps<'a> {
         low
     }
 
-    /// The numbers of the versions (values of a block from one write to the next) that can be copied out from this
-    /// boundary on and not before. Boundary o is before operator o.
+    /// The numbers of the versions (values of blocks from one write to the next) for which this is the first boundary
+    /// at which they can be copied out. Boundary o is before operator o.
     pub(super) fn released(&self, boundary: u32) -> impl Iterator<Item = u32> + '_ {
         let versions = self.first_version[boundary]..self.first_version[boundary + 1];
         versions.filter(move |&version| self.version(version).release == Some(boundary))
     }
 
-    /// The gaps in which a block holds this version, its value from one write to the next: number and gap, the last one
-    /// first.
+    /// The gaps in which a block holds this version (its value from one write to the next), each as its number and the
+    /// gap itself, from the last to the first.
     #[inline]
     pub(super) fn of_version(&self, version: u32) -> impl Iterator<Item = (u32, Gap)> + '_ {
         let mut next = self.version(version).last_gap;
@@ -206,7 +214,8 @@ impl<'a> Gaps<'a> {
         })
     }
 
-    /// Adds the gap that an access ends, and the version that a write begins.
+    /// For an access of a block by an operator: adds the gap of the block that ends there, if there is one, and for a
+    /// write the new version of the block, its value until the next write.
     fn access(&mut self, operator: u32, r: &Row) {
         let reads = r.event == Event::Read;
         let mut seen = self.seen.get(r.block);
@@ -238,8 +247,8 @@ impl<'a> Gaps<'a> {
         self.seen.set(r.block, seen);
     }
 
-    /// At the end of the iteration: notes which value a persistent block holds then, and adds the gap, a time without
-    /// accesses, after its last access, if there is one before its first access. If the block is never written, marks
+    /// At the end of the iteration, for a persistent block: notes which value it holds then. If there is a gap before
+    /// its first access, adds the gap after its last access, if there is one too. If the block is never written, marks
     /// its gaps as clean: the host has its value from the start.
     fn close(&mut self, block: u32) {
         let seen = self.seen.get(block);
@@ -260,9 +269,9 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// Fills `first_version`: for each boundary between operators, the lowest number of the versions (blocks' values
-    /// from one write to the next) that can be copied out from there on and not before. Versions that no operator has
-    /// written, which are never copied out, are numbered among these; [`released`](Self::released) passes over them.
+    /// Fills `first_version`: by boundary between operators, the number of the first version (a block's value from one
+    /// write to the next) that can be copied out there or later. Versions that no operator has written, which are never
+    /// copied out, are numbered among these; [`released`](Self::released) passes over them.
     fn list_releases(&mut self) {
         let mut version = 0;
         for boundary in 0..=self.program.operators {
@@ -283,7 +292,8 @@ impl<'a> Gaps<'a> {
         version
     }
 
-    /// Adds a gap of the version that the block holds; returns its number.
+    /// Adds the gap of a block from operator `begin` up to and without operator `end`. In it the block holds the
+    /// version (value from one write to the next) that `seen` names. Returns the number of the gap.
     fn add(&mut self, seen: &Seen, block: u32, (begin, end): (u32, u32), kind: GapKind) -> u32 {
         let gap = self.len;
         let version = seen.version.unwrap_or(NONE);

@@ -24,7 +24,7 @@ use crate::trace::{Event, Row};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
-/// Length of the workspace that [`least_load`] needs.
+/// Length of the workspace that [`least_load`] needs for a trace of `rows` rows with `blocks` block numbers.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks)
@@ -33,7 +33,8 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
         .and(Away::workspace(rows + blocks))
 }
 
-/// A lower bound on the peak load of every schedule that takes at most `overhead_ns` longer than the trace, in bytes.
+/// A lower bound in bytes: no schedule of swaps that takes at most `overhead_ns` longer than the trace has a lower peak
+/// load.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a trace that is not as recorded;
@@ -99,20 +100,20 @@ pub fn least_load(
 }
 
 record! {
-    /// The time between two accesses of a block by different operators. Where row `end` is not after row `begin`, this
-    /// time crosses the end of the iteration.
+    /// An idle time of a block: between two accesses by different operators. If row `end` is not after row `begin`, it
+    /// reaches across the end of the iteration.
     pub(super) struct Idle {
         pub(super) block: u32,
-        /// The row of the access at which the block becomes idle.
+        /// The row of the block's last access before the idle time.
         begin: u32,
-        /// The row of the access at which the block is used again.
+        /// The row of the access with which the idle time ends.
         end: u32,
-        /// The operator of the access at which the block becomes idle.
+        /// The operator that accesses the block last before the idle time.
         pub(super) from: u32,
-        /// The operator of the access at which the block is used again.
+        /// The operator whose access ends the idle time.
         pub(super) to: u32,
-        /// The operator that wrote the value of the idle block; none if the iteration has not written the block by
-        /// then.
+        /// The operator that wrote the value which the block holds in the idle time; none if the iteration has not
+        /// written the block by then.
         pub(super) writer: Option<u32>,
     }
 }
@@ -129,13 +130,14 @@ impl Idle {
 }
 
 record! {
-    /// What is known of a block while the rows are read: its first access and its last, each as row and operator.
+    /// What is known of a block from the rows read so far: its first access and its last, each as row and operator, and
+    /// who wrote it.
     struct Seen {
         first: Option<u32>,
         first_operator: u32,
         last: Option<u32>,
         last_operator: u32,
-        /// The operator that wrote the block last.
+        /// The operator that wrote the block last; none if none has written it.
         writer: Option<u32>,
         /// Whether the block has been freed.
         freed: bool,
@@ -143,19 +145,19 @@ record! {
 }
 
 workspace! {
-    /// When the blocks of a program are idle.
+    /// The idle times of a program's blocks: between two accesses of a block by different operators.
     pub(super) struct IdleBlocks<'a>(rows, blocks) {
         tables {
-            /// The indices in `list`: first that of the value which is written last; at the end those of values that the
-            /// iteration has not written.
+            /// The indices of the idle times in `list`: first the one whose block's value was written last, at the end
+            /// those whose value the iteration has not written.
             by_writer: u32[rows + blocks],
-            /// The indices in `list`: first that of the block which is used again first.
+            /// The indices of the idle times in `list`, the one that ends at the earliest row first.
             by_end: u32[rows + blocks],
-            /// Scratch memory for sorting indices in `list`.
+            /// Scratch memory for sorting the indices of the idle times.
             aside: u32[rows + blocks],
         }
         records {
-            /// What is known of each block.
+            /// By block: its first and last access and its last writer in the rows read so far.
             seen: Seen[blocks],
         }
         lists {
@@ -165,7 +167,8 @@ workspace! {
 }
 
 impl IdleBlocks<'_> {
-    /// Lists the times in which blocks are idle, those for which `counts` returns true.
+    /// Lists the idle times of blocks for which `counts` returns true, and sorts them by when the value was written and
+    /// by when they end.
     pub(super) fn find(&mut self, program: &Program<'_>, counts: impl Fn(&Idle) -> bool) {
         for o in 0..program.operators {
             for (row, r) in (program.first_row[o]..).zip(program.rows_of(o)).filter(|(_, r)| r.event != Event::Malloc) {
@@ -211,12 +214,14 @@ impl IdleBlocks<'_> {
 }
 
 workspace! {
-    /// The load of each row, without blocks that are written again before anybody reads them.
+    /// The load of each row. A block whose next access is a write does not count while it is idle: nobody needs its old
+    /// value.
     struct Loads<'a>(rows, blocks) {
         tables {
-            /// By row: the load after it, in bytes, without blocks that are written again before anybody reads them.
+            /// By row: the load after it, in bytes. A block whose next access is a write does not count while it is
+            /// idle.
             load: u64[rows],
-            /// The rows, the one with the highest load first.
+            /// The numbers of the rows, the one with the highest load first.
             by_load: u32[rows],
             /// Scratch memory for sorting the rows by load.
             aside: u32[rows],
@@ -254,7 +259,7 @@ impl Loads<'_> {
         sort::by_key(&mut self.by_load, rows, &mut self.aside, |row| !self.load[row]);
     }
 
-    /// Subtracts the bytes of a block from the load of these rows, in which nobody needs its value.
+    /// Subtracts `size`, the bytes of a block, from the load of these rows, in which nobody needs the block's value.
     fn leave_out(&mut self, rows: Range<u32>, size: u64) {
         for row in rows {
             self.load[row] = self.load[row].saturating_sub(size);
@@ -262,21 +267,22 @@ impl Loads<'_> {
     }
 }
 
-/// When a block may be on the host, seen from one time: the copy out ends by `start` and the copy in begins at `finish`.
-/// All times are in ns from the start of an iteration.
+/// When a block may be on the host, seen from one time: its copy to the host ends by `start`, and its copy back begins
+/// at `finish` or later. All times are in ns from the start of an iteration.
 pub(super) struct Window {
     pub(super) start: u64,
     pub(super) finish: u64,
-    /// When the block must be back on the device.
+    /// When the block must be back on the device, in ns from the start of an iteration.
     pub(super) deadline: u64,
-    /// Whether the block becomes idle in the iteration before.
+    /// Whether the block became idle in the iteration before the one that is looked at.
     pub(super) earlier: bool,
-    /// Whether the deadline is in the next iteration.
+    /// Whether `deadline` is a time of the next iteration.
     pub(super) later: bool,
 }
 
 workspace! {
-    /// The blocks that may be on the host at one time, and how long the links have to copy them.
+    /// The blocks that may be on the host at a given time, and how long the links have to copy each of them out and
+    /// back in.
     pub(super) struct Away<'a>(most) {
         tables {
             /// By index of a block that may be on the host: its bytes.
@@ -291,11 +297,14 @@ workspace! {
             until: u64[most],
             /// By index of a block that may be on the host: 1 if it must be back in the next iteration, else 0.
             later: u32[most],
-            /// By index of an idle time: 1 + the index of its block; 0 if the block is not among these.
+            /// By index of an idle time: 1 + the index here of the block that is idle then; 0 if it is not among the
+            /// blocks that may be on the host.
             pub(super) index: u32[most],
-            /// The indices of the blocks, the one with the shortest time in `since` first.
+            /// The indices of the blocks that may be on the host, the one with the shortest time since its value was
+            /// written first.
             by_since: u32[most],
-            /// The indices of the blocks, the one with the shortest time in `until` first.
+            /// The indices of the blocks that may be on the host, the one that must be back on the device soonest
+            /// first.
             by_until: u32[most],
         }
         state {
@@ -306,7 +315,7 @@ workspace! {
 }
 
 impl Away<'_> {
-    /// Finds the blocks that may be on the host at the time of a row.
+    /// Finds the blocks that may be on the host at the time of a row: those that are idle then and read later.
     fn find_at(&mut self, row: u32, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let time = at(program.rows, row).time_ns;
         self.clear();
@@ -323,13 +332,14 @@ impl Away<'_> {
         self.sort(idle);
     }
 
-    /// Removes all blocks.
+    /// Removes all blocks from those that may be on the host.
     pub(super) fn clear(&mut self) {
         self.len = 0;
         self.index.fill(0);
     }
 
-    /// Adds the block of the idle time with index `k`.
+    /// Adds the block of the idle time `idle`, whose index is `k`, to those that may be on the host; `window` says when
+    /// it may be there.
     pub(super) fn add(&mut self, program: &Program<'_>, (k, idle): (u32, &Idle), window: &Window) {
         let Window { start, finish, deadline, earlier, later } = *window;
         let period = |crosses: bool| if crosses { program.end_time } else { 0 };
@@ -344,8 +354,9 @@ impl Away<'_> {
         self.len += 1;
     }
 
-    /// Sorts the blocks that were added by `since` and by `until`. The idle times are sorted, so that the blocks are in
-    /// order but for the iteration that they are written or used in.
+    /// Sorts the blocks that may be on the host by `since` (the time since their values were written) and by `until`
+    /// (the time until they must be back). The idle times are sorted already, so that the blocks are in order but for
+    /// the iteration that they are written or used in.
     pub(super) fn sort(&mut self, idle: &IdleBlocks<'_>) {
         let Self { by_since, by_until, earlier, later, index, .. } = self;
         for (order, ranked, other) in [(by_since, &idle.by_writer, earlier), (by_until, &idle.by_end, later)] {
@@ -360,8 +371,8 @@ impl Away<'_> {
         }
     }
 
-    /// The most bytes that the links can copy out, and in again, within the times of the blocks, if each of these is
-    /// longer by `overhead` ns.
+    /// How many bytes at most the links can copy both out and back in, if each block has `overhead` ns more for each of
+    /// its two copies.
     pub(super) fn copied(&self, device: &Device, overhead: f64) -> f64 {
         let moved = |order: &Table<'_, u32>, time: &Table<'_, u64>, bandwidth: f64| {
             order.first(self.len).iter().fold(0.0, |moved: f64, &k| {
@@ -374,7 +385,7 @@ impl Away<'_> {
     }
 }
 
-/// Bytes or nanoseconds as a double.
+/// A number of bytes or of nanoseconds as a double.
 #[expect(clippy::cast_precision_loss, reason = "a bound is made a little lower in the end")]
 pub(super) const fn bytes(bytes: u64) -> f64 {
     bytes as f64
