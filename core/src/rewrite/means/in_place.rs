@@ -38,7 +38,8 @@ pub const fn workspace(recorded: usize, rows: usize, blocks: usize) -> Workspace
         .and(Pass::workspace(rows, blocks))
 }
 
-/// The most rows that [`rewrite`] writes: one more for each block whose memory is reused and that was never freed.
+/// The most rows that [`rewrite`] writes: those of the trace and one for each live range, as a block that was never
+/// freed is freed where another reuses its memory.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + liveness::residencies(rows)
@@ -93,46 +94,46 @@ pub fn rewrite(
 }
 
 record! {
-    /// What is known of a live range.
+    /// What is known of a live range of a block: the rows that need it, and whether its memory is reused.
     struct Range {
-        /// 1 + the row of the live range's malloc; 0 is none.
+        /// 1 + the row of the live range's malloc; 0 if it has none.
         begin: u32,
-        /// 1 + the first row that needs the live range; 0 is none.
+        /// 1 + the first row that accesses or copies the block in this live range; 0 if none does.
         first: u32,
-        /// 1 + the last row that needs the live range; 0 is none, `u32::MAX` that its memory cannot be reused.
+        /// 1 + the last row that needs the block in this live range: an access, a copy, or the write of a mask that is
+        /// made of it. 0 if there is none; `u32::MAX` if its memory cannot be reused.
         last: u32,
-        /// Whether the live range's free is written elsewhere, because its memory is reused.
+        /// Whether the live range's free is moved to where another block takes over its memory.
         free_moved: bool,
-        /// Whether the live range's malloc is written elsewhere, because it reuses memory.
+        /// Whether the live range's malloc is moved to where it takes over the memory of another block.
         malloc_moved: bool,
     }
 }
 
 workspace! {
-    /// The live ranges of a trace, and where their memory is reused.
+    /// The live ranges of a trace's blocks, and where one takes over the memory of another.
     struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, of: Table<'a, u32>) {
         tables {
-            /// By row: where the memory of one block is reused by another after this row, 1 + the row of the malloc of
-            /// the block that gives up its memory, and the row of the malloc of the block that takes it. The first is 0
-            /// if no memory is reused after this row.
+            /// By row after which an operator's output takes over the memory of its input: 1 + the row of the input's
+            /// malloc, and the row of the output's malloc. The first is 0 for all other rows.
             reuses: [u32; 2][rows],
         }
         records {
-            /// The live ranges, in the order in which they begin.
+            /// The live ranges of the blocks, in the order in which they begin.
             range: Range[rows],
-            /// By block: the live range that began last.
+            /// By block: its live range that began last, of those seen so far.
             latest: Option<u32>[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// By row: the number of the live range that it belongs to.
+            /// By row: the number of the live range of a block that the row belongs to.
             of: Table<'a, u32> = of,
         }
     }
 }
 
 impl Pass<'_> {
-    /// Finds the rows that need each live range.
+    /// Finds, for each live range of a block, the first row and the last that need the block.
     fn collect(&mut self, rows: &[Row]) {
         let mut running = Running::default();
         for (row, r) in (0u32..).zip(rows) {
@@ -177,7 +178,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Lets an operator write block `y` over block `x`, its first output over its first input, if it can.
+    /// Lets an operator write block `y` over block `x`, its first output over its first input, if it can. None if the
+    /// operator does not read the one and write the other, or if either has no malloc.
     fn reuse(&mut self, running: &Running, rows: &[Row], (x, y): (u32, u32)) -> Option<()> {
         let accesses = || running.rows(rows);
         // An operator that reads a mask in place of the input does not read the input itself, and reuses nothing.
@@ -198,7 +200,7 @@ impl Pass<'_> {
         Some(())
     }
 
-    /// Writes the rows with the moved frees and mallocs.
+    /// Writes the rows of the trace, with frees and mallocs moved to where an output takes over the memory of an input.
     fn write(&self, rows: &[Row], writer: &mut Writer<'_>) {
         for (row, &r) in (0u32..).zip(rows) {
             let range = self.range.get(self.of[row]);

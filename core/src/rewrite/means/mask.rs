@@ -38,8 +38,8 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     liveness::of_rows_workspace(rows, 2 * blocks).and(Masks::workspace(rows, blocks))
 }
 
-/// The most rows that [`rewrite`] writes: for each live range the malloc and the write of a mask, and an early free of
-/// the block.
+/// The most rows that [`rewrite`] writes: those of the trace, and for each live range of a block the malloc and the
+/// write of a mask and an early free of the block.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 3 * liveness::residencies(rows)
@@ -97,12 +97,13 @@ pub fn rewrite(
 }
 
 record! {
-    /// What is known of a live range.
+    /// What is known of a live range of a block, for deciding whether a mask may take the block's place.
     struct Range {
-        /// 1 + the last row of the ReLU that can make the mask; 0 if there is none.
+        /// 1 + the last row of the ReLU that can make the mask, which keeps the signs of the block's elements; 0 if
+        /// there is none.
         relu: u32,
-        /// 1 + the last row of the last operator, or of the last copy to or from the host, that needs the block's full
-        /// values and not only their signs, which a mask would keep; 0 if none does.
+        /// 1 + the last row of the last operator, or of the last copy, that needs the block's full values; 0 if none
+        /// does. Gradients of ReLU operators do not count: they need only the signs, which a mask keeps.
         needed: u32,
         /// How many times gradients of ReLU operators read the block after the row in `needed`. They use the signs of
         /// its elements only, so that each may read a mask instead.
@@ -115,25 +116,26 @@ record! {
 }
 
 workspace! {
-    /// The live ranges of a trace, and the masks of its blocks.
+    /// The live ranges of a trace's blocks, and the masks that may take their place: a bit for the sign of each
+    /// element.
     struct Masks<'a>(rows, blocks; recorded: Recorded<'a>, of: Table<'a, u32>) {
         tables {
             /// By block: its bytes.
             size: u64[blocks],
-            /// By block: the bytes of its mask; 0 if no ReLU accesses it.
+            /// By block: the bytes of its mask, which has a bit for each element; 0 if no ReLU accesses the block.
             mask: u64[blocks],
         }
         records {
-            /// The live ranges, in the order in which they begin.
+            /// The live ranges of the blocks, in the order in which they begin.
             range: Range[rows],
-            /// By block: whether it gets no mask, because it is persistent or has one already.
+            /// By block: whether no mask may take its place, because it is persistent or has one already.
             excluded: bool[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// By row: the number of the live range that it belongs to.
+            /// By row: the number of the live range of a block that the row belongs to.
             of: Table<'a, u32> = of,
-            /// 1 + the last row of the forward pass.
+            /// 1 + the last row of the forward pass; `u32::MAX` before it is found.
             turn: u32 = u32::MAX,
         }
     }
@@ -163,7 +165,7 @@ impl Masks<'_> {
         Ok(())
     }
 
-    /// Finds what each live range is needed for, and the end of the forward pass.
+    /// Finds which rows need the values of each live range of a block, and where the forward pass ends.
     fn collect(&mut self, rows: &[Row]) {
         let mut running = Running::default();
         // 1 + the last row of an operator that may be recomputed, and the first row of a ReLU's gradient.
@@ -201,7 +203,8 @@ impl Masks<'_> {
         self.turn = recomputable.min(gradient);
     }
 
-    /// The live range of a block at a row, if a mask takes the block's place for the gradients.
+    /// The live range of `block` that `row` belongs to, if a mask takes the block's place there for the gradients of
+    /// ReLU operators; none if the block cannot have a mask, or if it would save no memory.
     fn masked(&self, row: u32, block: u32) -> Option<Range> {
         let recorded = self.recorded.masked(block).is_none();
         let s = self.range.get(self.of[row]);
@@ -215,7 +218,7 @@ impl Masks<'_> {
         (saved > taken).then_some(s)
     }
 
-    /// Writes the rows with the masks.
+    /// Writes the rows of the trace, with the mallocs, writes, reads and frees of the masks.
     fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
         let mut running = Running::default();
         for (row, &r) in (0u32..).zip(rows) {
@@ -233,7 +236,8 @@ impl Masks<'_> {
         }
     }
 
-    /// Writes the masks that an operator makes, and the frees of the blocks whose last reader it is.
+    /// Writes what follows an operator: the mallocs and writes of the masks that it makes, and the frees of the blocks
+    /// that no later operator needs in full.
     fn after_operator(&mut self, running: &Running, rows: &[Row], writer: &mut Writer<'_>) {
         for written in [1, 2] {
             for (row, r) in running.rows(rows).filter(|(_, r)| r.event.is_access()) {

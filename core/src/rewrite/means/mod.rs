@@ -54,7 +54,8 @@ means! {
     Recompute = 2 "recompute",
     /// Outputs are written over inputs that nobody needs any more, where the operator can ([`in_place`]).
     InPlace = 4 "in-place",
-    /// Of a block that a ReLU reads or writes, one bit for each element is kept for the gradient ([`mask`]).
+    /// Of a block that a ReLU reads or writes, only the sign of each element is kept for the gradient, as one bit
+    /// ([`mask`]).
     Relu = 8 "relu",
     /// Activations are swapped by the layers' rule of Jin et al. 2018, to compare with: out after their last forward
     /// reader, and back one operator ahead of the next reader.
@@ -65,7 +66,7 @@ means! {
 }
 
 impl Means {
-    /// The means of this name.
+    /// The means of saving memory with this name; none if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|m| m.name() == name)
@@ -89,9 +90,9 @@ impl Means {
 pub struct Using(u32);
 
 impl Using {
-    /// No means.
+    /// The empty set: no means of saving memory.
     pub const NONE: Self = Self(0);
-    /// All means but [`Means::Layer`], which is there to compare with: swapping is better.
+    /// All means of saving memory but [`Means::Layer`], which is there only to compare with: swapping is better.
     pub const ALL: Self = Self(Self::EVERY).without(Means::Layer);
 
     /// The bits of all means of saving memory, in one word: every bit that a set may have.
@@ -104,43 +105,43 @@ impl Using {
         bits
     };
 
-    /// The set with these bits; none if a bit is no means.
+    /// The set of the means whose bits are set in `bits`; none if a bit stands for no means.
     #[must_use]
     pub const fn of_bits(bits: u32) -> Option<Self> {
         if bits & !Self::EVERY == 0 { Some(Self(bits)) } else { None }
     }
 
-    /// This set with a means.
+    /// This set of means of saving memory, with one more in it.
     #[must_use]
     pub const fn with(self, means: Means) -> Self {
         Self(self.0 | means as u32)
     }
 
-    /// This set without a means.
+    /// This set of means of saving memory, with one taken out.
     #[must_use]
     pub const fn without(self, means: Means) -> Self {
         Self(self.0 & !(means as u32))
     }
 
-    /// The means of this set and of another.
+    /// The union of two sets: the means that are in this one, in the other or in both.
     #[must_use]
     pub const fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// This set without the means of another.
+    /// The means of saving memory that are in this set and not in the other.
     #[must_use]
     pub const fn minus(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
 
-    /// Whether a means is in this set.
+    /// Whether a means of saving memory is in this set.
     #[must_use]
     pub const fn has(self, means: Means) -> bool {
         self.0 & means as u32 > 0
     }
 
-    /// Whether all means of another set are in this one.
+    /// Whether every means of saving memory in the other set is also in this one.
     #[must_use]
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
@@ -158,21 +159,21 @@ impl Using {
 /// A trace that masks and in-place reuse have rewritten, before anything is swapped or recomputed.
 #[derive(Clone, Copy)]
 pub(in crate::rewrite) struct Rewritten<'s> {
-    /// The rows as recorded, or with masks.
+    /// The rows of the trace with masks; as recorded if no mask was made.
     pub(in crate::rewrite) rows: &'s [Row],
-    /// The rows of `rows` with operators that work in place; the same as `rows` if none does.
+    /// The rows of `rows`, but operators write outputs over inputs where they can; the same as `rows` if none does.
     pub(in crate::rewrite) shared: &'s [Row],
-    /// Whether operators work in place.
+    /// Whether operators may write their outputs over their inputs.
     pub(in crate::rewrite) in_place: bool,
 }
 
-/// The most rows that [`rewrite`] makes of a trace. A mask adds three rows, so that this is enough if there is no more
-/// than a mask for every sixth row; a trace with more gets no masks.
+/// The most rows that [`rewrite`] writes for a trace of `rows` rows. A mask adds three rows, so that there is room for
+/// one mask for every sixth row; a trace that needs more gets no masks.
 pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     rows + rows / 2
 }
 
-/// Length of the workspace that [`rewrite`] needs.
+/// Length of the workspace that [`rewrite`] needs for a recording of `rows` rows with `blocks` block numbers.
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     mask::workspace(rows, blocks).max(in_place::workspace(rows, most_rows(rows), blocks))
 }

@@ -30,14 +30,14 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reordering {
-    /// Operators that free memory run as early as they can.
+    /// The recorded order, but operators that free memory run as early as they can.
     Early,
-    /// The max load is the least that a search finds.
+    /// The order with the least max load that a search finds.
     LeastLoad,
 }
 
 impl Reordering {
-    /// The name of the order, for people.
+    /// The name of this order of operators, for people to read.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -47,8 +47,8 @@ impl Reordering {
     }
 }
 
-/// How much the search for an order may do on a trace of `rows` rows. It is less for longer traces: the search keeps
-/// sets of operators that have run, and each set takes more memory and time if there are more operators.
+/// Limits on the search for an order of operators, for a trace of `rows` rows. They are lower for longer traces: the
+/// search keeps sets of operators that have run, and each set takes more memory and time if there are more operators.
 #[expect(clippy::cast_possible_truncation, reason = "both are small")]
 const fn effort(rows: usize) -> Options {
     let rows = if rows == 0 { 1 } else { rows };
@@ -58,20 +58,21 @@ const fn effort(rows: usize) -> Options {
     Options { states: states as u32, width: width as u32 }
 }
 
-/// The search may keep this many states divided by the rows of the trace.
+/// The search for an order may keep this many sets of operators that have run, divided by the rows of the trace.
 const REMEMBERED: usize = 100_000_000;
-/// The width of the search's beam is this divided by the square of the rows of the trace.
+/// For each number of operators that have run, the beam search for an order keeps this many sets of them, divided by
+/// the square of the rows of the trace.
 const WORK: usize = 1_000_000_000;
 
 workspace! {
-    /// What is known of the blocks and rows of a recording.
+    /// What is known of the blocks and rows of a recording, and the new order of its operators.
     struct Pass<'a>(rows, blocks) {
         tables {
             /// By block: the row of its recorded malloc.
             malloc_row: u32[blocks],
-            /// By block: how many operators have still to access it.
+            /// By block: how many of the operators that are still to be written in the new order access it.
             users: u32[blocks],
-            /// By block: whether it is allocated.
+            /// By block: whether it is allocated after the rows that are written so far.
             resident: u32[blocks],
             /// By block: 1 if its first access is a read, 2 if it is a write, 0 if it has none.
             begins: u32[blocks],
@@ -79,13 +80,13 @@ workspace! {
             freed: u32[blocks],
             /// By row: 1 + the next row that accesses its block, and 1 + the next row that writes it; 0 is none.
             next: [u32; 2][rows],
-            /// By row: the operator to which it belongs.
+            /// By row: the number of the operator that it belongs to.
             operator: u32[rows],
-            /// The operators, in their new order.
+            /// The numbers of the operators in the recording, in their new order.
             order: u32[rows],
         }
         state {
-            /// How many operators have accesses.
+            /// How many operators have block accesses: all, or all but the last.
             operators: u32 = 0,
         }
     }
@@ -97,7 +98,7 @@ const fn edges(rows: usize) -> usize {
     3 * rows
 }
 
-/// Length of the workspace that [`rewrite`] needs.
+/// Length of the workspace that [`rewrite`] needs for a recording of `rows` rows with `blocks` block numbers.
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks)
         .and(Pass::workspace(rows, blocks))
@@ -148,7 +149,8 @@ pub(in crate::rewrite) fn rewrite(
 }
 
 impl Pass<'_> {
-    /// Finds the next access of each row's block, from the last row to the first.
+    /// Finds for each row the next row that accesses the same block and the next that writes it; also which operator
+    /// each row belongs to, and where each block is allocated and freed.
     fn find_touches(&mut self, program: &Program<'_>) {
         self.operators = program.accessing;
         for operator in 0..program.operators {
@@ -234,7 +236,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Writes the rows in the new order.
+    /// Writes the rows of the recording with the operators in their new order.
     fn write(&mut self, program: &Program<'_>, model: &Model<'_>, writer: &mut Writer<'_>) {
         for &r in program.rows.iter().filter(|r| r.event == Event::Malloc && program.is_persistent(r.block)) {
             self.resident[r.block] = 1;
@@ -287,21 +289,22 @@ impl Pass<'_> {
         writer.end_at(program.end_time);
     }
 
-    /// Writes the malloc of a block.
+    /// Writes the malloc of a block at time `time_ns`, and notes that the block is allocated.
     fn allocate(&mut self, program: &Program<'_>, block: u32, time_ns: u64, writer: &mut Writer<'_>) {
         self.resident[block] = 1;
         writer.push(Row { time_ns, ..at(program.rows, self.malloc_row[block]) });
     }
 
-    /// Writes the free of a block.
+    /// Writes the free of a block at time `time_ns`, and notes that the block is not allocated any more.
     fn free(&mut self, block: u32, time_ns: u64, writer: &mut Writer<'_>) {
         self.resident[block] = 0;
         writer.push(Row { time_ns, bytes: 0, block, op: Op::None, event: Event::Free });
     }
 }
 
-/// Whether a row counts as an access of its block by its operator, and whether as a write. A block that is read before
-/// it is written counts as written where it is allocated; one that is never accessed counts as read where it is freed.
+/// Whether a row counts as an access of its block: true for a write, false for a read, none for neither. A malloc
+/// counts as a write, unless the block is persistent or its first access is a write; the free of a block that is never
+/// accessed counts as a read.
 fn touch(begins: &Table<'_, u32>, program: &Program<'_>, r: &Row) -> Option<bool> {
     match r.event {
         Event::Read => Some(false),
