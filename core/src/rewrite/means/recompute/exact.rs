@@ -25,22 +25,23 @@ use crate::rewrite::values::{Owner, Reference};
 use crate::workspace::workspace;
 use crate::{Workspace, WorkspaceLen};
 
-/// The most values that a program may have: a set of values is the bits of one word.
+/// The most values that a program may have for the exact search, which keeps a set of values as the bits of one word.
 const MOST_VALUES: u32 = u64::BITS;
-/// The most states that are kept.
+/// The most states that the exact search keeps. A state is how many operators have run, and which values are on the
+/// device.
 const MOST_STATES: u32 = 1 << 14;
-/// The most blocks that a program may have: larger ones get no memory for states.
+/// The most blocks that a program may have for the exact search: larger programs get no memory for its states.
 const MOST_BLOCKS: usize = 256;
-/// The entries of the heap of states, for each state for which there is memory. A state may have several entries; the
-/// one with the least key counts.
+/// How many entries the heap of the exact search has for each state that there is memory for. A state may have several
+/// entries; the one with the least key counts.
 const WAITING: usize = 2;
 
-/// How many states a program of `blocks` blocks gets memory for.
+/// How many states of the exact search a program of `blocks` blocks gets memory for; 0 if it has too many blocks.
 const fn states(blocks: usize) -> usize {
     if blocks <= MOST_BLOCKS { MOST_STATES as usize } else { 0 }
 }
 
-/// Length of the workspace of [`Recomputer::exactly`].
+/// Length of the workspace of [`Recomputer::exactly`] for a trace of `rows` rows with `blocks` block numbers.
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let steps = most_rows(rows);
     let script = List::<Step>::LEN.times(2 * steps).and(Follower::workspace(steps, blocks));
@@ -48,34 +49,34 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 }
 
 workspace! {
-    /// A program as sets of values: bit v of a set says whether value v is in it.
+    /// A program as the exact search sees it: which values each operator reads and writes. In a set of values, bit v
+    /// stands for value v.
     struct Problem<'a>(rows, blocks) {
         tables {
             /// By operator: the set of the values that it reads; bit v stands for value v.
             reads: u64[rows + 1],
             /// By operator: the set of the values that it writes; bit v stands for value v.
             writes: u64[rows + 1],
-            /// By operator: the set of the values that may still be needed before it runs; bit v stands for value v.
-            /// Such a value is read by this or a later operator when that runs for the first time, or by the
-            /// recomputation of another such value.
+            /// By operator: the set of the values that may still be read when it is about to run, by it or a later
+            /// operator, or to recompute another such value; bit v stands for value v.
             useful: u64[rows + 2],
             /// By operator: the set of the values that it or a later operator reads when it runs for the first time;
             /// bit v stands for value v. Reads by recomputations are not counted.
             wanted: u64[rows + 2],
-            /// By operator: the set of the values that the operators before it write; bit v stands for value v.
+            /// By operator: the set of the values that earlier operators write; bit v stands for value v.
             made: u64[rows + 2],
-            /// By operator: the bytes on the device before it runs, of blocks that are always allocated and freed as in
-            /// the recording, never evicted or recomputed; in two's complement.
+            /// By operator: the bytes on the device before it runs, of blocks that are never evicted or recomputed, but
+            /// always allocated and freed as in the recording; in two's complement.
             fixed: u64[rows + 2],
             /// By value: its size in bytes.
             size: u64[MOST_VALUES as usize],
             /// By value: 1 + the operator that writes it, or 0 if that may not be recomputed.
             maker: u32[MOST_VALUES as usize],
-            /// By block: 1 + the number of the value that it holds; 0 if it holds none.
+            /// By block: 1 + the number of the one value that is written to it; 0 if there is none.
             value: u32[blocks],
         }
         state {
-            /// How many values there are.
+            /// How many values the program has: bits in use in each set of values.
             values: u32 = 0,
             /// The set of the values that may be evicted; bit v stands for value v.
             movable: u64 = 0,
@@ -84,48 +85,50 @@ workspace! {
 }
 
 workspace! {
-    /// The states found so far.
+    /// The states that the exact search has found: how many operators have run, and which values are on the device.
     struct States<'a>(n) {
         tables {
-            /// By state: the set of the values on the device; bit v stands for value v.
+            /// By state of the exact search: the set of the values on the device; bit v stands for value v.
             set: u64[n],
-            /// By state: the time recomputed so far, in ns.
+            /// By state of the exact search: the time spent on recomputation up to it, in ns.
             cost: u64[n],
-            /// By state: the time recomputed so far plus the lower bound on the time still to recompute, in ns.
+            /// By state of the exact search: the time spent on recomputation up to it plus a lower bound on the time
+            /// still to be spent, in ns.
             key: u64[n],
-            /// By state: how many operators have run.
+            /// By state of the exact search: how many operators have run for the first time.
             at: u32[n],
-            /// By state: 1 + the state from which it was reached; 0 for the first state.
+            /// By state of the exact search: 1 + the state from which it was reached; 0 for the first state.
             parent: u32[n],
-            /// By state: 1 + the operator whose run led to it; 0 where the eviction of a value did.
+            /// By state of the exact search: 1 + the operator that ran or was recomputed to reach it; 0 where a value
+            /// was evicted.
             ran: u32[n],
             /// A hash table of the states by how many operators have run and which values are on the device: 1 + the
             /// state, or 0 for a free slot.
             slots: u32[2 * n.next_power_of_two()],
         }
         parts {
-            /// The states whose successors are still to be found, by their keys.
+            /// The states from which the exact search has still to go on, the one with the least key first.
             waiting: Heap(WAITING * n),
         }
         state {
-            /// How many states there are.
+            /// How many states the exact search has found.
             len: u32 = 0,
         }
     }
 }
 
-/// A state of a program's run.
+/// A state of the exact search for the least recomputation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
-    /// How many operators have run.
+    /// How many operators have run for the first time: the number of the one that is to run next.
     at: u32,
-    /// The set of the values on the device; bit v stands for value v.
+    /// The set of the values that are on the device in this state; bit v stands for value v.
     set: u64,
-    /// The time recomputed so far, in ns.
+    /// The time spent on recomputation up to this state, in ns.
     cost: u64,
 }
 
-/// The error that there is no memory for another state.
+/// The error that the exact search has no memory for another state.
 struct Full;
 
 impl States<'_> {
@@ -133,9 +136,9 @@ impl States<'_> {
         State { at: self.at[i], set: self.set[i], cost: self.cost[i] }
     }
 
-    /// Keeps a state, if it is new or its cost is less than when it was found before. `key` is its cost plus a lower
-    /// bound on the time still to recompute, in ns. `parent` is 1 + the state from which it was reached, or 0 for the
-    /// first state; `ran` is 1 + the operator whose run led to it, or 0 where an eviction did. Fails if there is no
+    /// Keeps a state of the search, if it is new or was found with a higher cost before. `key` is its cost plus a lower
+    /// bound on the time still to recompute, in ns. `parent` is 1 + the state from which it was reached, 0 for the
+    /// first state; `ran` is 1 + the operator that ran to reach it, 0 where a value was evicted. Fails if there is no
     /// memory for another state.
     fn reach(&mut self, state: State, key: u64, [parent, ran]: [u32; 2]) -> Result<(), Full> {
         let State { at, set, cost } = state;
@@ -165,7 +168,7 @@ impl States<'_> {
         Ok(())
     }
 
-    /// Takes the waiting state with the least key.
+    /// Takes the state with the least key from those that wait to be gone on from; none if no state waits.
     fn take(&mut self) -> Option<u32> {
         while let Some((key, number)) = self.waiting.pop() {
             let i = u32::MAX - number;
@@ -177,7 +180,7 @@ impl States<'_> {
     }
 }
 
-/// The numbers of the values in a set, which are its bits.
+/// The numbers of the values in a set: the positions of the bits that are 1, in ascending order.
 fn each(set: u64) -> impl Iterator<Item = u32> {
     core::iter::successors(Some(set), |&set| Some(set & set.wrapping_sub(1)))
         .take_while(|&set| set > 0)
@@ -185,8 +188,9 @@ fn each(set: u64) -> impl Iterator<Item = u32> {
 }
 
 impl Recomputer<'_> {
-    /// Makes the script that recomputes least within the limit in bytes, if the program has few enough values and the
-    /// script is better than `least`, the cost of the best one found before. Returns the new script's cost, or `least`.
+    /// Searches for the script that spends the least time on recomputation within `limit` bytes, and keeps it if its
+    /// cost is below `least`, that of the best script found before. Returns the lower of the two costs. Finds nothing
+    /// if the program has too many values or the search too many states.
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,
@@ -220,8 +224,8 @@ impl Recomputer<'_> {
         found.or(least)
     }
 
-    /// Fills in the sets of the program; none if it has too many values, a block that is written twice, or one that is
-    /// read before it is written.
+    /// Fills in which values each operator reads and writes, and the other sets of values. None if the program has too
+    /// many values, a block that is written twice, or one that is read before it is written.
     fn describe(&self, problem: &mut Problem<'_>) -> Option<()> {
         let values = self.values;
         let program = values.program;
@@ -263,8 +267,8 @@ impl Recomputer<'_> {
         Some(())
     }
 
-    /// The state in which all operators have run and the least time was recomputed, if that is less than `most` ns;
-    /// none if there is no such state.
+    /// The number of the state in which all operators have run and the least time was spent on recomputation, if that
+    /// is less than `most` ns; none if there is no such state. Fails if there is no memory for another state.
     fn search(
         &self,
         problem: &Problem<'_>,
@@ -307,8 +311,8 @@ impl Recomputer<'_> {
         Ok(None)
     }
 
-    /// Whether an operator may run in this state: its inputs are on the device, and it is the next one, or it may be
-    /// recomputed and one of its outputs is missing and may be needed.
+    /// Whether operator `g` may run in this state of the search. Its inputs have to be on the device; and it is the
+    /// next to run, or it may be recomputed and writes a missing value that may be needed.
     fn may_run(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32) -> bool {
         let values = self.values;
         let there = problem.reads[g] & !set == 0;
@@ -316,7 +320,8 @@ impl Recomputer<'_> {
         there && (g == at || missing() && values.may_recompute(g, at))
     }
 
-    /// Whether an operator's missing outputs, and what it needs besides while it runs, fit within the limit.
+    /// Whether operator `g` has room to run in this state of the search: its missing outputs, and what it needs besides
+    /// while it runs, fit within the limit less the headroom.
     fn fits(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32, limit: u64) -> bool {
         let values = self.values;
         let size = |set: u64| each(set).fold(0u64, |sum, value| sum.saturating_add(problem.size[value]));
@@ -331,7 +336,8 @@ impl Recomputer<'_> {
         load.cast_signed() <= limit.saturating_sub(self.walk.headroom_of(at)).cast_signed()
     }
 
-    /// A lower bound on the time still to recompute, in ns; none where a needed value cannot be recomputed.
+    /// A lower bound, in ns, on the time still to be spent on recomputation if `at` operators have run and the values
+    /// in `set` are on the device; none if a value that is needed cannot be recomputed.
     fn rest(&self, problem: &Problem<'_>, at: u32, set: u64) -> Option<u64> {
         let (mut seen, mut sum) = (0, 0u64);
         let mut missing = problem.wanted[at] & problem.made[at] & !set;
@@ -345,7 +351,8 @@ impl Recomputer<'_> {
     }
 }
 
-/// The runs that lead to a state, in their order; none if they are more than `steps`.
+/// The runs and recomputations of operators by which the search reached the state `end`, in their order; none if there
+/// are more than `steps`.
 fn runs_to<'s>(states: &States<'_>, end: u32, steps: usize, scratch: &mut Workspace<'s>) -> Option<List<'s, Step>> {
     let (mut back, mut runs) = (List::lend(steps, scratch), List::lend(steps, scratch));
     let mut state = end;

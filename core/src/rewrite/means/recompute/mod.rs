@@ -27,12 +27,12 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace};
 use walk::{Preference, Walk};
 
-/// The most rows that a rewritten trace may have, if the recorded one has `rows`.
+/// The most rows that a trace rewritten with recomputation may have, if the recorded one has `rows`.
 pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     4 * rows
 }
 
-/// The parameters of the eviction score that are tried, in this order.
+/// The parameters of the score by which blocks are chosen to be evicted: plans are tried with each, in this order.
 const PREFERENCES: [Preference; 9] = {
     const fn preference(distance: u32, owed: f64) -> Preference {
         Preference { distance, owed }
@@ -53,30 +53,31 @@ const PREFERENCES: [Preference; 9] = {
 /// The most weights of blocks that one move of the annealing changes.
 const DISTURBED: usize = 4;
 
-/// The temperature at the start of the annealing, as a part of the original's time.
+/// The temperature at the start of the annealing, as a fraction of the time that the original trace takes.
 const HEAT: f64 = 0.0005;
 
-/// The annealing checks its progress after each part of its work; there are at least this many parts. It ends after a
-/// part that has neither lowered the excess (the bytes by which the best script's load exceeds the limit) nor lowered
-/// the delay (the time that this script adds) by the delay divided by [`PROGRESS`].
+/// The annealing checks its progress after each part of its work, of which there are at least this many. It ends at a
+/// check if, since the one before, the bytes by which the best script exceeds the limit have not fallen, and the time
+/// that this script adds has not fallen by more than that time divided by [`PROGRESS`].
 const PATIENCE: u64 = 6;
-/// In a trace of more rows than [`PATIENCE`] times this, the annealing checks its progress once for each of so many
-/// rows, and may end sooner: a move changes the weights of a few blocks, which makes little difference among so many.
+/// In long traces the annealing checks its progress more often: as many times as the rows divided by this, if that is
+/// more than [`PATIENCE`]. A move changes the weights of a few blocks, which makes little difference among so many.
 const PATIENCE_ROWS: usize = 2500;
-/// The annealing ends after a part of its work (see [`PATIENCE`]) that lowers the delay, the time that the best script
-/// adds, by less than the delay divided by this.
+/// The annealing ends once, from one check of its progress to the next (see [`PATIENCE`]), the time that the best
+/// script adds falls by no more than that time divided by this.
 const PROGRESS: u64 = 300;
 
-/// On average one move of the annealing in this many replaces the virtual uses: the reads by recomputations in an
-/// earlier walk, which the next walk counts as uses of the values. The other moves change the weights of blocks.
+/// One move of the annealing in this many, on average, replaces the virtual uses; the others change the weights of
+/// blocks. Virtual uses are the reads by recomputations in an earlier walk, which the next walk counts as uses of the
+/// values.
 const REMEMBERS: u64 = 16;
-/// A move sets a weight to e to the power of a random number between -`STEP` and `STEP`.
+/// A move of the annealing sets the weight of a block to e^x, where x is random between -`STEP` and `STEP`.
 const STEP: f64 = 3.0;
 
 /// The most walks with the same parameters and the same limit; each learns from the one before.
 const ROUNDS: u32 = 6;
 
-/// The least limit is found to within the largest one divided by 2 to the power of this.
+/// The search for the least limit ends when it is known to within the highest limit divided by 2 to the power of this.
 const NEAR: u32 = 9;
 
 /// A block and its weight, which is a factor of the score by which blocks are chosen to be evicted.
@@ -100,7 +101,8 @@ workspace! {
     /// Searches for the recomputation that takes least time within a limit.
     pub(in crate::rewrite) struct Recomputer<'a>(rows, blocks; values: &'a Values<'a>, least: u64, seed: u64) {
         lists {
-            /// The best script for the latest limit.
+            /// The best script for the latest limit: which operators run, which are recomputed and which blocks are
+            /// freed, in order.
             best: Step[most_rows(rows)],
             /// The blocks that may be evicted.
             movable: u32[blocks],
@@ -133,18 +135,19 @@ impl<'a> Recomputer<'a> {
         recomputer
     }
 
-    /// From here on, operators that may work in place do.
+    /// From here on, operators write their outputs over their inputs where they may.
     pub(in crate::rewrite) const fn work_in_place(&mut self) {
         self.walk.in_place = true;
     }
 
-    /// Whether the best script is proved to spend the least time on recomputation, with the headroom that is held back.
+    /// Whether the best script is proved to spend the least time on recomputation of all scripts within the limit less
+    /// the headroom.
     pub(in crate::rewrite) const fn is_optimum(&self) -> bool {
         self.optimum
     }
 
-    /// The work of the last search: a count of the accesses of operators to blocks, and of the values' recompute costs,
-    /// that it looked at.
+    /// How much work the last search did: how many accesses of operators to blocks and how many recompute costs of
+    /// values it looked at, added up.
     pub(in crate::rewrite) const fn work_done(&self) -> u64 {
         self.walk.work
     }
@@ -223,9 +226,9 @@ impl<'a> Recomputer<'a> {
         self.walk.forget();
     }
 
-    /// Prepares the next walk by what the last one, of cost `found`, has shown. If its load was above the limit, the
-    /// weights of the blocks that should not have been evicted are raised. Else its reads by recomputations become
-    /// virtual uses: the next walk counts them as uses of the values.
+    /// Learns for the next walk from the last one, whose cost is `found`. If its load was above the limit, the blocks
+    /// that it should not have evicted get higher weights. Else the reads by its recomputations become virtual uses:
+    /// the next walk counts them as uses of the values.
     fn learn(&mut self, found: Option<Cost>) {
         if found.is_some_and(|found| found.excess > 0) {
             self.walk.raise();
@@ -313,9 +316,9 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Finds the least limit, in bytes and below `most`, within which recomputation can keep the load, by bisection to
-    /// within `most` / 2^[`NEAR`] bytes, and keeps the script for it. Blocks are evicted with the first of
-    /// [`PREFERENCES`] only. None if no limit that was tried can be kept.
+    /// Finds, by bisection, the least limit in bytes and below `most` that recomputation can keep, to within `most` /
+    /// 2^[`NEAR`] bytes, and keeps the script for it. Blocks are evicted with the first of [`PREFERENCES`] only. None
+    /// if no limit that was tried can be kept.
     pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
@@ -342,19 +345,19 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Keeps the script of the last walk as the best.
+    /// Keeps the script of the last walk as the best so far.
     fn keep(&mut self) {
         self.best.copy_from(self.walk.script());
     }
 
-    /// Keeps a script as the best.
+    /// Keeps `script` as the best so far: which operators run and are recomputed and which blocks are freed, in order.
     fn keep_script(&mut self, script: &List<'_, Step>) {
         self.best.copy_from(script);
     }
 
-    /// Makes the script of `runs`, the operators that run and are recomputed, in their order, by adding where blocks
-    /// are freed. Returns its cost for a limit in bytes, with the headroom counted; none where [`Follower::follow`]
-    /// returns none.
+    /// Makes a script of `runs`, the operators that run and are recomputed, in their order: adds where blocks are
+    /// freed. Returns its cost for a limit in bytes, less the headroom; none where [`Follower::follow`] returns none,
+    /// as where a value that is read is not on the device.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }

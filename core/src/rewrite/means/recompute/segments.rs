@@ -11,10 +11,10 @@ use crate::rewrite::published::chen::{self, Planner};
 use crate::rewrite::script::follow::Follower;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// The most times that an operator is recomputed: more does not fit into a script.
+/// The most times that an operator is recomputed in one of Chen et al.'s plans: more does not fit into a script.
 const DEPTH: u32 = 8;
 
-/// Length of the workspace of [`Recomputer::segments`].
+/// Length of the workspace of [`Recomputer::segments`] for a trace of `rows` rows with `blocks` block numbers.
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     chen::planner_workspace(rows, blocks, DEPTH).and(Follower::workspace(most_rows(rows), blocks))
 }
