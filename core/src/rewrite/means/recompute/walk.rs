@@ -38,15 +38,16 @@ use crate::workspace::workspace;
 pub(in crate::rewrite) struct Preference {
     /// Twice the exponent b of the distance to the next use in the score `cost / (bytes · distance^b)`: from 0 to 4.
     pub(in crate::rewrite) distance: u32,
-    /// The factor, at most 1, by which the cost counts of operators that are owed: they have to be recomputed anyway.
+    /// The factor, at most 1, for the time of operators that are owed, in the cost of recomputing a value: they have to
+    /// be recomputed anyway.
     pub(in crate::rewrite) owed: f64,
 }
 
 /// The weight of a block that should not have been evicted is multiplied by this for the next walk.
 const RAISE: f64 = 4.0;
 
-/// The most operators that are looked at for the cost of recomputing one value: its writer, and the writers of missing
-/// inputs.
+/// The most operators that are looked at for the cost of recomputing one value: the one that writes it, and those that
+/// write missing inputs.
 const CLOSURE: u32 = 256;
 
 workspace! {
@@ -56,26 +57,26 @@ workspace! {
         tables {
             /// By operator: the headroom, which is the bytes held back below the limit while it runs.
             headroom: u64[rows + 2],
-            /// By version (a block's value from one write to the next): the index of its first virtual use (a read by a
-            /// recomputation in an earlier walk over the operators) in `virtual_use`.
+            /// By version (a block's value from one write to the next): the index in `virtual_use` of its first virtual
+            /// use, a read by a recomputation in an earlier walk.
             first_virtual: u32[rows + blocks + 1],
-            /// By virtual use, which is a read by a recomputation in an earlier walk over the operators: the operator
-            /// before which the value was read. Those of version 0 come first, in ascending order, then those of
-            /// version 1, and so on.
+            /// The virtual uses, which are the reads by recomputations in an earlier walk: the operator before which
+            /// each took place. Those of version 0 come first, in ascending order, then those of version 1, and so on.
             virtual_use: u32[rows],
-            /// By block: 1 + the version that it holds; 0 if it has no memory.
+            /// By block: 1 + the version (value from one write to the next) that it holds; 0 if it has no memory.
             holds: u32[blocks],
-            /// By block: how many accesses of operators that run now or are to be recomputed now need it. While there
-            /// are any, the block is not evicted.
+            /// By block: how many accesses of the operator that runs now, and of those to be recomputed for it, need
+            /// the block. While there are any, it is not evicted.
             pinned: u32[blocks],
             /// By version (a block's value from one write to the next): the index of its next use among its uses as
             /// recorded, and the index in `virtual_use` of its next virtual use, a read by a recomputation in an
-            /// earlier walk over the operators.
+            /// earlier walk.
             next: [u32; 2][rows + blocks],
-            /// By block: whether memory was too small to recompute it in this walk.
+            /// By block: whether it should not have been evicted in this walk, as memory was too small to recompute its
+            /// value.
             blamed: u32[blocks],
-            /// By operator: the number, counted in `count`, of the last sum of recompute costs to which its time was
-            /// added. So no operator is added to a sum twice.
+            /// By operator: the number, counted in `count`, of the last sum of recompute costs that its time was added
+            /// to. So no sum counts an operator twice.
             counted: u32[rows + 2],
         }
         records {
@@ -85,28 +86,27 @@ workspace! {
             weight: f64[blocks],
         }
         lists {
-            /// The reads by recomputations since the walk over the operators began: the version (a block's value from
-            /// one write to the next) that was read, and the operator before which it was read.
+            /// The reads by recomputations so far in this walk: the version (a block's value from one write to the
+            /// next) that was read, and the operator before which it was read.
             noted: [u32; 2][rows],
-            /// The virtual uses that count now, which are the reads by recomputations in an earlier walk over the
-            /// operators: the version that was read, and the operator before which it was read.
+            /// The virtual uses, which are the reads by recomputations in an earlier walk that this walk counts as
+            /// uses: the version that was read, and the operator before which it was read.
             remembered: [u32; 2][rows],
-            /// The virtual uses (reads by recomputations in an earlier walk over the operators) that `keep_memory`
-            /// saved: the version that was read, and the operator before which it was read.
+            /// The virtual uses that `keep_memory` saved, which are reads by recomputations in an earlier walk: the
+            /// version that was read, and the operator before which it was read.
             kept: [u32; 2][rows],
-            /// The operators that are to be recomputed: each writes what the one below it on the stack reads. With
-            /// each, the index of its block access ([`Reference`]) that is looked at next.
+            /// The stack of the operators to recompute: each writes what the one below it reads. With each stands the
+            /// index of its block access ([`Reference`]) that is looked at next.
             stack: [u32; 2][rows + 1],
-            /// The versions (blocks' values from one write to the next) that are still to be visited, where those that
-            /// a value is made from, or those that are made from it, are gone through. While a recompute cost is
-            /// summed, an entry is 2 · version, plus 1 if its operator has to be recomputed anyway, as another of its
-            /// outputs is missing; else it is the version.
+            /// The versions (blocks' values from one write to the next) still to be visited, on the way through all
+            /// that a value is made from, or all that is made from it. While a recompute cost is summed, an entry is 2
+            /// · version, plus 1 if the version has to be recomputed anyway; else it is the version.
             closure: u32[2 * CLOSURE as usize],
-            /// The steps of this walk so far.
+            /// The steps of this walk so far: runs and recomputations of operators, and frees of blocks.
             script: Step[most_rows(rows)],
         }
         parts {
-            /// The blocks that may be evicted, by lower bounds on their scores.
+            /// The blocks that may be evicted, the one with the least lower bound on its score first.
             queue: Tournament(blocks),
             /// The blocks whose score may have fallen since it was computed.
             stale: Members(blocks),
@@ -115,32 +115,31 @@ workspace! {
             values: &'a Values<'a> = values,
             /// Blocks with a recompute cost above this, in ns per byte, are not evicted.
             pub(in crate::rewrite) most_price: f64 = f64::INFINITY,
-            /// The least bytes of a block that may be evicted.
+            /// Blocks of fewer bytes than this are not evicted.
             least: u64 = least,
-            /// How many of the virtual uses in `remembered` (reads by recomputations in an earlier walk over the
-            /// operators) come before the operator that runs now.
+            /// How many entries of `remembered`, the reads by recomputations in an earlier walk, come before the
+            /// operator that runs now.
             passed: u32 = 0,
-            /// How many sums of recompute costs, the times to recompute one missing value, were begun so far.
+            /// How many sums of recompute costs were begun so far, each the time to recompute one value.
             count: u32 = 0,
-            /// Whether operators work in place.
+            /// Whether operators write their outputs over their inputs where they may.
             pub(in crate::rewrite) in_place: bool = false,
-            /// The bytes on the device; in two's complement.
+            /// The load at this point of the walk: the bytes on the device, in two's complement.
             load: u64 = 0,
-            /// An upper bound on the rows that the script makes.
+            /// An upper bound on the rows of a trace that the steps of this walk become.
             rows: u32 = 0,
-            /// The operator that runs for the first time now, or next.
+            /// The operator that runs now for the first time; between two such runs, the next one.
             now: u32 = 0,
-            /// The parameters of the score in this walk.
+            /// The parameters, in this walk, of the score by which values are evicted.
             preference: Preference = Preference { distance: 0, owed: 1.0 },
-            /// The limit, in bytes, headroom not deducted.
+            /// The limit of this walk in bytes, before the headroom is taken off.
             limit: u64 = 0,
-            /// The cost of the script so far.
+            /// The cost of the steps so far: by how many bytes they exceed the limit, and how much time they add.
             cost: Cost = Cost::default(),
-            /// The walk is ended once its excess (the bytes by which the load exceeds the limit) or its delay (the time
-            /// that it adds) is above that of this cost.
+            /// The walk is ended early once it exceeds the limit by more bytes, or adds more time, than this cost says.
             most: Cost = Cost::MOST,
-            /// The work done: a count of the accesses of operators to blocks, and of the values' recompute costs, that
-            /// were looked at.
+            /// The work done: how many accesses of operators to blocks and how many recompute costs of values were
+            /// looked at, added up.
             pub(in crate::rewrite) work: u64 = 0,
         }
     }
@@ -173,7 +172,8 @@ impl<'a> Walk<'a> {
         self.headroom[operator.min(self.values.program.operators)]
     }
 
-    /// Raises the weights of the blocks that should not have been evicted in the last walk.
+    /// Raises the weights of the blocks that the last walk should not have evicted, as memory was too small to
+    /// recompute their values.
     pub(in crate::rewrite) fn raise(&mut self) {
         for b in 0..u32::try_from(self.weight.len()).unwrap_or(u32::MAX) {
             if self.blamed[b] > 0 {
@@ -187,33 +187,35 @@ impl<'a> Walk<'a> {
         &mut self.headroom
     }
 
-    /// Forgets all virtual uses: the next walk counts no reads by recomputations in an earlier walk as uses.
+    /// Forgets all virtual uses: the next walk does not count reads by recomputations in earlier walks as uses of
+    /// values.
     pub(in crate::rewrite) fn forget(&mut self) {
         self.noted.clear();
         self.remember();
     }
 
-    /// Makes the reads by recomputations in the last walk over the operators the virtual uses of the next walk, which
-    /// counts them as further uses of the values read.
+    /// Makes the reads by recomputations in the last walk the virtual uses of the next one, which counts them as
+    /// further uses of the values read.
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.copy_from(&self.noted);
         self.list_virtual();
     }
 
-    /// Saves the virtual uses, which are the reads by recomputations in an earlier walk over the operators, for
+    /// Saves the virtual uses, which are the reads by recomputations in an earlier walk, for
     /// [`restore_memory`](Self::restore_memory).
     pub(in crate::rewrite) fn keep_memory(&mut self) {
         self.kept.copy_from(&self.remembered);
     }
 
-    /// Restores the virtual uses, which are the reads by recomputations in an earlier walk over the operators, that
-    /// [`keep_memory`](Self::keep_memory) saved.
+    /// Restores the virtual uses that [`keep_memory`](Self::keep_memory) saved, which are the reads by recomputations
+    /// in an earlier walk.
     pub(in crate::rewrite) fn restore_memory(&mut self) {
         self.remembered.copy_from(&self.kept);
         self.list_virtual();
     }
 
-    /// Sorts the virtual uses, which are the reads by recomputations in an earlier walk, by the version that is read.
+    /// Sorts the virtual uses (the reads by recomputations in an earlier walk) by the version that is read, into
+    /// `virtual_use`.
     fn list_virtual(&mut self) {
         let versions = self.values.versions;
         for v in 0..=versions {
@@ -423,8 +425,8 @@ impl<'a> Walk<'a> {
         (room && is_worth_it && self.script.push(step)).then_some(())
     }
 
-    /// Marks each block as stale, to have its score computed anew, of which a virtual use (a read by a recomputation in
-    /// an earlier walk over the operators) has gone by: its next use may be later now.
+    /// Marks as stale each block of which a virtual use (a read of its value by a recomputation in an earlier walk) is
+    /// over by now: its next use may be later, so that its score has to be computed anew.
     fn virtual_uses_pass(&mut self) {
         while let Some([version, _]) = self.remembered.at(self.passed).filter(|&[_, at]| at < self.now) {
             self.stale.insert(self.values.block(version));
@@ -432,13 +434,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes that a recomputation reads a version.
+    /// Notes that a recomputation in this walk reads a version of a block, so that the next walk can count the read as
+    /// a use.
     fn note(&mut self, version: u32) {
         self.noted.push([version, self.now]);
     }
 
-    /// The next operator that reads a version (a block's value from one write to the next), or before which a
-    /// recomputation read it in an earlier walk over the operators; [`NONE`] if there is none.
+    /// The next operator that uses a version (a block's value from one write to the next): it reads it, or a
+    /// recomputation before it did so in an earlier walk. [`NONE`] if there is none.
     fn next_use(&mut self, version: u32) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
@@ -455,8 +458,8 @@ impl<'a> Walk<'a> {
         of_real.min(of_noted)
     }
 
-    /// Gives a value to a block that may be freed and allocated anywhere in the trace (a managed one), and memory if it
-    /// has none.
+    /// Notes that a block now holds a version, its value until the next write, and that it takes memory if it took none
+    /// before. The block is one that may be freed and allocated anywhere (a managed one).
     fn put(&mut self, block: u32, version: u32) {
         if self.holds[block] == 0 {
             self.load = self.load.wrapping_add(self.values.program.size[block]);
@@ -464,9 +467,9 @@ impl<'a> Walk<'a> {
         self.holds[block] = version + 1;
     }
 
-    /// If a block is not pinned (no operator that runs or is to be recomputed now accesses it): frees it if its value
-    /// is not needed any more, else marks it as stale, to have its score computed anew. None if it is freed but the
-    /// list of steps is full, or their cost is above `most`.
+    /// Frees a block if its value is not needed any more; else marks it as stale, so that its score is computed anew.
+    /// Does nothing while an operator that runs or is to be recomputed now accesses the block (it is pinned). None if
+    /// the block is freed but the list of steps is full, or their cost is above `most`.
     fn free_if_done(&mut self, block: u32) -> Option<()> {
         let holds = self.holds[block];
         if holds > 0 && self.pinned[block] == 0 {
@@ -489,7 +492,8 @@ impl<'a> Walk<'a> {
         self.push(Step::Free(block))
     }
 
-    /// Evicts until `need` more bytes fit, or nothing is left to evict.
+    /// Evicts blocks, the one with the least score first, until `need` more bytes fit within the limit or no block may
+    /// be evicted any more.
     fn make_room(&mut self, need: u64) {
         let held = self.headroom[self.now.min(self.values.program.operators)];
         let limit = self.limit.saturating_sub(held);
@@ -510,8 +514,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes that memory is too small for the operators on the stack to be recomputed: their outputs should not have
-    /// been evicted.
+    /// Notes that memory is too small to recompute the operators on the stack: the blocks that they write should not
+    /// have been evicted.
     fn blame(&mut self) {
         let values = self.values;
         for [operator, _] in self.stack.iter() {

@@ -21,13 +21,13 @@
 use super::{CLOSURE, Walk};
 use crate::rewrite::values::NONE;
 
-/// The most values that are looked at after a recomputation, to find the blocks made from the recomputed value: they
-/// cost less to recompute now, so that their scores have fallen.
+/// After a value is recomputed, the values made from it cost less to recompute, so that the scores of their blocks have
+/// fallen. To find these blocks, at most this many values are looked at.
 const REACH: u32 = 32;
 
-/// The time to recompute a block's value is summed no further once the block's score is more than this many times the
-/// least score of the others: it is not evicted then. With a smaller factor the sum would end sooner, but the score
-/// found would be so low that the block would soon be looked at again.
+/// The sum of the time to recompute a block's value ends early once the block's score is more than this many times the
+/// least score of the others: the block is not evicted then. A smaller factor would end it sooner, but leave a score so
+/// low that the block would soon be looked at again.
 const SLACK: f64 = 4.0;
 
 impl Walk<'_> {
@@ -60,7 +60,8 @@ impl Walk<'_> {
         None
     }
 
-    /// Whether a block may be evicted.
+    /// Whether a block may be evicted now: it is on the device, no operator needs it at the moment, it is not too
+    /// small, and its value can be recomputed at a cost that is allowed.
     fn may_go(&self, block: u32) -> bool {
         let values = self.values;
         let there = self.holds[block] > 0 && self.pinned[block] == 0;
@@ -68,8 +69,8 @@ impl Walk<'_> {
         there && may && values.program.size[block] >= self.least
     }
 
-    /// The score of a block, if it is below `least`; if not, some number from `least` up to the score; infinite if the
-    /// block cannot be recomputed.
+    /// The score of a block, by which the lowest is evicted first. If it is not below `least`, some number from `least`
+    /// up to the score; infinite if the block cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn score(&mut self, block: u32, least: f64) -> f64 {
         self.work += 1;
@@ -91,9 +92,9 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// The time to recompute a version (a block's value from one write to the next) before operator `at`, in ns, or any
-    /// number from `bound` up if the time is more. Operators that have to be recomputed for another value anyway (that
-    /// are owed) count in part. None if the version cannot be recomputed.
+    /// The time in ns to recompute a version (a block's value from one write to the next) before operator `at`; if that
+    /// is more than `bound`, any number from `bound` up. Operators that have to be recomputed for another value anyway
+    /// (that are owed) count in part. None if the version cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: u32, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
@@ -132,8 +133,8 @@ impl Walk<'_> {
         Some(sum)
     }
 
-    /// The next operator that reads a version, or that reads a missing value which is recomputed from it; [`NONE`] if
-    /// there is none.
+    /// The next operator that needs a version (a block's value from one write to the next): it reads the version, or a
+    /// missing value that is recomputed from it. [`NONE`] if there is none.
     pub(in crate::rewrite) fn wanted(&mut self, version: u32) -> u32 {
         let values = self.values;
         let mut at = self.next_use(version);
@@ -162,8 +163,8 @@ impl Walk<'_> {
             .any(|&[block, version]| self.holds[block] != version + 1 && self.next_use(version) != NONE)
     }
 
-    /// Marks the blocks of the values that are made from this one, directly or by way of missing values, as stale: they
-    /// cost less to recompute now.
+    /// Marks the blocks of the values made from this one, directly or by way of missing values, as stale, so that their
+    /// scores are computed anew: they cost less to recompute now.
     pub(in crate::rewrite) fn closures_shrink(&mut self, version: u32) {
         let values = self.values;
         self.closure.clear();
@@ -189,8 +190,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Marks the blocks of the other values that this value's operator writes as stale, to have their scores computed
-    /// anew. This value is missing now, so that the operator may have to be recomputed anyway (be owed).
+    /// Marks the blocks of the other outputs of the operator that writes this value as stale, so that their scores are
+    /// computed anew. This value is missing now, so that the operator may have to be recomputed anyway (be owed).
     pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: u32) {
         let values = self.values;
         let Some(maker) = values.maker(version) else { return };
