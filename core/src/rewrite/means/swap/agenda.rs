@@ -11,7 +11,8 @@ workspace! {
     /// of them, a count of the reasons to stop there; all 0 at first.
     pub(in crate::rewrite) struct Agenda<'a>(boundaries) {
         tables {
-            /// By boundary: how many reasons there are to stop there (a copy, a free, a malloc, or a use of a block).
+            /// By boundary between operators: how many reasons a pass over the schedule has to stop there (a copy, a
+            /// free, a malloc, or a use of a block).
             counts: u32[boundaries],
             /// A bit for each boundary between operators: 1 if its entry in `counts` is not 0, so that a pass over the
             /// schedule has something to do there.
@@ -36,7 +37,8 @@ impl Agenda<'_> {
         }
     }
 
-    /// The first boundary with something to do in `from..end`, or `end`.
+    /// The first boundary between operators in `from..end` at which a pass over the schedule has something to do; `end`
+    /// if there is none.
     pub(in crate::rewrite) fn next(&self, from: u32, end: u32) -> u32 {
         let mut word = from / 64;
         let mut bits = self.bits[word] >> (from % 64) << (from % 64);

@@ -6,20 +6,21 @@
 
 use crate::workspace::workspace;
 
-/// How many neighbouring operators make a run.
+/// How many neighbouring operators are grouped into a run, so that bytes can be added to the load of all of them at
+/// once.
 const RUN: u32 = 32;
 
 workspace! {
-    /// The load of `operators` operators, at most `room`; 0 at first.
+    /// The load in bytes of each of `operators` operators, of which there are at most `room`; 0 for all at first.
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
-            /// By operator: its load in bytes, less the bytes that `whole` adds to all of its run of [`RUN`]
-            /// neighbouring operators. The two are added with wrapping, so that this part may be a negative number in
-            /// two's complement.
+            /// By operator: its load in bytes, less what `whole` adds to its run, the group of [`RUN`] neighbouring
+            /// operators that it is in. The two are added with wrapping: this part may be a negative number in two's
+            /// complement.
             own: u64[room],
-            /// By run of operators: the bytes that are added to all operators of the run.
+            /// By run, a group of [`RUN`] neighbouring operators: the bytes that are added to the load of each of them.
             whole: u64[room / RUN as usize + 1],
-            /// By run of operators: the highest load of an operator in the run, in bytes.
+            /// By run, a group of [`RUN`] neighbouring operators: the highest load of any of them, in bytes.
             most: u64[room / RUN as usize + 1],
         }
         state {
@@ -35,7 +36,7 @@ impl Load<'_> {
         self.own[operator].wrapping_add(self.whole[operator / RUN])
     }
 
-    /// Sets the load of each operator to `to(operator, load)`.
+    /// Sets the load of each operator to what `to` returns for the operator and its present load.
     pub(in crate::rewrite) fn change(&mut self, mut to: impl FnMut(u32, u64) -> u64) {
         for operator in 0..self.operators {
             self.own[operator] = to(operator, self.get(operator));
@@ -46,7 +47,7 @@ impl Load<'_> {
         }
     }
 
-    /// Adds `bytes` to the load of the operators in `from..to`; to subtract, in two's complement.
+    /// Adds `bytes` to the load of each operator in `from..to`. To subtract, pass a number in two's complement.
     pub(in crate::rewrite) fn add(&mut self, from: u32, to: u32, bytes: u64) {
         let mut operator = from;
         while operator < to {
@@ -65,8 +66,8 @@ impl Load<'_> {
         }
     }
 
-    /// Finds the highest load of an operator anew in a run of [`RUN`] neighbouring operators, given by the number of
-    /// the run.
+    /// Finds anew the highest load of an operator in a run, a group of [`RUN`] neighbouring operators; `run` is its
+    /// number.
     fn look(&mut self, run: u32) {
         let first = run * RUN;
         let whole = self.whole[run];
@@ -74,7 +75,7 @@ impl Load<'_> {
         self.most[run] = loads.map(|own| own.wrapping_add(whole)).max().unwrap_or(0);
     }
 
-    /// The first operator in `from..to` with more than `most` bytes; `to` if there is none.
+    /// The first operator in `from..to` whose load is more than `most` bytes; `to` if there is none.
     #[inline]
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut operator = from;
@@ -93,7 +94,7 @@ impl Load<'_> {
         to.max(from)
     }
 
-    /// The operator after the last one in `from..to` with more than `most` bytes; `from` if there is none.
+    /// The operator after the last one in `from..to` whose load is more than `most` bytes; `from` if there is none.
     #[inline]
     pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut end = to;
@@ -112,7 +113,7 @@ impl Load<'_> {
         from
     }
 
-    /// The highest load, and the first operator that has it.
+    /// The highest load of an operator, in bytes, and the first operator that has it.
     pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
         let most = self.most.first(self.operators.div_ceil(RUN)).iter().copied().max().unwrap_or(0);
         let at = most.checked_sub(1).map_or(0, |less| self.first_above(less, 0, self.operators));

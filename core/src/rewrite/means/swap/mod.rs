@@ -22,7 +22,7 @@ use crate::trace::{Event, Op, Row};
 use crate::workspace::workspace;
 use crate::{Block, Error, Workspace};
 
-/// What decides which blocks are swapped, and when.
+/// The rule that decides which blocks are swapped to the host, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
@@ -30,18 +30,21 @@ pub enum Policy {
     /// those of the four scores below, that of a weighted sum of the scores, and those in which blocks leave whenever
     /// they are idle. [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
     Auto,
-    /// The gaps with the highest duration of absence first: their time less that of their copies (Zhang et al. 2019).
+    /// Blocks are swapped first in the gaps (times without access) with the longest duration of absence: the time of
+    /// the gap less that of the copies (Zhang et al. 2019).
     Doa,
-    /// The gaps with the highest area of absence first: the duration of absence times the bytes (Zhang et al. 2019).
+    /// Blocks are swapped first in the gaps (times without access) with the largest area of absence: the duration of
+    /// absence times the block's bytes (Zhang et al. 2019).
     Aoa,
-    /// The gaps with the highest weighted duration of absence first: the area under the load curve over the gap (Zhang
-    /// et al. 2019).
+    /// Blocks are swapped first in the gaps (times without access) with the highest weighted duration of absence: the
+    /// area under the load curve over the gap (Zhang et al. 2019).
     Wdoa,
-    /// The gaps with the highest submodular weighted duration of absence first: the area under the load curve that is
-    /// left after the gaps already chosen (Zhang et al. 2019).
+    /// Blocks are swapped first in the gaps (times without access) with the highest submodular weighted duration of
+    /// absence: the area under the load curve that is left after the gaps already chosen (Zhang et al. 2019).
     Swdoa,
-    /// The gaps with the highest weighted sum of four scores first: [`Policy::Doa`], [`Policy::Aoa`], [`Policy::Wdoa`]
-    /// and [`Policy::Swdoa`]. The weights are found by Bayesian optimisation (Zhang et al. 2019).
+    /// Blocks are swapped first in the gaps (times without access) with the highest weighted sum of four scores:
+    /// [`Policy::Doa`], [`Policy::Aoa`], [`Policy::Wdoa`] and [`Policy::Swdoa`]. The weights are found by Bayesian
+    /// optimisation (Zhang et al. 2019).
     Bayes,
     /// Blocks are copied out after their last forward reader, and back one operator ahead of the next reader (Jin et
     /// al. 2018, Layrub).
@@ -49,7 +52,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All policies.
+    /// All policies that decide what is swapped, and when.
     pub const ALL: [Self; 7] = [Self::Auto, Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa, Self::Bayes, Self::Layer];
 
     /// The policies that choose gaps by one of the four scores that Zhang et al. 2019 published.
@@ -74,34 +77,34 @@ impl Policy {
         }
     }
 
-    /// The policy of this name.
+    /// The policy with this name; none if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.name() == name)
     }
 }
 
-/// A schedule from which the search may start.
+/// A schedule of swaps from which the search for a faster one may start.
 #[derive(Clone, Copy)]
 enum Start {
-    /// Blocks leave in all of their gaps, the times in which they are idle, as far as the scope allows gaps that reach
-    /// across the end of the iteration.
+    /// The schedule in which blocks leave the device in all of their gaps (times without access). The scope says
+    /// whether gaps that reach across the end of the iteration count.
     All(Scope),
-    /// Blocks leave first in the gaps, the times in which they are idle, with the highest sum of the four scores of
-    /// Zhang et al. 2019, with these weights.
+    /// The schedule in which blocks leave the device first in the gaps (times without access) with the highest sum of
+    /// the four scores of Zhang et al. 2019, with these weights.
     Score(Weights),
 }
 
 workspace! {
-    /// Makes schedules that swap.
+    /// Makes schedules of swaps: in which gaps blocks leave the device, and when they are freed and allocated again.
     pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
         tables {
             /// By operator: the headroom that was saved with the schedule in `remembered`, in bytes.
             remembered_headroom: u64[rows + 2],
-            /// The first row of each operator in the rows that were written last; after the last operator, the number
-            /// of rows.
+            /// By operator: its first row in the trace that was written last; after the last operator, the number of
+            /// rows.
             emitted: u32[rows + 2],
-            /// By block: whether it is on the host at the start, so that it is not allocated there.
+            /// By block: whether it is on the host when the iteration begins, so that it is not allocated then.
             away_at_start: u32[blocks],
         }
         parts {
@@ -112,12 +115,12 @@ workspace! {
             kept: Positions(rows, blocks),
             /// The schedule that [`Swapper::remember`] saved.
             remembered: Positions(rows, blocks),
-            /// The schedule that was there before the search started over.
+            /// The schedule that [`Swapper::start_over`] restores if it finds no faster one.
             left: Positions(rows, blocks),
         }
         state {
-            /// The weights that were found for the sum of the four scores in [`Policy::SCORES`], and before them the
-            /// limit in bytes for which they were found; none if they were not searched for yet.
+            /// The limit in bytes for which weights were searched last, and the weights that were found for the sum of
+            /// the four scores in [`Policy::SCORES`]; none before the first search.
             mixture: Option<(u64, Weights)> = None,
             /// The seed of the Bayesian optimisation.
             seed: u64 = seed,
@@ -132,16 +135,15 @@ impl<'a> Swapper<'a> {
         Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)
     }
 
-    /// Makes the schedule of least load, without headroom: every gap is used for as long as it lasts, as far as the
-    /// host has room.
+    /// Makes the schedule of least load, without headroom: every block leaves the device for the whole of each of its
+    /// gaps (times without access), as far as the host has room.
     pub(in crate::rewrite) fn least_load(&mut self) {
         self.clear_headroom();
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Zhang et al.'s `load_min`, in bytes: the max load that is left if every block is swapped that can be copied out
-    /// before the operator with the original's max load, and back in after it, within the iteration. The schedule is
-    /// left like this.
+    /// Zhang et al.'s `load_min`, in bytes: the max load that is left if all blocks are swapped that can be on the host
+    /// during the operator with the highest load, within the iteration. The schedule is left like this.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -155,13 +157,13 @@ impl<'a> Swapper<'a> {
         self.schedule.peak().0
     }
 
-    /// The highest sum of an operator's load and headroom, in bytes.
+    /// The highest load of an operator in the present schedule, in bytes, with its headroom added.
     pub(in crate::rewrite) fn peak(&self) -> u64 {
         self.schedule.peak().0
     }
 
-    /// Makes the schedule of a policy within a limit in bytes. Returns how much longer it takes than the original, in
-    /// ns; none if it misses the limit.
+    /// Makes the schedule of a policy within `limit` bytes; `work` is about how many operators and gaps a search may
+    /// look at. Returns how much longer the schedule takes than the original, in ns; none if it misses the limit.
     pub(in crate::rewrite) fn plan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         match policy {
             Policy::Auto => self.direct(limit, work),
@@ -177,16 +179,16 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The work that choosing gaps by scores has taken so far, in the unit in which the search counts its work: one for
-    /// each operator or gap that the search looks at.
+    /// The work of choosing gaps by scores so far, counted as the search counts its own: one for each operator or gap
+    /// that is looked at.
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }
 
-    /// The weights for a sum of the four scores of [`Policy::SCORES`] with which choosing gaps gives the fastest
-    /// schedule for a limit in bytes, found by Bayesian optimisation, or kept from the last call for the same limit.
-    /// The optimisation ends early once choosing gaps has taken as long as the search takes to look at `work` operators
-    /// and gaps; only for very large networks does it take so long.
+    /// The weights of the four scores of [`Policy::SCORES`] with which the gaps chosen by their sum give the fastest
+    /// schedule within `limit` bytes. They are found by Bayesian optimisation, or kept from the last call for the same
+    /// limit. On very large networks the optimisation ends early: once it has taken as long as the search takes to look
+    /// at `work` operators and gaps.
     fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
             Some((known, weights)) if known == limit => weights,
@@ -209,9 +211,9 @@ impl<'a> Swapper<'a> {
         self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
 
-    /// Makes a schedule with `select` in each scope, which is with gaps within the iteration or across its end too, and
-    /// keeps the one that takes less time. `select` sets the schedule, and returns whether it is within the limit.
-    /// Returns how much longer the schedule takes than the original, in ns; none if neither is within the limit.
+    /// Makes a schedule with `select` twice, once with gaps within the iteration only and once with gaps across its end
+    /// too, and keeps the faster one. `select` sets the schedule, and returns whether it is within the limit. Returns
+    /// how much longer the schedule takes than the original, in ns; none if neither is within the limit.
     fn in_best_scope(
         &mut self,
         mut select: impl FnMut(&mut Selection<'a>, &mut Schedule<'a>, Scope) -> bool,
@@ -232,23 +234,23 @@ impl<'a> Swapper<'a> {
         least
     }
 
-    /// How much longer the schedule takes than the original, in ns.
+    /// How much longer the present schedule takes than the original trace, in ns.
     fn overhead(&mut self) -> f64 {
         self.schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Makes the fastest schedule of those by one of the four scores of [`Policy::SCORES`] and of those in which blocks
-    /// leave in all their gaps, and improves it by the search. `work` is how many operators and gaps the search may
-    /// look at. Returns how much longer the schedule takes than the original, in ns; none if none of those is within
+    /// Makes the fastest of several schedules and improves it by the search, which may look at `work` operators and
+    /// gaps. Compared are those by one of the four scores of [`Policy::SCORES`] and those in which blocks leave in all
+    /// their gaps. Returns how much longer the schedule takes than the original, in ns; none if none of those is within
     /// the limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (start, _) = self.best_start(limit)?;
         self.improve(start, limit, work)
     }
 
-    /// As [`Swapper::search`], and also starts from the schedule by a weighted sum of the four scores of
-    /// [`Policy::SCORES`], if that is faster. To find its weights takes about as long as the search itself. None if
-    /// none of the schedules that [`Swapper::search`] starts from is within the limit.
+    /// As [`Swapper::search`], but the schedule by a weighted sum of the four scores of [`Policy::SCORES`] is compared
+    /// too before the search starts. To find its weights takes about as long as the search itself. None if none of the
+    /// schedules that [`Swapper::search`] starts from is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit)?;
         // No schedule is better than one that never waits.
@@ -292,13 +294,14 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Sets all headroom to 0.
+    /// Sets the headroom of every operator, the bytes held back below the limit while it runs, to 0.
     pub(in crate::rewrite) fn clear_headroom(&mut self) {
         self.schedule.clear_headroom();
     }
 
-    /// Adds headroom in the operators where a placement of the rows written last is above the limit: `part` of the
-    /// excess, as numerator and denominator, and at least 1/512 of the limit. `offsets` and `limit` are in bytes.
+    /// Raises the headroom (bytes held back below the limit) of the operators in which a placement of the rows written
+    /// last is above the limit. It rises by `part` (numerator and denominator) of the bytes above the limit, and at
+    /// least by 1/512 of the limit. `offsets` and `limit` are in bytes.
     pub(in crate::rewrite) fn add_headroom(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
         for (block, offset) in blocks.iter().zip(offsets) {
             let excess = offset.saturating_add(block.size).saturating_sub(limit);
@@ -309,19 +312,19 @@ impl<'a> Swapper<'a> {
         self.schedule.add_headroom(limit / 512, part);
     }
 
-    /// Saves the schedule and the headroom.
+    /// Saves the schedule and the headroom of its operators, for [`recall`](Self::recall).
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.keep(&self.schedule);
         self.schedule.copy_headroom(&mut self.remembered_headroom);
     }
 
-    /// Restores the saved schedule and headroom.
+    /// Restores the schedule and the headroom of its operators that [`remember`](Self::remember) saved.
     pub(in crate::rewrite) fn recall(&mut self) {
         self.remembered.restore(&mut self.schedule);
         self.schedule.set_headroom(&self.remembered_headroom);
     }
 
-    /// Lowers the headroom by a quarter.
+    /// Lowers the headroom of each operator, the bytes held back below the limit while it runs, by a quarter.
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.schedule.lower_headroom();
     }
@@ -342,9 +345,9 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Searches from the start, and keeps the schedule that there is if that takes less time. `planned` is how much
-    /// longer it takes than the original, in ns; none if it misses the limit. Returns that of the schedule that is
-    /// kept.
+    /// Searches anew for a schedule, not from the present one, and keeps the present one if it takes no longer than
+    /// what is found. `planned` is how much longer the present one takes than the original, in ns; none if it misses
+    /// the limit. Returns the same of the schedule that is kept.
     pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
         self.left.keep(&self.schedule);
         let found = self.search(limit, work);
@@ -355,7 +358,7 @@ impl<'a> Swapper<'a> {
         found
     }
 
-    /// Shortens the time for which blocks are on the device, if the schedule takes no longer then.
+    /// Has blocks leave the device earlier and come back later, if the schedule takes no longer then.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let before = self.overhead();
         self.kept.keep(&self.schedule);

@@ -26,65 +26,71 @@ use crate::table::Table;
 use crate::trace::Event;
 use crate::workspace::workspace;
 
-/// What a pass over the operators does, in the order of the rows.
+/// What a pass over a schedule of swaps reports, in the order of the rows that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Action {
-    /// The operators run, from the first number up to the second, which is left out.
+    /// Operators run: from the first number up to the second, which is left out.
     Operators(u32, u32),
-    /// A value is copied to the host; the number is that of its version.
+    /// The value of a block is copied to the host; the number is that of the version, the value from one write to the
+    /// next.
     Out(u32),
-    /// A block's memory is freed for a gap; the number is that of the gap.
+    /// A block's memory is freed for a gap, a time in which no operator accesses the block; the number is that of the
+    /// gap.
     Free(u32),
-    /// A block's memory is allocated again after a gap, and the block copied in if the gap needs that; the number is
-    /// that of the gap.
+    /// A block's memory is allocated again after a gap, a time without access, and the block is copied in if the gap
+    /// needs that; the number is that of the gap.
     In(u32),
 }
 
 workspace! {
-    /// For each gap, a time in which a block is idle, the two boundaries between operators at which the block is freed
-    /// and allocated again (the positions of the gap); and the load of each operator that follows from them.
+    /// A schedule of swaps: for each gap, a time in which a block is idle, the two boundaries between operators at
+    /// which the block is freed and allocated again; and the load of each operator that follows.
     pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
-            /// By gap: the boundary at which the block's memory is freed (give), and that at which it is allocated
-            /// again (take).
+            /// By gap: the boundary between operators at which the block's memory is freed (give), and that at which it
+            /// is allocated again (take).
             positions: [u32; 2][rows + blocks],
-            /// By boundary, the heads of two lists: 1 + the first gap in use whose block is freed there (give), and 1 +
-            /// the first whose block is allocated again there (take); 0 is none.
+            /// By boundary between operators, the heads of two lists: of the gaps whose blocks are freed there (give),
+            /// and of those whose blocks are allocated again there (take). Each is 1 + the number of a gap; 0 if the
+            /// list is empty.
             first: [u32; 2][rows + 2],
-            /// By gap: 1 + the gap before it in the list of gaps whose block is freed at the same boundary (give), and
-            /// 1 + the one before it in the list of gaps whose block is allocated again at the same boundary (take); 0
-            /// is none.
+            /// By gap, the gap before it in two lists: of the gaps whose blocks are freed at the same boundary (give),
+            /// and of those whose blocks are allocated again at the same boundary (take). Each is 1 + the number of a
+            /// gap; 0 if there is none.
             before: [u32; 2][rows + blocks],
-            /// By gap: 1 + the gap after it in the list of gaps whose block is freed at the same boundary (give), and
-            /// 1 + the one after it in the list of gaps whose block is allocated again at the same boundary (take); 0
-            /// is none.
+            /// By gap, the gap after it in two lists: of the gaps whose blocks are freed at the same boundary (give),
+            /// and of those whose blocks are allocated again at the same boundary (take). Each is 1 + the number of a
+            /// gap; 0 if there is none.
             after: [u32; 2][rows + blocks],
-            /// By version: the boundary at which its copy out is due, [`NONE`] if it is not needed.
+            /// By version (a block's value from one write to the next): the boundary between operators at which its
+            /// copy to the host is due; [`NONE`] if it needs no copy.
             due: u32[rows + blocks],
-            /// By version (a block's value from one write to the next) that a persistent block holds at the end: 1 if
-            /// the host has to have it at the end, because the block is on the host when the iteration begins; else 0.
+            /// By version (a block's value from one write to the next): 1 if the host has to have it at the end of the
+            /// iteration, because its persistent block is on the host when the iteration begins; else 0.
             owed: u32[rows + blocks],
             /// By operator: the headroom, which is the bytes held back below the limit while it runs.
             headroom: u64[rows + 2],
-            /// By operator: the most bytes by which a placement exceeded the limit since the headroom was raised.
+            /// By operator: the most bytes by which a placement exceeded the limit in it since the headroom was raised.
             excess: u64[rows + 2],
             /// By block: how many of the gaps in which it is freed need a copy of it on the host.
             on_host: u32[blocks],
         }
         records {
-            /// By block: how long its copy out takes, in ns.
+            /// By block: how long its copy to the host takes, in ns.
             out_ns: f64[blocks],
-            /// By block: how long its copy in takes, in ns.
+            /// By block: how long its copy back to the device takes, in ns.
             in_ns: f64[blocks],
-            /// By version: when its copy out is done, in ns; 0 before it is handed to the link.
+            /// By version (a block's value from one write to the next): when its copy to the host is done, in ns; 0
+            /// before the link gets the copy.
             copied: f64[rows + blocks],
-            /// By operator: when the last of the copies in that it waits for is done, in ns.
+            /// By operator: when the last of the copies back to the device that it waits for is done, in ns; 0 if it
+            /// waits for none.
             arrival: f64[rows + 2],
             /// By boundary between operators: when compute reached it in the last pass over the schedule, in ns; known
-            /// where the pass stopped.
+            /// only where the pass stopped.
             clock: f64[rows + 2],
-            /// By operator: when compute was ready for its first access in the last pass, copies in not waited for, in
-            /// ns; known where the pass stopped.
+            /// By operator: when its first access could have begun in the last pass over the schedule, in ns, if it had
+            /// waited for no copies in; known only where the pass stopped.
             ready: f64[rows + 2],
         }
         lists {
@@ -96,7 +102,7 @@ workspace! {
             /// The gaps whose blocks were copied back in by the last pass over the schedule, in the order of the
             /// copies.
             returned: u32[rows + blocks],
-            /// The operators for which compute had to wait in the last pass.
+            /// The operators for which compute had to wait in the last pass over the schedule, ascending.
             stalls: u32[rows + 2],
         }
         parts {
@@ -105,25 +111,27 @@ workspace! {
             /// The boundaries between operators at which a pass over the schedule has something to do: a block is freed
             /// for a gap, allocated again, or used at the gap's end, or a value becomes ready to be copied out.
             agenda: Agenda(rows + 2),
-            /// By operator: its load plus the headroom, in bytes.
+            /// By operator: its load plus its headroom, in bytes.
             load: Load(rows + 2; gaps.program.operators),
-            /// The versions that are queued for the link to be copied out, by the boundary at which they are due.
+            /// The versions (blocks' values from one write to the next) that wait to be copied to the host, the one
+            /// that is due at the earliest boundary first.
             waiting_out: Heap(rows + blocks),
-            /// The gaps whose blocks are queued for the link to be copied in, by the operator that reads the block.
+            /// The gaps whose blocks wait to be copied back to the device, the one whose block is read by the earliest
+            /// operator first.
             waiting_in: Heap(rows + blocks),
         }
         state {
             gaps: &'a Gaps<'a> = gaps,
             device: Device = *device,
-            /// The bytes of all blocks that need a copy on the host.
+            /// The host memory that the schedule needs: the bytes of all blocks that need a copy on the host.
             host_bytes: u64 = 0,
         }
     }
 }
 
 workspace! {
-    /// A saved choice of a schedule: the gaps in use, and the boundaries at which their blocks are freed and allocated
-    /// again.
+    /// A saved schedule of swaps: the gaps in use, and the boundaries between operators at which their blocks are freed
+    /// and allocated again.
     pub(in crate::rewrite) struct Positions<'a>(rows, blocks) {
         lists {
             /// The gaps in use, each with the boundaries at which its block is freed (give) and allocated again (take).
@@ -133,7 +141,8 @@ workspace! {
 }
 
 impl Positions<'_> {
-    /// Saves which gaps of a schedule are in use, and at which boundaries their blocks are freed and allocated again.
+    /// Saves a schedule: which gaps are in use, and at which boundaries between operators their blocks are freed and
+    /// allocated again.
     pub(in crate::rewrite) fn keep(&mut self, schedule: &Schedule<'_>) {
         self.gaps.clear();
         for &gap in schedule.used() {
@@ -142,8 +151,8 @@ impl Positions<'_> {
         }
     }
 
-    /// Has a schedule use the gaps that were saved, with the saved boundaries at which their blocks are freed and
-    /// allocated again.
+    /// Restores the saved schedule: the gaps that are in use, and the boundaries between operators at which their
+    /// blocks are freed and allocated again.
     pub(in crate::rewrite) fn restore(&self, schedule: &mut Schedule<'_>) {
         schedule.clear();
         for [gap, give, take] in self.gaps.iter() {
@@ -153,7 +162,7 @@ impl Positions<'_> {
 }
 
 impl<'a> Schedule<'a> {
-    /// Finds the load of each operator while no block is freed in a gap, and how long the copies of each block take.
+    /// Finds the load of each operator if no block is freed in a gap, and how long the two copies of each block take.
     fn begin(&mut self) {
         let program = self.gaps.program;
         let mut present = 0u64;
@@ -181,13 +190,14 @@ impl<'a> Schedule<'a> {
         self.gaps
     }
 
-    /// How long copies of a block out and in take, in ns.
+    /// How long the copy of a block to the host takes, and that back to the device, in ns.
     #[inline]
     pub(in crate::rewrite) fn copy_ns(&self, block: u32) -> (f64, f64) {
         (self.out_ns.get(block), self.in_ns.get(block))
     }
 
-    /// The boundaries at which the memory of a gap is freed and allocated again; equal if it is not in use.
+    /// The boundaries between operators at which the block of a gap is freed and allocated again; equal if the gap is
+    /// not in use.
     #[inline]
     pub(in crate::rewrite) fn at(&self, gap: u32) -> [u32; 2] {
         self.positions[gap]
@@ -204,7 +214,7 @@ impl<'a> Schedule<'a> {
         self.used.as_slice()
     }
 
-    /// The operators for which compute had to wait in the last pass, ascending.
+    /// The operators for which compute had to wait in the last pass over the schedule, ascending.
     pub(in crate::rewrite) fn stalls(&self) -> &[u32] {
         self.stalls.as_slice()
     }
@@ -226,19 +236,19 @@ impl<'a> Schedule<'a> {
         self.load.after_last_above(most, from, to)
     }
 
-    /// Sets all headroom to 0.
+    /// Sets the headroom of every operator, the bytes held back below the limit while it runs, to 0.
     pub(in crate::rewrite) fn clear_headroom(&mut self) {
         self.load.change(|operator, load| load.wrapping_sub(self.headroom[operator]));
         self.headroom.fill(0);
         self.excess.fill(0);
     }
 
-    /// Copies the headroom of each operator, in bytes, to a table.
+    /// Copies the headroom of each operator, the bytes held back below the limit while it runs, to a table.
     pub(in crate::rewrite) fn copy_headroom(&self, to: &mut Table<'_, u64>) {
         to.copy_from(&self.headroom);
     }
 
-    /// Sets the headroom of each operator, in bytes, from a table.
+    /// Sets the headroom of each operator, the bytes held back below the limit while it runs, from a table.
     pub(in crate::rewrite) fn set_headroom(&mut self, headroom: &Table<'_, u64>) {
         self.clear_headroom();
         self.load.change(|operator, load| {
@@ -247,8 +257,8 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Notes that a placement exceeds its limit by `excess` bytes in the rows `from..to`. `begin` is the first row of
-    /// each operator.
+    /// Notes that a placement of the rows written last exceeds its limit by `excess` bytes in the rows `from..to`.
+    /// `begin` has the first row of each operator.
     pub(in crate::rewrite) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
         let operators = self.gaps.program.operators;
         let rows = begin.first(operators + 1);
@@ -261,8 +271,9 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Raises the headroom of each operator in which a placement exceeded its limit (see [`exceed`](Self::exceed)): by
-    /// `part / whole` of the bytes of the excess, and at least by `least` bytes. Then forgets the excesses.
+    /// Raises the headroom (bytes held back below the limit) of each operator in which a placement exceeded its limit,
+    /// as [`exceed`](Self::exceed) noted: by `part / whole` of the bytes of the excess, and at least by `least` bytes.
+    /// Then forgets the excesses.
     pub(in crate::rewrite) fn add_headroom(&mut self, least: u64, (part, whole): (u32, u32)) {
         self.load.change(|operator, load| {
             let excess = self.excess[operator];
@@ -274,7 +285,7 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
-    /// Lowers the headroom by a quarter.
+    /// Lowers the headroom of each operator, the bytes held back below the limit while it runs, by a quarter.
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.load.change(|operator, load| {
             let less = self.headroom[operator].div_ceil(4);
@@ -317,9 +328,9 @@ impl<'a> Schedule<'a> {
         g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
     }
 
-    /// The nearest boundaries to these at which a gap's block may be freed (give) and allocated again (take). For the
-    /// gap after a persistent block's last access (tail), take is always the end of the iteration. Both are 0 if there
-    /// are none.
+    /// The boundaries nearest to the given ones at which a gap's block may be freed (give) and allocated again (take).
+    /// For the gap after a persistent block's last access (tail), take is always the end of the iteration. Both are 0
+    /// if no such boundaries are left in the gap.
     #[inline]
     pub(in crate::rewrite) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.gaps.gap(gap);
@@ -384,7 +395,8 @@ impl<'a> Schedule<'a> {
         self.set_due(g.version);
     }
 
-    /// Whether the host has the value of a version from the start, so that the version is never copied out.
+    /// Whether the host has a version (a block's value from one write to the next) from the start, so that it is never
+    /// copied out.
     #[inline]
     pub(in crate::rewrite) fn is_clean(&self, version: u32) -> bool {
         let last = self.gaps.version(version).last;
