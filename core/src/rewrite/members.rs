@@ -7,13 +7,13 @@ workspace! {
     /// A set of numbers, empty at first.
     pub(super) struct Members<'a>(n) {
         tables {
-            /// The members: the first `len` entries.
+            /// The members of the set: the first `len` entries of this table.
             list: u32[n],
-            /// By number below n: 1 + its index in `list`; 0 if it is not a member.
+            /// By number below n: 1 + its index in `list`; 0 if it is not in the set.
             place: u32[n],
         }
         state {
-            /// How many members there are.
+            /// How many members the set has.
             len: u32 = 0,
         }
     }
@@ -39,7 +39,7 @@ impl Members<'_> {
         self.list.first(self.len)
     }
 
-    /// The last member of the list, if there is one.
+    /// The last number in the list of the set's members; none if the set is empty.
     #[inline]
     pub(super) fn last(&self) -> Option<u32> {
         self.len.checked_sub(1).map(|last| self.list[last])
@@ -53,7 +53,7 @@ impl Members<'_> {
         }
     }
 
-    /// Removes a member; the last of the list takes its place.
+    /// Removes a number from the set; the last of the list of members takes its place.
     pub(super) fn remove(&mut self, number: u32) {
         let place = self.place[number];
         if place > 0 {

@@ -12,15 +12,15 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace};
 
 workspace! {
-    /// A trace in which nothing is copied or recomputed and every block has one live range.
+    /// The operators and blocks of a trace in which nothing is copied or recomputed and every block has one live range.
     pub(super) struct Program<'a>(rows, blocks; trace: &'a [Row]) {
         tables {
-            /// The first row of each operator; after the last operator, the number of rows.
+            /// By operator: its first row; after the last operator, the number of rows.
             pub(super) first_row: u32[rows + 2],
-            /// The row of each operator's first access, and the row after its last.
+            /// By operator: the row of its first access, and the row after its last.
             accesses: [u32; 2][rows + 1],
-            /// By boundary, where boundary o is before operator o: when compute reaches it if it never waits, in ns.
-            /// There is one boundary more than operators.
+            /// By boundary between operators (boundary o is before operator o): when compute reaches it if it never
+            /// waits, in ns. There is one boundary more than operators.
             pub(super) time: u64[rows + 2],
             /// By operator: when its first access begins if compute never waits, in ns.
             pub(super) access_time: u64[rows + 1],
@@ -35,7 +35,7 @@ workspace! {
             /// How many operators there are. Rows that are left after the last operator's frees count
             /// as one more, which has no accesses.
             pub(super) operators: u32 = 0,
-            /// How many operators have accesses: all, or all but the last.
+            /// How many operators have block accesses: all, or all but the last.
             pub(super) accessing: u32 = 0,
             /// When the trace ends, in ns.
             pub(super) end_time: u64 = trace.last().map_or(0, |r| r.time_ns),
@@ -44,7 +44,7 @@ workspace! {
 }
 
 impl<'a> Program<'a> {
-    /// Reads rows whose blocks are numbered below `blocks`.
+    /// Finds the operators and blocks of a trace whose blocks are numbered below `blocks`.
     ///
     /// # Errors
     /// A row with another block number, a copy, an operator that is recomputed, or a second malloc of a block.
@@ -78,7 +78,7 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
-    /// Finds the rows and the times of each operator.
+    /// Finds the rows of each operator, and when it begins and ends.
     fn find_operators(&mut self) {
         let number = |row: usize| u32::try_from(row).unwrap_or(u32::MAX);
         let mut row = 0;
@@ -145,13 +145,13 @@ impl<'a> Program<'a> {
     }
 
     /// The first block that an operator reads and the first that it writes, without those that it allocates or frees
-    /// between its accesses.
+    /// between its accesses; none if either is missing.
     pub(super) fn ends(&self, operator: u32) -> Option<(u32, u32)> {
         let [first, end] = self.accesses[operator].map(|row| usize::try_from(row).unwrap_or(usize::MAX));
         recorded::ends(self.rows.get(first..end).unwrap_or_default())
     }
 
-    /// The rows of an operator's accesses, by their numbers.
+    /// The numbers of the rows in which an operator accesses blocks.
     #[inline]
     pub(super) fn access_rows(&self, operator: u32) -> impl DoubleEndedIterator<Item = u32> + use<'a> {
         let [first, end] = self.accesses[operator];
@@ -159,7 +159,7 @@ impl<'a> Program<'a> {
         (first..end).filter(move |&row| at(rows, row).event.is_access())
     }
 
-    /// An operator's accesses.
+    /// The rows in which an operator accesses blocks.
     #[inline]
     pub(super) fn accesses(&self, operator: u32) -> impl DoubleEndedIterator<Item = Row> + use<'a> {
         let rows = self.rows;

@@ -13,19 +13,19 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::zhang::Weights;
 
-/// How many schedules are tried.
+/// How many sets of weights the Bayesian optimisation tries; each gives a schedule.
 const TRIALS: usize = 30;
-/// Weights for the four scores of a gap are tried one after the other. Once each score has been tried alone, the next
-/// weights are those with the largest expected improvement among this many drawn at random.
+/// How many random sets of weights are compared to choose the one to try next: that with the largest expected
+/// improvement. Before that, each of the four scores of a gap is tried alone.
 const DRAWS: usize = 128;
 /// The length scale of the Gaussian process's covariance function ([`kernel`]): the distance between two sets of
 /// weights at which it has fallen from 1 to e^(−1/2).
 const LENGTH: f64 = 0.7;
-/// The noise that is added to the diagonal of the kernel matrix.
+/// The noise that is added to the diagonal of the kernel matrix of the Gaussian process.
 const NOISE: f64 = 1e-4;
 
-/// The weights with the least overhead that was found. `overhead` makes the schedule of some weights and returns its
-/// overhead in ns, or none if these weights give no schedule.
+/// The weights for the four scores of a gap with the least overhead that was found. `overhead` makes the schedule of
+/// some weights and returns its overhead in ns, or none if these weights give no schedule.
 pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
     let mut random = SplitMix64::seed_from_u64(seed);
     let mut model = Process::new();
@@ -49,16 +49,16 @@ pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) ->
     best.1
 }
 
-/// The weights tried so far, and the posterior of the Gaussian process.
+/// The weights for the scores tried so far, and the Gaussian process that predicts the overhead of others.
 struct Process {
     /// The weights that were tried, each four numbers: the factors of the scores by which gaps are chosen for swaps.
     weights: [[f64; 4]; TRIALS],
     /// By trial: the overhead, in ns, of the schedule with the weights that were tried; if they gave no schedule, more
     /// than the overhead of any so far.
     overheads: [f64; TRIALS],
-    /// How many weights were tried: the entries of `weights` and `overheads` in use.
+    /// How many sets of weights were tried: the entries of `weights` and `overheads` in use.
     len: usize,
-    /// The lower Cholesky factor of the kernel matrix.
+    /// The lower Cholesky factor of the kernel matrix of the weights that were tried.
     factor: [[f64; TRIALS]; TRIALS],
     /// L⁻¹ · y, where L is `factor`, the Cholesky factor of the kernel matrix, and y are the overheads of the schedules
     /// tried, less their mean and divided by their standard deviation.
@@ -76,7 +76,8 @@ impl Process {
         }
     }
 
-    /// Adds weights that were tried, and their overhead in ns; appends their row to the Cholesky factor.
+    /// Adds a set of weights that was tried, and the overhead of its schedule in ns; appends its row to the Cholesky
+    /// factor.
     fn add(&mut self, Weights(weights): Weights, overhead: f64) {
         let mut row = self.near(&weights);
         let squares: f64 = row.iter().take(self.len).map(|a| a * a).sum();
@@ -113,7 +114,8 @@ impl Process {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a small count")]
-    /// The weights to try next: those with the largest expected improvement, of [`DRAWS`] drawn at random.
+    /// The weights for the four scores of a gap to try next: of [`DRAWS`] drawn at random, those with the largest
+    /// expected improvement.
     fn propose(&mut self, random: &mut SplitMix64) -> Weights {
         let known = self.overheads.get(..self.len).unwrap_or_default();
         let n = known.len().max(1) as f64;
@@ -140,7 +142,8 @@ impl Process {
     }
 }
 
-/// The squared exponential kernel.
+/// The squared exponential kernel of the Gaussian process: the covariance of two sets of weights, 1 where they are
+/// equal and near 0 where they are far apart.
 fn kernel(a: &[f64; 4], b: &[f64; 4]) -> f64 {
     let squares: f64 = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum();
     exp(-squares / (2.0 * LENGTH * LENGTH))

@@ -17,7 +17,7 @@ use crate::rewrite::gaps::{Gap, GapKind, NONE};
 use crate::workspace::workspace;
 
 workspace! {
-    /// The state of a local search for a faster schedule of the swaps.
+    /// A local search for a faster schedule of swaps, by simulated annealing.
     pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
         lists {
             /// The gaps that the move changed, in the order of the changes: each with the boundaries at which its block
@@ -30,26 +30,25 @@ workspace! {
             best: Positions(rows, blocks),
         }
         state {
-            /// The generator of all random choices.
+            /// The generator of all random choices of the search.
             random: Random = Random::new(seed),
-            /// The work done, in operators and gaps looked at.
+            /// The work of the search so far: how many operators and gaps it has looked at.
             work: u64 = 0,
         }
     }
 }
 
-/// A move of the search that makes this many changes to gaps (to where a block is freed and allocated again) or would
-/// make more is undone.
+/// A move of the search that changes where the blocks of gaps are freed and allocated this many times, or would more
+/// often, is undone.
 const LOG: usize = 512;
-/// [`LOG`] as a `u32`.
+/// The same number as [`LOG`], as a `u32`.
 const LOG_U32: u32 = 512;
 
-/// When a gap, an idle time of a block, is chosen to free memory, this many are compared, and more only until one is
-/// found that frees it. Comparisons count as work of the search: if there were more for each move, it would make fewer
-/// moves.
+/// How many gaps (idle times of blocks) are compared when one is chosen to free memory; more only until one is found
+/// that frees it. Comparisons count as work of the search: with more for each move, it would make fewer moves.
 const RUN: u32 = 192;
 
-/// The temperature at the start of the annealing, as a part of the original's time.
+/// The temperature at the start of the annealing, as a fraction of the time that the original trace takes.
 const HEAT: f64 = 0.002;
 
 impl Search<'_> {
@@ -106,9 +105,9 @@ impl Search<'_> {
         schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Sets the boundaries at which a gap's block is freed and allocated again, and notes those before in the log, for
-    /// [`undo`](Self::undo); does nothing if the log is full. If this is the gap before a persistent block's first
-    /// access (head), and the block is not on the host any more when the iteration begins, takes the gap after its last
+    /// Sets the boundaries at which a gap's block is freed and allocated again, and logs the old ones for
+    /// [`undo`](Self::undo); does nothing if the log is full. For the gap before a persistent block's first access
+    /// (head), if the block is then no longer on the host when the iteration begins, also takes the gap after its last
     /// access (tail) out of use.
     fn set(&mut self, schedule: &mut Schedule<'_>, gap: u32, positions: [u32; 2]) {
         let [give, take] = schedule.at(gap);
@@ -126,22 +125,22 @@ impl Search<'_> {
         }
     }
 
-    /// Undoes all changes in the log.
+    /// Undoes the changes of gaps that are in the log, the last one first.
     fn undo(&mut self, schedule: &mut Schedule<'_>) {
         while let Some([gap, give, take]) = self.log.pop() {
             schedule.set(gap, [give, take]);
         }
     }
 
-    /// Takes a gap out of use; for a head (the gap before a persistent block's first access), the block's tail (the gap
-    /// after its last access) too.
+    /// Takes a gap out of use, so that its block is not freed in it; for the gap before a persistent block's first
+    /// access (head), also the gap after its last access (tail).
     fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: u32, g: &Gap) {
         self.drop_tail(schedule, g);
         self.set(schedule, gap, [0, 0]);
     }
 
-    /// If this is the gap before a persistent block's first access (a head), takes the gap after the block's last
-    /// access (its tail) out of use.
+    /// If `g` is the gap before a persistent block's first access (a head), takes the gap after the block's last access
+    /// (its tail) out of use.
     fn drop_tail(&mut self, schedule: &mut Schedule<'_>, g: &Gap) {
         if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
             && schedule.is_used(tail)
@@ -212,7 +211,7 @@ impl Search<'_> {
         false
     }
 
-    /// A random gap in use; every other time one with an end near an operator that had to wait.
+    /// A random gap in use; every other time one that begins or ends near an operator for which compute had to wait.
     fn pick(&mut self, schedule: &Schedule<'_>) -> u32 {
         let used = schedule.used();
         let any = |random: u32| used.get(usize::try_from(random).unwrap_or(0)).copied().unwrap_or(0);
@@ -262,10 +261,10 @@ impl Search<'_> {
         true
     }
 
-    /// Takes one more block off the device for `operator`, and for the operators after it up to `to` as far as their
-    /// load is above `limit` bytes: frees the block earlier or allocates it later in a gap, or uses a gap that was not
-    /// in use. Gap `not` stays as it is. False if no gap is found, or the move has made as many changes as it may
-    /// ([`LOG`]).
+    /// Frees memory for `operator`: one more block is off the device while it runs, and while the operators after it
+    /// run, up to `to`, as far as their load is above `limit` bytes. The block is freed earlier or allocated later in a
+    /// gap, or a gap is used that was not in use. Gap `not` stays as it is. False if no gap is found, or the move has
+    /// made as many changes as it may ([`LOG`]).
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(&mut self, schedule: &mut Schedule<'_>, operator: u32, to: u32, not: u32, limit: u64) -> bool {
         let gaps = schedule.gaps();
@@ -339,9 +338,8 @@ impl Search<'_> {
         true
     }
 
-    /// After a move has changed some gaps and memory was freed in others: in all gaps in use that overlap with these in
-    /// time, frees blocks later and allocates them earlier, as far as the load stays within `limit` bytes. Begins with
-    /// a random gap.
+    /// After a move: in all gaps in use that overlap in time with those that it changed, frees blocks later and
+    /// allocates them earlier, as far as the load stays within `limit` bytes. Begins with a random gap.
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let (mut low, mut high) = (NONE, 0);

@@ -64,7 +64,7 @@ impl Schedule<'_> {
         links.idle_after(clock) - gaps.program.end_time as f64
     }
 
-    /// Forgets the last pass: nothing has been copied, and no copy waits.
+    /// Forgets the last pass over the schedule: no value has been copied, and no copy waits.
     fn forget_last(&mut self) {
         while let Some(version) = self.sent.pop() {
             self.copied.set(version, 0.0);
@@ -129,8 +129,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Allocates the blocks that the schedule allocates again at this boundary between operators. Those that need a
-    /// copy in are only queued for the link, and allocated when the copy is handed to it.
+    /// Allocates the blocks that the schedule allocates again at this boundary between operators. A block that has to
+    /// be copied in is only queued for the link, and allocated when the link gets the copy.
     fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
         let mut next = self.first[boundary][1];
         while next > 0 {
@@ -156,8 +156,8 @@ impl Schedule<'_> {
         emit(Action::Out(version));
     }
 
-    /// Gives the link to the device its next copies, those of the blocks that are read first before the others. It gets
-    /// copies as long as it would be idle before `until` (ns), and all those of blocks that `operator` reads.
+    /// Gives copies to the link to the device, those of the blocks that are read first before the others: as many as
+    /// keep it from being idle before `until` (ns), and all those of blocks that `operator` reads.
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         while let Some((_, gap)) = self.waiting_in.first() {
@@ -187,9 +187,9 @@ impl Schedule<'_> {
         }
     }
 
-    /// Shortens the time for which blocks are on the device, as far as the last pass takes no longer: memory is freed
-    /// where the copy out is done, and allocated as late as the link allows. So fewer blocks are alive at the same
-    /// time, which are easier to place. To be called after a [`run`](Self::run) that did not end early.
+    /// Shortens the time for which blocks are on the device, without making the last pass over the schedule longer:
+    /// memory is freed where the copy out is done, and allocated as late as the link allows. So fewer blocks are alive
+    /// at the same time, which are easier to place. To be called after a [`run`](Self::run) that did not end early.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let gaps = self.gaps;
         self.time_all_boundaries();
