@@ -125,7 +125,8 @@ workspace! {
 }
 
 impl<'a> Recomputer<'a> {
-    /// A search that may evict the blocks of at least `least` bytes whose values can be recomputed.
+    /// A search for the least recomputation, which may evict the blocks of at least `least` bytes whose values can be
+    /// recomputed.
     pub(in crate::rewrite) fn new(values: &'a Values<'a>, least: u64, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let program = values.program;
         let mut recomputer = Self::lend(program.rows.len(), program.size.len(), values, least, seed, scratch);

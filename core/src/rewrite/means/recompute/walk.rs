@@ -108,7 +108,7 @@ workspace! {
         parts {
             /// The blocks that may be evicted, the one with the least lower bound on its score first.
             queue: Tournament(blocks),
-            /// The blocks whose score may have fallen since it was computed.
+            /// The blocks whose eviction score may have fallen since it was computed.
             stale: Members(blocks),
         }
         state {
