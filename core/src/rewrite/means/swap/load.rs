@@ -30,7 +30,7 @@ workspace! {
 }
 
 impl Load<'_> {
-    /// The load of an operator, in bytes.
+    /// The present load of an operator, in bytes: what was set for it, and all that was added since.
     #[inline]
     pub(in crate::rewrite) fn get(&self, operator: u32) -> u64 {
         self.own[operator].wrapping_add(self.whole[operator / RUN])

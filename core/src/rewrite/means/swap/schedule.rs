@@ -314,7 +314,7 @@ impl<'a> Schedule<'a> {
         self.load.peak()
     }
 
-    /// Takes all gaps out of use: no block is freed in a gap any more.
+    /// Takes all gaps (idle times of blocks) out of use: every block stays on the device in them.
     pub(in crate::rewrite) fn clear(&mut self) {
         while let Some(gap) = self.used.last() {
             self.set(gap, [0, 0]);
@@ -403,9 +403,10 @@ impl<'a> Schedule<'a> {
         last.is_some_and(|last| last == version || self.owed[last] > 0)
     }
 
-    /// Finds anew at which boundary between operators the copy out of a version (a block's value from one write to the
-    /// next) is due: the first at which the block is freed while it holds the version, or the end if the host has to
-    /// have it then; [`NONE`] if it needs no copy. To be called after the gaps with this version have changed.
+    /// Finds anew when the copy out of a version (a block's value from one write to the next) is due: at the first
+    /// boundary between operators at which the block is freed while it holds the version and the version is read later,
+    /// or at the end of the iteration if the host has to have it then; [`NONE`] if it needs no copy. To be called after
+    /// the gaps with this version have changed.
     fn set_due(&mut self, version: u32) {
         let at_end = if self.owed[version] > 0 { self.gaps.program.operators } else { NONE };
         let due = if self.is_clean(version) {

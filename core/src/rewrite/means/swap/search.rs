@@ -67,8 +67,9 @@ impl Search<'_> {
         true
     }
 
-    /// Makes a schedule whose load is within `limit` bytes faster, by a local search that may look at `work` operators
-    /// and gaps. Returns how much longer the schedule then takes than the original, in ns.
+    /// Makes a schedule of swaps faster, by a local search that keeps its load within `limit` bytes and may look at
+    /// `work` operators and gaps. Its load has to be within the limit already. Returns how much longer the schedule
+    /// then takes than the original, in ns.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
         let gaps = schedule.gaps();
