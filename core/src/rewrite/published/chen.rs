@@ -33,29 +33,31 @@ use crate::trace::{Op, Recorded, Row};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
-/// Which results are dropped.
+/// Which results of the forward pass are dropped, to be recomputed for the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
-    /// Everything is dropped that does not live across a cut. A segment ends, with a cut, at the first candidate at
-    /// which its results have more than this many bytes.
+    /// The forward pass is cut into segments. Results that live across a cut are kept, and so are those of the last
+    /// segment; the others are dropped. A segment ends at the first place where [`Cuts`] allows a cut and the segment's
+    /// results have more than this many bytes.
     Budget(u64, Cuts),
-    /// The results are dropped of operators that take less time for each byte that they make than the average of the
-    /// forward pass.
+    /// The results of cheap operators are dropped: those that take less time for each byte of their results than the
+    /// average of the forward pass.
     Cheap,
-    /// Everything is dropped that does not live across a cut. Each level of the recursion makes this many cuts in each
-    /// part; 0 counts as 1.
+    /// The forward pass is cut into parts, these are cut again, and so on. The number says how many cuts are made in
+    /// each part; 0 counts as 1. Results that live across one of the first cuts are kept. The others are dropped, and
+    /// recomputed more often the deeper the cuts around them.
     Recursive(u32, Cuts),
 }
 
 /// After which operators the forward pass may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cuts {
-    /// The forward pass is cut wherever its later operators read just one of the blocks that were written before.
-    /// Blocks of at most 1/256 of the largest do not count.
+    /// The forward pass may be cut after an operator if its later operators access just one of the blocks written so
+    /// far. Blocks of at most 1/256 of the largest do not count.
     One,
-    /// The forward pass is cut wherever its later operators read just one of the blocks that were written before, as in
-    /// [`Cuts::One`], and also after an operator at which the bytes of earlier blocks that the forward pass still reads
-    /// have a local minimum. Small dips do not count: before the next minimum, the bytes rise by a quarter at least.
+    /// The forward pass may be cut after an operator if its later operators access just one of the blocks written so
+    /// far ([`Cuts::One`]), or if the bytes of such blocks have a local minimum there. Small dips do not count: between
+    /// two minima these bytes rise by a quarter at least.
     Narrow,
 }
 
@@ -64,16 +66,19 @@ pub enum Cuts {
 pub struct Mirrored {
     /// How many rows the rewritten trace has.
     pub rows: usize,
-    /// The paper's x: the bytes that live across a cut, summed over the cuts; 0 for [`Plan::Cheap`].
+    /// The bytes that live across a cut of the forward pass, summed over the cuts (x in Chen et al. 2016); 0 for
+    /// [`Plan::Cheap`].
     pub stored: u64,
-    /// The paper's y: the bytes of the largest segment; 0 for [`Plan::Cheap`].
+    /// The bytes of the largest segment between two cuts of the forward pass (y in Chen et al. 2016); 0 for
+    /// [`Plan::Cheap`].
     pub segment: u64,
-    /// How many cuts there are; for [`Plan::Recursive`], on the first level.
+    /// How many cuts divide the forward pass; for [`Plan::Recursive`], only the first cuts, not those of the parts; 0
+    /// for [`Plan::Cheap`].
     pub cuts: u32,
 }
 
 /// Length of the workspace that [`rewrite`] and [`search`] need for a recording of `rows` rows with `blocks` block
-/// numbers, if no operator is recomputed more than `depth` times: 1, or up to 31 for [`Plan::Recursive`].
+/// numbers. `depth` is the most times that an operator may be recomputed: 1, or up to 31 for [`Plan::Recursive`].
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
     let most = most_rows(rows, depth);
@@ -89,8 +94,9 @@ pub(in crate::rewrite) const fn planner_workspace(rows: usize, blocks: usize, de
     Mirror::workspace(rows, blocks, mirror::clamp(depth) as usize).and(Planner::workspace(rows))
 }
 
-/// The most rows that come out of a recording of `rows` rows if no operator is recomputed more than `depth` times: for
-/// each access of an operator that is recomputed, itself, its workspaces, a malloc and a free.
+/// The most rows of the trace that is made from a recording of `rows` rows, if no operator is recomputed more than
+/// `depth` times. Each recomputation repeats the rows of the operator's accesses and workspaces, and adds at most a
+/// malloc and a free for each access.
 #[must_use]
 pub const fn most_rows(rows: usize, depth: u32) -> usize {
     rows + 3 * mirror::clamp(depth) as usize * rows
@@ -157,8 +163,8 @@ pub fn rewrite(
 
 /// Finds the cheapest plan of the search of Chen et al. 2016 over the budget, the bytes after which a segment of the
 /// forward pass ends. Both rules for where a segment may end are tried, [`Cuts::One`] and [`Cuts::Narrow`]. `cost`
-/// tells the cost of a plan's rows. Writes the rows of the cheapest plan to `out`, and returns the plan and its
-/// figures.
+/// computes the cost of a trace from its rows. Writes the rows of the cheapest plan to `out`, and returns that plan and
+/// its figures.
 ///
 /// # Errors
 /// As [`rewrite`], and whatever `cost` returns.
@@ -197,8 +203,7 @@ fn program<'a>(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>)
     Program::new(recorded.rows, recorded.blocks, scratch)
 }
 
-/// For [`Plan::Recursive`], the numbers that are tried of cuts made at once: in the forward pass, then in each part of
-/// it between two cuts, and so on.
+/// The numbers of cuts in each part of the forward pass with which [`Plan::Recursive`] is tried.
 const AT_ONCE: [u32; 3] = [1, 2, 4];
 
 /// The budget, the bytes after which a segment ends, at a step from 0 to 5 of the search of Chen et al. 2016:
@@ -216,7 +221,8 @@ fn budget(stored: u64, segment: u64, step: u8) -> u64 {
 }
 
 workspace! {
-    /// Makes the plans of one recording.
+    /// Makes the plans of Chen et al. 2016 for one recording: which results of the forward pass are dropped, and how
+    /// often each operator is recomputed.
     pub(in crate::rewrite) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
         tables {
             /// By operator of the forward pass: the bytes of the blocks that it or an operator before it writes, and
@@ -226,17 +232,18 @@ workspace! {
             /// later operators of the forward pass still access. Blocks of at most 1/256 of the largest are not
             /// counted.
             blocks_across: u32[rows],
-            /// By operator of the forward pass: the bytes that it makes for the backward pass.
+            /// By operator of the forward pass: the bytes of the results that it is the first to write and that the
+            /// backward pass reads.
             made: u64[rows],
-            /// By operator: 1 + the level of the cut after it; 0 if there is no cut. The recursion's first cuts have
-            /// level 0.
+            /// By operator: 1 + the level of the cut after it, where the first cuts of the recursion have level 0; 0 if
+            /// there is no cut.
             cut: u32[rows],
             /// By operator: 1 + the first operator, from this one on, that has a cut after it; 0 if there is none.
             next_cut: u32[rows + 1],
         }
         state {
             pub(in crate::rewrite) mirror: Mirror<'a> = mirror,
-            /// The most times that an operator is recomputed.
+            /// The most times that an operator may be recomputed.
             depth: u32 = depth,
         }
     }
@@ -255,7 +262,8 @@ impl<'a> Planner<'a> {
         Ok(planner)
     }
 
-    /// Finds the bytes and blocks that live across each step of the forward pass.
+    /// Finds for each operator of the forward pass how many blocks, and of how many bytes, are written up to it and
+    /// still accessed after it in the forward pass; and the bytes that it makes for the backward pass.
     fn measure(&mut self, blocks: u32) {
         let mirror = &self.mirror;
         let values =
@@ -282,7 +290,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Writes the rows of the plan that was arranged; returns how many there are.
+    /// Writes the rows of the plan that [`Self::arrange`] made last to `out`; returns how many there are.
     fn write(&self, mut scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
         let values = self.mirror.values;
         let steps = most_rows(values.program.rows.len(), self.depth);
@@ -293,8 +301,8 @@ impl<'a> Planner<'a> {
         emit::write(values, follower.script(), steps, scratch, out)
     }
 
-    /// Calls `see` with each plan of the search of Chen et al. 2016 over the budget, the bytes after which a segment
-    /// ends, once the order in which the plan runs and recomputes the operators has been made.
+    /// Makes each plan of the search of Chen et al. 2016 over the budget, the bytes after which a segment ends, and
+    /// calls `see` with it. Meanwhile `self.mirror` has the order in which that plan runs and recomputes the operators.
     fn budgets(&mut self, cuts: Cuts, see: &mut dyn FnMut(&Self, Plan) -> Result<(), Error>) -> Result<(), Error> {
         let finest = Plan::Budget(0, cuts);
         let Mirrored { stored, segment, .. } = self.arrange(finest);
@@ -306,9 +314,9 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// Calls `see` for each plan of Chen et al. 2016, with the order in which it runs and recomputes the operators: the
-    /// plans of the search over the budget and those that divide segments of the forward pass again, each with both
-    /// [`Cuts`], the two rules for where segments may end; and the plan that drops the results of cheap operators.
+    /// Calls `see` for each plan of Chen et al. 2016, with the order in which it runs and recomputes the operators.
+    /// These are the plans of the search over the budget and the recursive plans, each with both rules for where the
+    /// forward pass may be cut ([`Cuts`]), and the plan that drops the results of cheap operators.
     pub(in crate::rewrite) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) -> Result<(), Error> {
         for cuts in [Cuts::Narrow, Cuts::One] {
             self.budgets(cuts, &mut |planner, _| {
@@ -325,7 +333,8 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Makes the order of runs of a plan, and returns its figures, without the rows.
+    /// Makes the order in which a plan runs and recomputes the operators. Returns the figures of the plan's cuts; the
+    /// number of rows in them is 0, as no row is written yet.
     fn arrange(&mut self, plan: Plan) -> Mirrored {
         let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
         match plan {
@@ -346,7 +355,7 @@ impl<'a> Planner<'a> {
         mirrored
     }
 
-    /// Marks the candidates for cuts; returns how many there are.
+    /// Marks the operators after which `cuts` allows the forward pass to be cut; returns how many there are.
     fn candidates(&mut self, cuts: Cuts) -> u32 {
         let forward = self.mirror.forward;
         self.cut.fill(0);
@@ -359,7 +368,8 @@ impl<'a> Planner<'a> {
         (0..forward).map(|operator| self.cut[operator]).sum()
     }
 
-    /// Marks the local minima of the bytes that live across steps as candidates for cuts.
+    /// Marks the operators after which the blocks that the forward pass still accesses have a local minimum of bytes:
+    /// the forward pass may be cut there.
     fn valleys(&mut self) {
         let mut falling = true;
         let mut extreme = 0;
@@ -378,8 +388,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Cuts at candidates, and returns the figures of these cuts. `level` tells the level of the cut at a candidate, by
-    /// the candidate's number and the bytes of the segment before it; none if there is no cut.
+    /// Cuts the forward pass at some of the marked operators, and returns the figures of these cuts. `level` decides,
+    /// from the number of the marked operator and the bytes of the segment that would end there: it returns the level
+    /// of the cut in the recursion, or none for no cut.
     fn cut(&mut self, level: impl Fn(u32, u64) -> Option<u32>) -> Mirrored {
         let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
         let (mut candidate, mut gathered) = (0, 0u64);
@@ -402,9 +413,9 @@ impl<'a> Planner<'a> {
     }
 
     /// Sets how often each operator of the forward pass is recomputed. Cuts of level 0 divide the pass into segments,
-    /// cuts of level 1 divide these again, and so on. An operator after the last cut is not recomputed. Any other is
-    /// recomputed once more than the higher level of the cuts before and after it; but if its result is read across
-    /// cuts, only as often as the least level of these.
+    /// cuts of level 1 divide these again, and so on. Operators after the last cut are not recomputed. Any other is
+    /// recomputed once more than the higher level of the two cuts beside it; but if its result is read across cuts,
+    /// only as often as the lowest level of those cuts.
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
         self.next_cut[forward] = 0;
@@ -444,8 +455,8 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The level at which the recursion cuts at a candidate, counted from 0, of `n` candidates, if each level makes
-/// `at_once` cuts in each part.
+/// The level, counted from 0, of the cut at place number `candidate` of the `n` places where the forward pass may be
+/// cut, if the recursion makes `at_once` cuts in each part. Its first cuts have level 0.
 fn level(candidate: u32, n: u32, at_once: u32) -> u32 {
     let (mut low, mut high) = (0, n);
     let mut level = 0;

@@ -4,9 +4,10 @@
 use crate::rewrite::gaps::GapKind;
 use crate::rewrite::means::swap::schedule::Schedule;
 
-/// Layrub's rule (Jin et al. 2018): every block that is idle at the max load, for more than one operator, is copied out
-/// after its last access before that, and copied back one operator ahead of its next reader; compute waits for each
-/// copy out. Makes this schedule without regard to the limit; false if its load is above `limit` bytes.
+/// Makes the schedule of Layrub (Jin et al. 2018): each block that is idle for more than one operator around the max
+/// load is swapped. It is copied out after its last access before the max load, for which compute waits, and copied
+/// back one operator ahead of its next reader. `limit` does not change the schedule; returns false if its load is above
+/// `limit` bytes.
 pub(in crate::rewrite) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
     schedule.clear();
     let gaps = schedule.gaps();

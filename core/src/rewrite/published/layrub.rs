@@ -35,14 +35,16 @@ use crate::trace::{Event, Kind, Op, Recorded, Row, liveness};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
-/// The bytes of activations for each byte of their masks: a mask has a bit for each element of 4 bytes.
+/// How many bytes of an activation one byte of its mask stands for: a ReLU's mask has a bit for each element of 4
+/// bytes.
 const MASKED: u64 = 32;
 
 /// The bytes that activations and their gradients take: sums over all of them for `separate` and `intra`, and the most
 /// that are alive at once for `inter` and `hybrid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes {
-    /// Every activation and every gradient has memory of its own, as in Caffe; a ReLU works in place.
+    /// The bytes of all activations and gradients if each has memory of its own, as in Caffe, but a ReLU works in
+    /// place.
     pub separate: u64,
     /// The bytes of all activations and gradients if gradients are written over activations: intra-layer reuse in
     /// Layrub (Jin et al. 2018).
@@ -63,7 +65,8 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks).and(policy.max(means)).max(liveness::workspace(blocks))
 }
 
-/// The most rows that [`reuse`] writes: for each gap between accesses a copy out, a free, a malloc and a copy in.
+/// The most rows that [`reuse`] writes for the recording `rows`: to swap a block between two accesses adds four, a copy
+/// out, a free, a malloc and a copy in.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 4 * rows.iter().filter(|r| r.event.is_access()).count()
@@ -133,8 +136,9 @@ pub fn reuse(
     Ok((n, Bytes { separate, intra, inter: layers.peak(rows, false), hybrid: layers.peak(rows, true) }))
 }
 
-/// Writes the rows with the swaps of [`Policy::Layer`] to `out`, whatever the load is: there is no limit. Returns how
-/// many rows there are. Fails if `out` is too short. Blocks below `least_bytes` are not swapped.
+/// Writes to `out` the rows of the program with the swaps of Layrub's rule ([`Policy::Layer`]), made without a limit on
+/// the load. Returns how many rows there are; fails if `out` is too short. Blocks below `least_bytes` bytes are not
+/// swapped.
 fn inter(
     program: &Program<'_>,
     device: &Device,
@@ -151,7 +155,8 @@ fn inter(
 }
 
 record! {
-    /// What is known of a block.
+    /// What is known of a block: which operators access it first and last, what it is used for, and whether a gradient
+    /// is written over it.
     struct Known {
         /// The first operator that accesses the block.
         first: Option<u32>,
@@ -167,9 +172,10 @@ record! {
         is_signed: bool,
         /// Whether a gradient is written over the block.
         is_overwritten: bool,
-        /// The activation over which the block, a gradient, is written.
+        /// The activation over which the block is written, if the block is a gradient for which there is one; else
+        /// none.
         over: Option<u32>,
-        /// For a gradient that is written over an activation: whether the gradient's first live range has ended.
+        /// Whether the block has been freed once; noted only for a gradient that is written over an activation.
         has_ended: bool,
         /// The row of the block's last free.
         last_free: Option<u32>,
@@ -177,14 +183,16 @@ record! {
 }
 
 impl Known {
-    /// Whether the block is an activation or a gradient of one, whose bytes count.
+    /// Whether the block counts as an activation or a gradient of one: more than one operator accesses it, and it does
+    /// not belong to a parameter.
     const fn counts(&self) -> bool {
         self.is_shared && !self.is_parameter
     }
 }
 
 workspace! {
-    /// What is known of the blocks of a recording.
+    /// What is known of the blocks of a recording, to find the bytes that activations and gradients take with the means
+    /// of Layrub (Jin et al. 2018).
     struct Layers<'a>(blocks; recorded: Recorded<'a>, mirror: Mirror<'a>) {
         records {
             known: Known[blocks],
@@ -197,8 +205,8 @@ workspace! {
 }
 
 impl Layers<'_> {
-    /// Classifies the blocks: activations or gradients; parameters; those that an operator reads while it writes a
-    /// gradient; and those of which a ReLU's backward operator reads the signs.
+    /// Finds for each block whether it is an activation or gradient, or a parameter; whether an operator reads it while
+    /// it writes a gradient; and whether a ReLU's backward operator reads its signs.
     fn classify(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;
@@ -280,8 +288,8 @@ impl Layers<'_> {
         if self.known.get(block).is_signed { size.div_ceil(MASKED) } else { 0 }
     }
 
-    /// The bytes of all activations and their gradients, each with memory of its own, and with gradients over
-    /// activations.
+    /// The bytes of all activations and their gradients, as two sums: if each has memory of its own, and if gradients
+    /// are written over activations.
     fn sums(&self) -> [u64; 2] {
         let mirror = &self.mirror;
         let program = mirror.values.program;
@@ -302,7 +310,8 @@ impl Layers<'_> {
         [separate, intra]
     }
 
-    /// The most bytes of activations and gradients at once, with gradients over activations if `over`.
+    /// The most bytes of activations and gradients that are alive at once in the trace `rows`. If `over` is true,
+    /// gradients are written over activations.
     fn peak(&mut self, rows: &[Row], over: bool) -> u64 {
         for (row, r) in (0u32..).zip(rows).filter(|(_, r)| r.event == Event::Free) {
             self.known.set(r.block, Known { last_free: Some(row), ..self.known.get(r.block) });

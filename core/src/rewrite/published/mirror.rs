@@ -33,8 +33,8 @@ use crate::{Error, Workspace, sort};
 /// The largest mirror count: how often an operator may be recomputed.
 pub(in crate::rewrite) const DEEPEST: u32 = 31;
 
-/// A run is kept as a number: this many of its lowest bits say which run of its operator it is, and the bits above are
-/// the operator.
+/// How many low bits of a number that stands for a recomputation say which one of its operator it is; the bits above
+/// are the operator.
 const RUN_BITS: u32 = 5;
 
 /// `depth`, or the number nearest to it from 1 to [`DEEPEST`]: how often operators may be recomputed at most.
@@ -61,7 +61,8 @@ record! {
         pub(in crate::rewrite) last_forward: u32,
         /// Whether the backward pass reads the block.
         pub(in crate::rewrite) kept: bool,
-        /// The version that the block holds at the end of the forward pass.
+        /// The version (value from one write to the next) that the block holds at the end of the forward pass; none if
+        /// the forward pass does not write it.
         last_version: Option<u32>,
     }
 }
@@ -78,9 +79,9 @@ workspace! {
             /// By block: the least mirror count (how often an operator may be recomputed) of the operators that write
             /// the block.
             least: u32[blocks],
-            /// By operator: a bit for each recomputation that has been added to the runs.
+            /// By operator: a bit for each of its recomputations that the order of runs has already.
             made: u64[rows],
-            /// The recomputations to add right before one operator of the backward pass. Each is a number: its
+            /// The recomputations to add right before one operator of the backward pass, each as one number: the
             /// [`RUN_BITS`] lowest bits say which recomputation of its operator it is, counted from 1, and the bits
             /// above are the operator.
             batch: u32[(1 + depth) * rows],
@@ -88,7 +89,8 @@ workspace! {
             aside: u32[(1 + depth) * rows],
         }
         records {
-            /// What is known of each block.
+            /// By block: which operators of the forward pass write and access it, and whether the backward pass reads
+            /// it.
             value: Value[blocks],
         }
         lists {
@@ -146,9 +148,9 @@ impl<'a> Mirror<'a> {
         self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };
     }
 
-    /// Lowers how often the first operator that writes `block`, a result of the forward pass, may be recomputed (its
-    /// mirror count): to at most `most`. Then [`settle`](Self::settle) lowers the counts of the operators that write to
-    /// the block later.
+    /// Lowers how often the first operator that writes `block`, a result of the forward pass, may be recomputed: to at
+    /// most `most` times. Afterwards [`settle`](Self::settle) lowers this number for the later operators that write to
+    /// the block.
     pub(in crate::rewrite) fn lower_count(&mut self, block: u32, most: u32) {
         let maker = self.value(block).maker - 1;
         self.count[maker] = self.count[maker].min(most);
@@ -179,8 +181,9 @@ impl<'a> Mirror<'a> {
     }
 
     /// Finds the operators that cannot be recomputed. Recomputations come at any time until the last operator that
-    /// reads a result, a block that only the forward pass writes and that is freed in the end. Until then the inputs of
-    /// an operator that is recomputed have to keep their values, and it may change no other blocks than results.
+    /// reads a result, which is a block that only the forward pass writes and that is freed in the end. So an operator
+    /// can be recomputed only if its inputs keep their values until then, and if it changes no other blocks than
+    /// results.
     fn find_fixed(&mut self) {
         let values = self.values;
         let reads = |&operator: &u32| values.references(operator).any(|r| !r.writes && self.value(r.block).is_result);
@@ -247,11 +250,11 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Adds to `self.batch`, which has `batch` entries, what has to be recomputed before recomputation number `run` of
-    /// an operator, or, for `u32::MAX`, before it runs in the backward pass. For each block that the operator accesses,
-    /// this is recomputation number `run` of each operator that writes the block, or the last of that operator if it
-    /// has fewer, unless it has been added before. All operators that write to one result of the forward pass are
-    /// recomputed together. Returns how many entries there are then.
+    /// Adds to `self.batch`, which has `batch` entries, the recomputations that an operator needs before its own
+    /// recomputation number `run`, or, for `u32::MAX`, before it runs in the backward pass. For each block that it
+    /// accesses these are recomputation number `run` of each operator that writes the block, or the last of an operator
+    /// that has fewer. None is added twice. All operators that write to one result of the forward pass are recomputed
+    /// together. Returns how many entries there are then.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];
