@@ -6,7 +6,7 @@
 
 use crate::workspace::workspace;
 
-/// The key of a number that has none: it is not one of those among which the least key wins.
+/// Stands for no key: a number with this key is not one of those among which the least key wins.
 const ABSENT: u64 = u64::MAX;
 
 workspace! {
@@ -17,8 +17,8 @@ workspace! {
             /// By number, from 0 to n - 1: its key; [`ABSENT`] if it has none. The number with the least key wins, and
             /// never one that has none.
             key: u64[n],
-            /// By inner node, the root is 1: the number that wins below it. The children of node k are 2 k and 2 k + 1;
-            /// the leaves are the numbers, from n on.
+            /// By inner node of the tree: the number with the least key below it. Node 1 is the root, the children of
+            /// node k are 2 k and 2 k + 1, and the leaf of number i is node n + i.
             winner: u32[n],
         }
         state {
@@ -43,7 +43,7 @@ impl Tournament<'_> {
         self.key.fill(ABSENT);
     }
 
-    /// The least key and its number; none if there is no number.
+    /// The least key in the tree, and its number; none if no number has a key.
     #[inline]
     pub(super) fn first(&self) -> Option<(u64, u32)> {
         let number = if self.n > 0 { self.at(1) } else { return None };
@@ -57,7 +57,7 @@ impl Tournament<'_> {
         }
     }
 
-    /// Sets the key of a number, which takes part from then on. The key is less than `u64::MAX`.
+    /// Gives a number a key, less than `u64::MAX`. From then on the number takes part in the search for the least key.
     pub(super) fn set(&mut self, number: u32, key: u64) {
         self.key[number] = key;
         let mut node = number + self.n;
@@ -73,7 +73,7 @@ impl Tournament<'_> {
         }
     }
 
-    /// The number that wins below a node (has the least key); of a leaf, the leaf's number.
+    /// The number with the least key below a node of the tree; for a leaf, the leaf's own number.
     #[inline]
     fn at(&self, node: u32) -> u32 {
         if node < self.n { self.winner[node] } else { node - self.n }

@@ -17,20 +17,21 @@ use crate::table::{Field, Record, Records, enum_field, record};
 use crate::trace::{Event, Op, Recorded};
 use crate::workspace::workspace;
 
-/// Stands for no operator, or no use.
+/// The number that stands for no operator, or for no use of a value.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Who decides when the memory of a block is allocated and freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The trace: the block is allocated and freed as recorded.
+    /// The recording decides: the block is allocated and freed as recorded.
     Recorded,
-    /// One operator: the block is its workspace, which it allocates and frees.
+    /// One operator decides: the block is its workspace, which it allocates and frees.
     Local,
-    /// Recomputation: the block is allocated where it is written and freed where its value is not needed.
+    /// Recomputation decides: the block is allocated where it is written, and freed wherever its value is not needed,
+    /// as every value of it can be recomputed.
     Managed,
-    /// Recomputation: the block is allocated at its first write and freed after its last access, but not freed in
-    /// between, as a value of it cannot be recomputed.
+    /// Recomputation decides, but a value of the block cannot be recomputed: so the block is allocated at its first
+    /// write, freed after its last access, and kept in between.
     Lasting,
 }
 
@@ -63,7 +64,8 @@ impl Reference {
     }
 }
 
-/// The owner and the flags are kept in one number, as references are read more often than anything else.
+/// Stores a reference in three numbers: the owner and the flags share one, as references are read more often than
+/// anything else.
 impl Record for Reference {
     type Kept = [u32; 3];
     #[inline]
@@ -88,7 +90,7 @@ record! {
 }
 
 record! {
-    /// Where an operator may write its output over its input.
+    /// The input over which an operator may write its output, and that output.
     pub(super) struct InPlace {
         /// The block that the operator reads and may write its output over; none if it may not write over an input.
         /// Recomputation, not the recording, decides when the block is allocated and freed (a managed block).
@@ -132,13 +134,13 @@ workspace! {
             pub(super) local: u64[rows + 1],
             /// By operator: whether it may be recomputed.
             recomputable: u32[rows + 1],
-            /// By operator: the index of its first entry in `reference`.
+            /// By operator: the index in `reference` of the first block that it reads or writes.
             first_reference: u32[rows + 2],
-            /// By operator: the index of its first value in `made`.
+            /// By operator: the index in `made` of the first value that it writes and that can be recomputed.
             first_made: u32[rows + 2],
             /// The values that can be recomputed, by the operator that writes them: block and version of each.
             made: [u32; 2][rows],
-            /// By version: the index of its first use in `uses`.
+            /// By version (value from one write to the next): the index in `uses` of the first operator that reads it.
             first_use: u32[rows + blocks + 1],
             /// The operators that read each version: those of version 0 in ascending order, then those of version 1,
             /// and so on.
@@ -190,7 +192,8 @@ impl<'a> Values<'a> {
         self.made.range(self.first_made[operator], self.first_made[operator + 1])
     }
 
-    /// The index of an operator's first reference, and that after its last.
+    /// The indices of an operator's references (blocks that it reads or writes): that of the first, and the one after
+    /// the last.
     #[inline]
     pub(super) fn range(&self, operator: u32) -> (u32, u32) {
         (self.first_reference[operator], self.first_reference[operator + 1])
@@ -207,20 +210,21 @@ impl<'a> Values<'a> {
         self.version.get(version).block
     }
 
-    /// The operator that writes a version; none if there is none, or if it may not be recomputed.
+    /// The operator that writes a version (value from one write to the next); none if no operator writes it, or if the
+    /// one that does may not be recomputed.
     #[inline]
     pub(super) fn maker(&self, version: u32) -> Option<u32> {
         self.version.get(version).writer.filter(|&operator| self.is_recomputable(operator))
     }
 
-    /// The indices of a version's uses: the first, and the one after the last. [`user`](Self::user) tells which
-    /// operator reads at each.
+    /// The indices of the uses of a version, which are its reads by operators: that of the first, and the one after the
+    /// last. [`user`](Self::user) tells which operator reads at each.
     #[inline]
     pub(super) fn uses(&self, version: u32) -> (u32, u32) {
         (self.first_use[version], self.first_use[version + 1])
     }
 
-    /// The operator that reads at a use, given by its index. The operators of one version's uses ascend.
+    /// The operator that reads a version at the use of index `i`. The operators of one version's uses ascend.
     #[inline]
     pub(super) fn user(&self, i: u32) -> u32 {
         self.uses[i]
@@ -248,15 +252,15 @@ impl<'a> Values<'a> {
         self.owner(block) == Owner::Managed
     }
 
-    /// Whether the version that `r` names is no longer in its block when operator `before` begins: the block is
-    /// allocated and freed when the recording says, and an earlier operator overwrites or frees it.
+    /// Whether the value that `r` refers to is lost when operator `before` begins: an earlier operator has overwritten
+    /// or freed its block, which is allocated and freed when the recording says.
     #[inline]
     pub(super) fn is_gone(&self, r: &Reference, before: u32) -> bool {
         r.owner == Owner::Recorded && self.version.get(r.version).until < before
     }
 
-    /// Whether an operator may be recomputed right before operator `now`: it may be recomputed at all, and those of its
-    /// inputs whose blocks are allocated and freed when the recording says have not been overwritten or freed.
+    /// Whether an operator may be recomputed right before operator `now`: it may be recomputed at all, and no input
+    /// whose block is allocated and freed as recorded has been overwritten or freed by then.
     pub(super) fn may_recompute(&self, operator: u32, now: u32) -> bool {
         self.is_recomputable(operator) && !self.references(operator).any(|r| !r.updated && self.is_gone(&r, now))
     }
@@ -277,8 +281,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The block of the input over which an operator may write its output, and the [`InPlace`] that names the blocks of
-    /// this input and of the output; none if the operator may not write over an input.
+    /// The block of the input over which an operator may write its output, and the [`InPlace`] with the blocks of this
+    /// input and of the output; none if the operator may not write over an input.
     pub(super) fn in_place(&self, operator: u32) -> Option<(u32, InPlace)> {
         let found = self.in_place.get(operator);
         Some((found.input?, found))
@@ -387,7 +391,7 @@ impl<'a> Values<'a> {
         self.first_made[self.program.operators] = made;
     }
 
-    /// Finds the first input and the first output of operators that may work in place.
+    /// Finds the operators that may write their first output over their first input, and notes the blocks of both.
     fn find_in_place(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         for o in (0..program.operators).filter(|&o| recorded.operator(program.op(o)).in_place) {
@@ -402,9 +406,9 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Finds for each operator, in bytes: the most that it adds to the load while it runs (`most`) and what it adds in
-    /// the end (`left`), in its workspaces and in blocks that are allocated and freed when the recording says; and the
-    /// most of its workspaces at once (`local`).
+    /// Finds three figures for each operator, in bytes: the most that it adds to the load while it runs (`most`), what
+    /// it adds in the end (`left`), and the most of its workspaces at once (`local`). The first two count workspaces
+    /// and blocks that are allocated and freed when the recording says.
     fn weigh(&mut self) {
         let program = self.program;
         for o in 0..program.operators {

@@ -4,13 +4,13 @@ use crate::Error;
 use crate::error::Buffer;
 use crate::trace::{Event, Op, Row};
 
-/// Writes rows to `out`. Where `out` is too short the rows are only counted, so that the error can tell how many are
-/// needed.
+/// Writes rows of a trace to `out`. Rows for which `out` is too short are only counted, so that the error can tell how
+/// many are needed.
 pub(super) struct Writer<'a> {
     out: &'a mut [Row],
     /// How many rows were pushed, those for which `out` was too short included.
     len: usize,
-    /// The time of the last row, in ns.
+    /// The time of the row that was pushed last, in ns.
     time_ns: u64,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Writer<'a> {
         self.push(Row { time_ns: self.time_ns, bytes, block, op, event });
     }
 
-    /// Sets the time of the last row to `time_ns`.
+    /// Changes the time of the row that was written last to `time_ns`.
     pub(super) fn end_at(&mut self, time_ns: u64) {
         if let Some(last) = self.len.checked_sub(1).and_then(|last| self.out.get_mut(last)) {
             last.time_ns = time_ns;

@@ -32,8 +32,8 @@ use crate::sort;
 use crate::table::Records;
 use crate::workspace::workspace;
 
-/// How many looks at gaps or operators make one unit of work while gaps are chosen by their scores. In the search for
-/// better schedules each look is one unit.
+/// While gaps (times in which no operator accesses a block) are chosen by their scores, this many looks at gaps or
+/// operators count as one unit of work. In the search for better schedules each look is one unit.
 const LOOKS: u64 = 16;
 
 /// Which gaps may be chosen. A gap is a time in which no operator accesses a block, so that the block may be on the
@@ -44,8 +44,8 @@ pub(in crate::rewrite) enum Scope {
     /// its final value would otherwise have to be copied to the host. Blocks may be swapped at all other times in which
     /// no operator accesses them.
     Inside,
-    /// All gaps may be chosen: a persistent block may also be on the host when the iteration begins or ends, for which
-    /// its final value has to be on the host at the end.
+    /// Blocks may be swapped at all times in which no operator accesses them. A persistent block may even be on the
+    /// host when the iteration begins or ends; then its final value has to be on the host at the end.
     Across,
 }
 
@@ -54,21 +54,21 @@ workspace! {
     /// the host.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// The numbers of the gaps, that with the highest score first. Later, when it is set at which boundaries
-            /// the blocks of the chosen gaps are freed and allocated again: the numbers of these gaps, that which
-            /// begins first in front.
+            /// The numbers of all gaps, the one with the highest score first. Later, when it is set at which boundaries
+            /// the blocks of the chosen gaps are freed and allocated again: the numbers of these gaps in the order in
+            /// which they begin.
             ranked: u32[rows + blocks],
-            /// By rank (a gap's index in `ranked`), while gaps are chosen in that order: the rank itself if its gap has
-            /// not been chosen, else a later rank at which to look on. At other times scratch memory for sorting.
+            /// By rank (a gap's index in `ranked`), while gaps are chosen by rank: the rank itself, or, once its gap is
+            /// chosen, a later rank from which the search goes on. At other times scratch memory for sorting.
             next: u32[rows + blocks],
         }
         records {
             /// By gap (a time in which no operator accesses a block): its weighted score without the part (SWDOA) that
             /// changes while gaps are chosen.
             worth: f64[rows + blocks],
-            /// By gap (a time in which no operator accesses a block): an upper bound on its score, which is a weighted
-            /// sum of four. One of them shrinks while gaps are chosen: SWDOA, the area under the load curve over the
-            /// gap once the gaps chosen so far are in use.
+            /// By gap (a time in which no operator accesses a block): an upper bound on its weighted score. One part of
+            /// the score (SWDOA) shrinks while gaps are chosen: the area under the load curve over the gap once the
+            /// gaps chosen so far are in use.
             most: f64[rows + blocks],
             /// By boundary, where boundary o lies before operator o: the area under the load curve (bytes on the device
             /// over time) up to it, in byte nanoseconds, if no block is swapped.
@@ -85,7 +85,7 @@ workspace! {
 }
 
 impl Selection<'_> {
-    /// The work done so far: one for every [`LOOKS`] looks at gaps or operators.
+    /// The work done so far, in units of [`LOOKS`] looks at gaps or operators.
     pub(in crate::rewrite) const fn work_done(&self) -> u64 {
         self.looks / LOOKS
     }
@@ -112,11 +112,11 @@ impl Selection<'_> {
         self.choose(schedule, limit, swdoa, scope)
     }
 
-    /// Chooses the gap with the highest weighted score among those at the operator with the max load, again and again
-    /// until that is within `limit` bytes; then sets when the memory of the chosen gaps' blocks is freed and allocated
-    /// again. `swdoa` is the weight of the only part of the score that changes meanwhile, the area under the load curve
-    /// over the gap once the gaps chosen so far are in use (SWDOA). Returns false if the load is above the limit and no
-    /// such gap is left.
+    /// Chooses gaps to swap until the max load is within `limit` bytes: each time the one with the highest weighted
+    /// score among those at the operator with the max load. Then sets when the memory of the chosen gaps' blocks is
+    /// freed and allocated again. `swdoa` is the weight of the only part of the score that changes meanwhile, the area
+    /// under the load curve over the gap once the gaps chosen so far are in use (SWDOA). Returns false if the load is
+    /// above the limit and no such gap is left.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, swdoa: f64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         let ranked = swdoa == 0.0;
@@ -147,9 +147,9 @@ impl Selection<'_> {
         true
     }
 
-    /// Of the gaps (times in which no operator accesses a block) that end after `operator` and for which `over` is
-    /// true, the one whose score is the highest now; none if there is none. `swdoa` is the weight of SWDOA, the part of
-    /// the score that shrinks while gaps are chosen.
+    /// The gap (time in which no operator accesses a block) whose score is the highest now, of those that end after
+    /// `operator` and for which `over` is true; none if there is none. `swdoa` is the weight of SWDOA, the part of the
+    /// score that shrinks while gaps are chosen.
     fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(u32) -> bool) -> Option<u32> {
         let first = gaps.first_after(operator);
         self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - first);
@@ -169,9 +169,8 @@ impl Selection<'_> {
     }
 
     /// The gap (time in which no operator accesses a block) with the highest score, of those for which `over` is true
-    /// and that were not returned before; none if there is none. `ranked` has the gaps in this order. In `next` the
-    /// rank of a gap that was returned leads to a later rank; so that long chains of ranks are followed only once, they
-    /// are shortened as in a union of disjoint sets.
+    /// and that were not returned before; none if there is none. Goes through the gaps in the order of `ranked`. `next`
+    /// leads past gaps that were returned; its chains are shortened on the way, as in a union of disjoint sets.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(u32) -> bool) -> Option<u32> {
         let mut rank = 0;
         loop {
@@ -195,7 +194,7 @@ impl Selection<'_> {
         }
     }
 
-    /// Sorts the numbers of all gaps into `ranked`, that with the highest `worth` (weighted score) first.
+    /// Sorts the numbers of all gaps into `ranked`, the gap with the highest weighted score (`worth`) first.
     fn rank(&mut self, gaps: u32) {
         // Bits that are ordered as the numbers are, the highest number first.
         let descending = |worth: f64| if worth < 0.0 { worth.to_bits() } else { !(worth.to_bits() | 1 << 63) };
@@ -224,8 +223,8 @@ impl Selection<'_> {
         fits
     }
 
-    /// The four [`Weights`] for the scores of a gap, each divided by the standard deviation of its score over all gaps;
-    /// undivided where that is 0.
+    /// Divides each of the four [`Weights`] for the scores of a gap by the standard deviation of that score over all
+    /// gaps; a weight stays as it is where the deviation is 0.
     fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
         let gaps = schedule.gaps();
         areas(schedule, 0, &mut self.area);
@@ -247,10 +246,10 @@ impl Selection<'_> {
         scale
     }
 
-    /// Sets for each chosen gap when its block's memory is freed and allocated again. Unless the block is on the host
-    /// at the start, it is freed as late as the load stays within `limit` bytes, or not at all where that is not
-    /// needed. It is allocated again early enough for the copy in to be done when the block is read, or as early as the
-    /// limit allows.
+    /// Sets when the memory of each chosen gap's block is freed and allocated again. It is freed as late as the load
+    /// can stay within `limit` bytes, or not at all where that is not needed; this leaves out blocks that are on the
+    /// host at the start. It is allocated early enough for the copy in to be done when the block is read, or as early
+    /// as the limit allows.
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let mut n = 0;
@@ -283,9 +282,9 @@ impl Selection<'_> {
     }
 }
 
-/// Allocates a gap's block again earlier, as far as memory is free within `limit` bytes, so that its copy in can end
-/// before the block is used and before `link`, the time at which the next copy in should begin. Returns when its own
-/// copy should begin. Times are in ns.
+/// Moves the time at which a gap's block is allocated again ahead, as far as memory within `limit` bytes is free, so
+/// that the copy in can end before the block is used and before `link`, when the next copy in should begin. Returns
+/// when this copy in should begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();
@@ -303,16 +302,16 @@ fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f
     begin
 }
 
-/// The longest time for which a gap's block may be off the device: the boundaries (boundary o lies before operator o)
-/// at which its memory is freed and allocated again. They are the gap's ends, but with [`Scope::Inside`] a block that
-/// is written in the iteration is on the device at the start.
+/// The boundaries (boundary o lies before operator o) between which a gap's block may be off the device, if it is off
+/// for as long as `scope` allows. They are the gap's ends, but with [`Scope::Inside`] a block that is written in the
+/// iteration is on the device at the start.
 fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
     let begin = if scope == Scope::Inside && gap.crosses_end() { gap.begin.max(1) } else { gap.begin };
     [begin, gap.end]
 }
 
-/// Whether the block may be swapped in the gap: `scope` allows it, the gap is not in use already, the host has room for
-/// a copy, and a block that is away at the end is also away at the start.
+/// Whether the block of a gap may be swapped in it: `scope` allows it, the gap is not in use already, the host has room
+/// for a copy, and a block that is away at the end is also away at the start.
 fn allowed(schedule: &Schedule<'_>, gap: u32, g: &Gap, scope: Scope) -> bool {
     let [give, take] = whole(g, scope);
     let ends = g.kind != GapKind::Tail || scope == Scope::Across || !g.crosses_end();
@@ -332,9 +331,9 @@ impl Weights {
     pub(in crate::rewrite) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
 }
 
-/// The four scores of a gap: duration of absence (DOA), area of absence (AOA), the area under the load curve over the
-/// gap if no gap is chosen (WDOA), and if those chosen so far are in use (SWDOA). `area` and `area_left` have these
-/// areas from the start up to each boundary (boundary o lies before operator o), in byte nanoseconds.
+/// The four scores of a gap: duration of absence (DOA), area of absence (AOA), and the area under the load curve over
+/// the gap, first if no gap is chosen (WDOA), then with those chosen so far in use (SWDOA). `area` and `area_left` hold
+/// the two areas from the start up to each boundary (boundary o lies before operator o), in byte nanoseconds.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn scores(
     schedule: &Schedule<'_>,
@@ -357,7 +356,7 @@ pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
     area.get(gap.end) - area.get(gap.begin)
 }
 
-/// Writes to `area` the area under the present load curve from the start up to each boundary (boundary o lies before
+/// Writes to `area` the area under the schedule's load curve from the start up to each boundary (boundary o lies before
 /// operator o), in byte nanoseconds. The entries up to that of boundary `from` are right already.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, from: u32, area: &mut Records<'_, f64>) {

@@ -11,16 +11,16 @@ use crate::{Error, Workspace};
 workspace! {
     pub(in crate::rewrite) struct Emitter<'a>(steps, blocks) {
         tables {
-            /// By step of the script, the links of lists: 1 + the step of the first free of a block that is written
-            /// right after this step; and, if this step is such a free itself, 1 + the step of the free that is written
-            /// next to it. 0 is none.
+            /// The frees that are written right after each step of the script, as linked lists. By step: 1 + the index
+            /// of the first such free in the script; and, if the step itself is a free, 1 + the index of the free that
+            /// follows it in its list. 0 is none.
             freed: [u32; 2][steps],
-            /// By block: 1 + the last step that accessed it.
+            /// By block: 1 + the index of the last step of the script so far that accessed it; 0 if none did.
             touched: u32[blocks],
             /// By block: whether it is on the device.
             there: u32[blocks],
-            /// By block: 1 if the present step recomputes an operator that reads and writes this persistent block: no
-            /// rows are then written for the accesses to the block. Else 0.
+            /// By block: 1 if the present step recomputes an operator that both reads and writes this persistent block,
+            /// so that no rows are written for the accesses to it; else 0.
             left_out: u32[blocks],
         }
     }
@@ -28,9 +28,8 @@ workspace! {
 
 /// Writes to `out` the rows of a script (the order in which operators run and are recomputed, and blocks are freed) of
 /// at most `steps` steps, and returns how many rows there are. Rows of a recomputation have the time of the row above
-/// them. A block is freed directly after the last access before its free in the script. The script may free it later,
-/// only when memory runs out; but nobody reads the value in between, and the sooner it is freed, the better the rest
-/// can be placed.
+/// them. A block is freed directly after its last access before the script frees it. Where the script frees it later,
+/// nobody reads the value in between, and the sooner it is freed, the better the rest can be placed.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if `out` is too short.

@@ -16,17 +16,18 @@ workspace! {
     /// `steps` steps, which make at most `steps` rows.
     pub(in crate::rewrite) struct Follower<'a>(steps, blocks) {
         tables {
-            /// By block: the number of the last step in the given order of runs, counted from 1, that accesses the
+            /// By block: the number, counted from 1, of the last step in the given order of runs that accesses the
             /// value which the block holds at the step that is looked at; 0 is none. The order is gone through twice:
             /// from its end, then from its start.
             last: u32[blocks],
-            /// By block: 1 + the number of the version that it holds; 0 if it is not on the device.
+            /// By block: 1 + the number of the version (value from one write to the next) that it holds; 0 if it is not
+            /// on the device.
             holds: u32[blocks],
         }
         lists {
-            /// By value, of those that begin after the step that is looked at: the number of the last step that
-            /// accesses it. A value begins where an operator writes a block without reading it. The steps are first
-            /// gone through from the last to the first, so that the values that begin last come first.
+            /// For each value that begins after the step that is looked at, the value that begins last first: the
+            /// number of the last step that accesses the value. A value begins where an operator writes a block without
+            /// reading it.
             until: u32[steps],
             /// The steps of the script so far.
             script: Step[steps],
@@ -37,7 +38,7 @@ workspace! {
             steps: usize = steps,
             /// An upper bound on the rows that the script makes.
             rows: u32 = 0,
-            /// The bytes on the device, in two's complement.
+            /// The bytes on the device, in two's complement, as some amounts that are added are below 0.
             load: u64 = 0,
         }
     }
@@ -50,11 +51,11 @@ impl<'a> Follower<'a> {
     }
 
     /// Makes the script of `runs`, the order in which operators run and are recomputed: it frees each block right after
-    /// the last access to its value. Returns the script's cost, which is the bytes by which the load exceeds the limit,
-    /// and the time added; none if an operator reads a value that the device does not hold, is recomputed where it may
-    /// not be, or never runs, or if the script has too many steps or rows. `limit` is in bytes; `headroom` gives how
-    /// many bytes below it are held back before each operator; `in_place` says whether operators write their output
-    /// over an input where they may.
+    /// the last access to its value. Returns the script's cost: the bytes by which the load exceeds `limit` bytes, and
+    /// the time added. Returns none if an operator reads a value that is not on the device, is recomputed where it may
+    /// not be, or never runs, or if the script has too many steps or rows. `headroom` gives how many bytes below the
+    /// limit are held back before each operator; `in_place` says whether operators write their output over an input
+    /// where they may.
     pub(in crate::rewrite) fn follow(
         &mut self,
         values: &Values<'_>,
@@ -107,7 +108,7 @@ impl<'a> Follower<'a> {
         (now == values.program.operators).then_some(cost)
     }
 
-    /// Finds the last run that accesses each value; none if the list of values is too short.
+    /// Finds for each value the last of the runs that accesses it; none if there is no room to note so many values.
     fn find_last_uses(&mut self, values: &Values<'_>, runs: &List<'_, Step>) -> Option<()> {
         self.last.fill(0);
         self.until.clear();
@@ -128,8 +129,8 @@ impl<'a> Follower<'a> {
         Some(())
     }
 
-    /// Notes in `last` when the values that operator `g` begins, by writing blocks that it does not read, are accessed
-    /// for the last time. Returns the bytes of these blocks.
+    /// Notes in `last` at which step each value that begins with operator `g` is accessed for the last time. A value
+    /// begins in each block that the operator writes without reading it. Returns the bytes of these blocks.
     fn begin(&mut self, values: &Values<'_>, g: u32) -> u64 {
         // The last uses in `until` stand in the order of the operator's references.
         let beginning = || values.references(g).filter(|r| begins(values, g, r));
@@ -143,8 +144,8 @@ impl<'a> Follower<'a> {
         bytes
     }
 
-    /// Has the block that an operator writes, in this reference, hold the version that it writes, and adds the block's
-    /// bytes to the load if it has no memory yet.
+    /// Notes that the block of this reference now holds the version that an operator writes, and adds the block's bytes
+    /// to the load if it had no memory yet.
     fn put(&mut self, values: &Values<'_>, &Reference { block, version, .. }: &Reference) {
         if self.holds[block] == 0 {
             self.load = self.load.wrapping_add(values.program.size[block]);
@@ -152,14 +153,14 @@ impl<'a> Follower<'a> {
         self.holds[block] = version + 1;
     }
 
-    /// Frees a block; none if the script is full.
+    /// Frees a block, and adds that as a step to the script; none if the script is full.
     fn drop_block(&mut self, values: &Values<'_>, block: u32) -> Option<()> {
         self.holds[block] = 0;
         self.load = self.load.wrapping_sub(values.program.size[block]);
         self.push(values, Step::Free(block))
     }
 
-    /// Adds a step; none if there is no room for it or its rows.
+    /// Adds a step to the script; none if there is no room for the step, or for the rows of a trace that it makes.
     fn push(&mut self, values: &Values<'_>, step: Step) -> Option<()> {
         self.rows += step.most_rows(values);
         let room = usize::try_from(self.rows).is_ok_and(|rows| rows <= self.steps);
@@ -167,8 +168,8 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// Whether operator `g` begins a value with this reference `r`: it writes the block, does not read it, and the script,
-/// not the recording, decides when the block is allocated and freed (the block is managed).
+/// Whether a new value begins with the reference `r` of operator `g`: the operator writes the block without reading it,
+/// and the script, not the recording, decides when the block is allocated and freed (the block is managed).
 fn begins(values: &Values<'_>, g: u32, r: &Reference) -> bool {
     r.writes && r.is_managed() && values.references(g).all(|other| other.writes || other.block != r.block)
 }

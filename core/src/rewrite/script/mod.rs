@@ -16,7 +16,7 @@ pub(super) enum Step {
     Run(u32),
     /// An operator is recomputed.
     Recompute(u32),
-    /// A block is freed, which this script and not the recording decides (a managed block).
+    /// A managed block is freed: this script, and not the recording, decides when that happens.
     Free(u32),
 }
 
@@ -27,8 +27,8 @@ const FREE: u32 = 2 << 30;
 /// The bits that hold the operator or the block in the `u32` as which a [`Step`] is kept.
 const WHICH: u32 = RECOMPUTE - 1;
 
-/// What a script (the order in which operators run and are recomputed, and blocks are freed) costs in memory above the
-/// limit and in time. Of two costs the one with less excess is less; with equal excess, the one with less delay.
+/// What a script (the order in which operators run and are recomputed, and blocks are freed) costs: memory above the
+/// limit, and time. Costs are compared by the excess, and equal ones by the delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Cost {
     /// The most bytes by which the load exceeds the limit.
@@ -50,7 +50,7 @@ impl Step {
         values.program.first_row[g + 1] - values.program.first_row[g] + end - first
     }
 
-    /// The step in which an operator runs, or is recomputed.
+    /// The step in which an operator runs, or is recomputed if `recomputed` is true.
     pub(super) const fn of(operator: u32, recomputed: bool) -> Self {
         if recomputed { Self::Recompute(operator) } else { Self::Run(operator) }
     }
