@@ -9,7 +9,7 @@ use core::ops::{Index, IndexMut};
 
 pub(crate) struct Table<'a, T> {
     cells: &'a mut [T],
-    /// The value that is read at an index outside the bounds.
+    /// The value that is read at an index outside the bounds of the table.
     outside: T,
 }
 
@@ -46,13 +46,13 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         self.cells.get(..position(n)).unwrap_or(self.cells)
     }
 
-    /// The cells in `from..to`; none if some of them do not exist.
+    /// The cells in `from..to`; an empty slice if some of them do not exist.
     #[inline]
     pub(crate) fn range(&self, from: u32, to: u32) -> &[T] {
         self.cells.get(position(from)..position(to)).unwrap_or_default()
     }
 
-    /// The cells in `from..to`, to be changed; none if some of them do not exist.
+    /// The cells in `from..to`, to be changed; an empty slice if some of them do not exist.
     #[inline]
     pub(crate) fn range_mut(&mut self, from: u32, to: u32) -> &mut [T] {
         self.cells.get_mut(position(from)..position(to)).unwrap_or_default()
@@ -84,7 +84,7 @@ impl<T: Copy + Default> IndexMut<u32> for Table<'_, T> {
 
 /// A value that tables store in another form: a structure as its numbers, a float as its bits.
 pub(crate) trait Record: Copy {
-    /// The form in which tables store the value.
+    /// The form in which tables store a value of this type, such as the bits of a float.
     type Kept: Copy + Default;
     fn keep(self) -> Self::Kept;
     fn kept(kept: Self::Kept) -> Self;
@@ -129,13 +129,13 @@ impl Record for f64 {
     }
 }
 
-/// A table of values that are stored in another form, as [`Record`] says.
+/// A table of values that are stored in another form ([`Record`]): structures as their numbers, floats as their bits.
 pub(crate) struct Records<'a, R: Record> {
     table: Table<'a, R::Kept>,
 }
 
 impl<'a, R: Record> Records<'a, R> {
-    /// Records over a table of their stored forms.
+    /// Makes a table of records from `table`, the table of their stored forms.
     pub(crate) fn new(table: Table<'a, R::Kept>) -> Self {
         Self { table }
     }
@@ -160,7 +160,7 @@ impl<'a, R: Record> Records<'a, R> {
         self.table.len()
     }
 
-    /// The records in `from..to`; none if some of them do not exist.
+    /// The records in `from..to`; no record at all if some of them do not exist.
     #[inline]
     pub(crate) fn range(&self, from: u32, to: u32) -> impl Iterator<Item = R> + '_ {
         self.table.range(from, to).iter().map(|&kept| R::kept(kept))

@@ -33,7 +33,7 @@ impl Device {
     const DISK: Self =
         Self { out_latency: 100_000.0, in_latency: 100_000.0, out_bandwidth: 5e9, ..Self::symmetric(7e9) };
 
-    /// A device that shares one memory with the host; the bandwidth is not used.
+    /// A device that shares one memory with the host: nothing is swapped, and the bandwidth is not used.
     const UNIFIED: Self = Self { host_capacity: Some(0), integrated: true, ..Self::symmetric(12e9) };
 
     /// A device with this bandwidth each way, in bytes per second, a latency of 10 µs, and a host that holds
@@ -82,8 +82,8 @@ impl Device {
         self.in_latency + bytes as f64 * 1e9 / self.in_bandwidth
     }
 
-    /// The bytes of a copy to the host that takes twice its latency. For smaller blocks, the latency is more than half
-    /// of the time of the copy.
+    /// The bytes of a copy to the host that takes twice the latency: for smaller blocks, more than half of the time of
+    /// a copy is latency.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
     pub fn least_worth_copying(&self) -> u64 {

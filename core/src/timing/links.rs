@@ -12,19 +12,21 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Two idle links.
+    /// The links of a device to and from the host, which have not copied anything yet.
     pub(crate) const fn new(device: &Device) -> Self {
         Self { device: *device, out_free: 0.0, in_free: 0.0 }
     }
 
-    /// A copy to the host that may begin at `ready`; returns when it begins and ends, in ns.
+    /// Makes a copy to the host that may begin at `ready` (in ns), but waits for earlier copies on the link. Returns
+    /// when it begins and ends, in ns.
     pub(crate) fn copy_out(&mut self, bytes: u64, ready: f64) -> (f64, f64) {
         let begin = ready.max(self.out_free);
         self.out_free = begin + self.device.out_ns(bytes);
         (begin, self.out_free)
     }
 
-    /// A copy from the host that may begin at `ready`; returns when it begins and ends, in ns.
+    /// Makes a copy from the host that may begin at `ready` (in ns), but waits for earlier copies on the link. Returns
+    /// when it begins and ends, in ns.
     pub(crate) fn copy_in(&mut self, bytes: u64, ready: f64) -> (f64, f64) {
         let begin = ready.max(self.in_free);
         self.in_free = begin + self.device.in_ns(bytes);
@@ -41,7 +43,7 @@ impl Links {
         self.in_free
     }
 
-    /// The time at which compute and both links are done, if compute is done at `compute`, in ns.
+    /// The time at which operators and copies are all done, in ns, if the operators are done at `compute`.
     pub(crate) const fn idle_after(&self, compute: f64) -> f64 {
         compute.max(self.out_free).max(self.in_free)
     }

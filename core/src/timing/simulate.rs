@@ -22,7 +22,7 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 /// When a row of a rewritten trace happens, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Timing {
-    /// When compute, the queue of operators, reaches the row, in ns from the start of the iteration.
+    /// When the queue of operators (compute) reaches the row, in ns from the start of the iteration.
     pub reached: f64,
     /// When the row begins, in ns from the start of the iteration: all that it waits for is done and, for a copy, its
     /// link is free.
@@ -190,9 +190,9 @@ pub fn simulate(
     Ok(run)
 }
 
-/// The three queues: compute, copies out and copies in. And when the latest copies of each block end.
+/// The three queues, which are compute, copies out and copies in, and when the latest copies of each block end.
 struct Queues<'a> {
-    /// The time that compute has reached, in ns.
+    /// The time that the queue of operators (compute) has reached, in ns from the start of the iteration.
     compute: f64,
     links: Links,
     /// By block: when its latest copy out ends, in ns, as the bits of an `f64`; 0 if it was not copied out since its
@@ -209,8 +209,8 @@ impl Queues<'_> {
         self.compute += ns as f64;
     }
 
-    /// Has compute wait for the copies that an access needs: the copy in of its block and, if it writes the block, the
-    /// copy out too. Called for all accesses of an operator when the operator starts.
+    /// Lets compute wait for the copies of the block that an operator accesses: for the copy in and, if the operator
+    /// writes the block, for the copy out too. Called for all accesses of an operator when the operator starts.
     fn wait(&mut self, access: &Row) {
         self.compute = self.compute.max(f64::from_bits(self.copied_in[access.block]));
         if access.event == Event::Write {

@@ -29,14 +29,15 @@ pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> 
 
 /// The edges of a graph, and its nodes in topological order.
 pub(crate) struct Dependencies<'a> {
-    /// By tensor: where its accesses begin in `accesses`.
+    /// By tensor: the index in `accesses` of its first access.
     first: Table<'a, u32>,
     /// By tensor: how many accesses it has.
     len: Table<'a, u32>,
     /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists the nodes: the node, and
     /// [`READ`] and [`WRITE`] as bits.
     accesses: Table<'a, [u32; 2]>,
-    /// By node: where its successors begin in `to`; after the last node, the length of the part of `to` that is in use.
+    /// By node: the index in `to` of the first node that waits for it; after the last node, the length of the part of
+    /// `to` that is in use.
     begin: Table<'a, u32>,
     /// The successors of each node (the nodes that wait for it), node by node. A successor may be listed twice.
     to: Table<'a, u32>,
@@ -45,8 +46,8 @@ pub(crate) struct Dependencies<'a> {
 }
 
 impl<'a> Dependencies<'a> {
-    /// Finds the dependencies. An operand that is no tensor of the graph, a second producer of a tensor, or a cycle is
-    /// an error.
+    /// Finds which nodes of a graph wait for which, and a topological order of the nodes. An operand that is no tensor
+    /// of the graph, a second producer of a tensor, or a cycle is an error.
     pub(crate) fn new(graph: &Graph<'_>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let (tensors, nodes, operands) = (graph.tensors.len(), graph.nodes.len(), graph.operands());
         for n in [tensors, nodes, operands] {
@@ -73,7 +74,7 @@ impl<'a> Dependencies<'a> {
         self.order.first(u32::MAX)
     }
 
-    /// The nodes that wait for this one, some of them listed twice.
+    /// The nodes that wait for the node `node`, some of them listed twice.
     pub(crate) fn successors(&self, node: u32) -> &[u32] {
         let (begin, end) = (self.begin[node], self.begin[node + 1]);
         let to = self.to.first(end);
@@ -99,8 +100,8 @@ impl<'a> Dependencies<'a> {
         self.first[tensor]..self.first[tensor] + self.len[tensor]
     }
 
-    /// Fills `accesses`, sorted by tensor. Returns an error for an operand that is no tensor, and for a second
-    /// producer.
+    /// Fills `accesses`, sorted by tensor. Returns an error for an operand that is no tensor of the graph, and for a
+    /// tensor with a second producer.
     fn gather(&mut self, graph: &Graph<'_>) -> Result<(), Error> {
         for (node, n) in (0..).zip(graph.nodes) {
             for &tensor in n.inputs.iter().chain(n.outputs) {
@@ -147,7 +148,8 @@ impl<'a> Dependencies<'a> {
         Ok(())
     }
 
-    /// Finds the edges: which nodes wait for which. They are sorted by the node that runs first.
+    /// Finds which nodes wait for which, as edges from a node to one that waits for it. They are sorted by the node
+    /// that runs first.
     fn connect(&mut self, graph: &Graph<'_>) {
         // The counts are written two places further on. Adding them up puts the begin of each node one place further
         // on, and filling `to` then moves it to its own place.
@@ -165,7 +167,7 @@ impl<'a> Dependencies<'a> {
         }
     }
 
-    /// Puts the nodes in topological order, by Kahn's algorithm.
+    /// Puts the nodes of the graph in topological order, by Kahn's algorithm; an error if they form a cycle.
     fn sort(&mut self, nodes: u32, scratch: &mut Workspace<'a>) -> Result<(), Error> {
         let n = self.order.len();
         let mut heap = Heap::lend(n, scratch);
@@ -215,8 +217,8 @@ impl<'a> Dependencies<'a> {
     }
 }
 
-/// Calls `edge` for each edge that the accesses of one tensor give, with the node that runs first and the node that
-/// waits for it.
+/// Calls `edge` for each pair of nodes of which one has to wait for the other because both access this tensor: first
+/// the node that runs first, then the one that waits.
 fn each_edge(accesses: &Table<'_, [u32; 2]>, entries: core::ops::Range<u32>, mut edge: impl FnMut(u32, u32)) {
     let producer = entries.clone().find(|&i| accesses[i][1] == WRITE);
     let mut last = producer.map(|i| accesses[i][0]);

@@ -98,7 +98,8 @@ pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> 
     Ok(usize::try_from(writer.len).unwrap_or_default())
 }
 
-/// The rows of the trace that are written so far, and what is known of its tensors.
+/// The rows of a trace that are written so far, and by tensor how many operators that use it are left, and which one
+/// used it last.
 struct Writer<'a, 'g> {
     graph: &'g Graph<'g>,
     rows: Table<'a, Row>,
@@ -106,13 +107,14 @@ struct Writer<'a, 'g> {
     time_ns: u64,
     /// By tensor: how many of the operators that use it have not run.
     users: Table<'a, u32>,
-    /// By tensor: 1 + the operator that used it last.
+    /// By tensor: 1 + the operator that used it last; 0 if none has.
     seen: Table<'a, u32>,
 }
 
 impl Writer<'_, '_> {
-    /// Writes the rows before the first operator. Persistent tensors come first, before anything is written, so that
-    /// they have the values of the iteration before; then the inputs of the iteration.
+    /// Writes the rows that come before the first operator. The persistent tensors are allocated first, before anything
+    /// is written, so that they hold the values of the iteration before; then the inputs of the iteration are allocated
+    /// and written.
     fn given(&mut self, dependencies: &Dependencies<'_>) -> Result<(), Error> {
         for (tensor, t) in (0..).zip(self.graph.tensors) {
             self.users[tensor] = dependencies.users(tensor);

@@ -115,9 +115,9 @@ pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) ->
     follow(rows, block_count, scratch, |_, _, _, _| ())
 }
 
-/// Calls `each` for each row, with the index of the row, the row, the number of the residency (a live range of the
-/// row's block) to which it belongs, and which of the block's residencies that is, counted from 0. Returns an error for
-/// a row that cannot follow the rows before it.
+/// Calls `each` for each row, with the row's index, the row, the number of its residency (the live range of its block
+/// to which it belongs), and which of the block's residencies that is, counted from 0. Returns an error for a row that
+/// cannot follow the rows before it.
 fn follow(
     rows: &[Row],
     block_count: usize,
@@ -177,12 +177,11 @@ pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: blocks }
 }
 
-/// Merges live ranges of blocks (residencies) where an operator writes its output over an input: the later one takes
-/// the memory of the earlier one, and both become one block for placement. That is where, between the accesses of an
-/// operator, the free of a block stands directly before the malloc of another of the same size. `blocks` holds the
-/// residencies that [`lifetimes`] wrote for these rows, and afterwards the merged blocks, in the order in which they
-/// begin. `part_of` gets for each residency the index of the merged block that it is a part of. Returns how many merged
-/// blocks there are. O(rows).
+/// Merges live ranges of blocks (residencies) that share memory because an operator writes its output over an input:
+/// both become one block for placement. This happens where, between the accesses of an operator, the free of a block
+/// stands directly before the malloc of another of the same size. `blocks` holds the residencies that [`lifetimes`]
+/// wrote for these rows, and afterwards the merged blocks, in the order in which they begin. `part_of` gets for each
+/// residency the index of its merged block. Returns how many merged blocks there are. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for a block number that is not below `block_count`; [`Error::BufferTooSmall`] if `blocks`, `part_of`
@@ -256,9 +255,9 @@ pub fn merge(
     Ok(usize::try_from(merged).unwrap_or(usize::MAX))
 }
 
-/// Gives each residency (live range of a block) the offset of the merged block that it is a part of: [`merge`] made one
-/// block of the residencies that share memory in place, and wrote `part_of`. Before the call `offsets` begins with the
-/// offsets of the merged blocks; afterwards it holds one for each residency.
+/// Gives each residency (live range of a block) the offset of its merged block: [`merge`] made one block of the
+/// residencies that share memory, and wrote the index of each one's merged block to `part_of`. Before the call
+/// `offsets` begins with the offsets of the merged blocks; afterwards it holds one for each residency.
 pub fn spread(part_of: &[u32], offsets: &mut [u64]) {
     // The index of a merged block is not larger than that of any of its residencies. So from the last residency to the
     // first, no offset is overwritten before it is read.

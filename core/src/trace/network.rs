@@ -28,7 +28,8 @@ pub enum Storage {
     /// The memory is needed from the operator that produces the tensor to the end of the iteration; from the beginning
     /// if no operator produces the tensor. For inputs and results.
     Iteration,
-    /// Always: parameters and their state, whose values pass from one iteration to the next.
+    /// The memory is needed at all times: for parameters and their state, whose values pass from one iteration to the
+    /// next.
     Persistent,
 }
 

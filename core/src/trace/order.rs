@@ -36,10 +36,10 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub(crate) use early::early;
 pub(crate) use model::{Model, workspace as model_workspace};
 
-/// The search for a lower bound by cuts ends after so many looks at arcs of its flow network: about half a second.
+/// After so many looks at arcs of flow networks, about half a second, the search for a lower bound by cuts ends.
 const MOST_LOOKS: u64 = 100_000_000;
 
-/// How much the search for an order may do.
+/// Limits on the work of the search for the order of operators with the least max load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How many sets of operators the exact search may remember; with 0 there is no exact search.
@@ -49,16 +49,16 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Limits on the search for an order that were enough for every inference network that was tried. With them the
-    /// search takes a second at most for 1,000 operators.
+    /// Default limits on the search for an order of operators, which were enough for every inference network that was
+    /// tried. With them the search takes a second at most for 1,000 operators.
     fn default() -> Self {
         Self { states: 20_000, width: 64 }
     }
 }
 
 impl Options {
-    /// The default with a wider beam for small graphs, so that the searches still take about a second: the work of the
-    /// beam grows with `width · operators²`.
+    /// The default limits, but a wider beam for small graphs: the searches for an order still take about a second, as
+    /// the work of the beam grows with `width · operators²`.
     #[must_use]
     pub fn for_operators(operators: usize) -> Self {
         let squared = u64::try_from(operators).unwrap_or(u64::MAX).saturating_pow(2).max(1);
@@ -67,27 +67,27 @@ impl Options {
     }
 }
 
-/// An input over which an operator may write its output, where no later operator needs the input. That may be a part of
-/// the input, if it is known how far the kernel has read (Blacker et al. 2020), or all of it, as in elementwise
-/// operators.
+/// An input over which an operator may write its output if no later operator needs the input: all of it, as in
+/// elementwise operators, or a part, where it is known how far the kernel has read (Blacker et al. 2020).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reuse {
     /// The number of the operator.
     pub node: u32,
     /// The number of the tensor that the operator reads.
     pub input: u32,
-    /// The bytes by which the load is lower while the operator runs, if the operator is the last to use the input.
+    /// The bytes saved while the operator runs, if no operator uses the input after it.
     pub bytes: u64,
 }
 
-/// The max loads of the order that was found and of the order that was given, and a lower bound, all in bytes.
+/// The max loads of the order of operators that was found and of the one that was given, and a lower bound on all
+/// orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordered {
     /// The max load of the order that was found; never above `given`.
     pub max_load: u64,
     /// The max load of the order that was given.
     pub given: u64,
-    /// No order has a lower max load than this.
+    /// No order of the operators has a lower max load than this, in bytes.
     pub lower_bound: u64,
     /// How many sets of operators the exact search looked at.
     pub states: u32,
@@ -109,13 +109,13 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: O
         .and(search_workspace(tensors, nodes, options).max(cut_workspace(tensors, nodes, operands)))
 }
 
-/// Length of the workspace of [`by_cuts`], without that of the model.
+/// Length of the workspace of [`by_cuts`], the model of the graph not included.
 const fn cut_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let ranked = WorkspaceLen { words: nodes, indices: 2 * nodes };
     model::walk_workspace(tensors, nodes).and(ranked).and(cut::workspace(tensors, nodes, operands, 2 * operands))
 }
 
-/// Length of the workspace that [`search`] needs, without that of the model.
+/// Length of the workspace that [`search`] needs, the model of the graph not included.
 pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: Options) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 2 * operators }.and(
         exact::workspace(tensors, operators, options.states).max(beam::workspace(tensors, operators, options.width)),
@@ -176,8 +176,8 @@ pub fn least_load(
     })
 }
 
-/// As [`least_load`], but `reuses` says which inputs the operators may write over. Of the reuses of one operator the
-/// first two count.
+/// As [`least_load`], which finds the order of operators with the least max load, but `reuses` says over which inputs
+/// the operators may write their outputs. Of the reuses of one operator the first two count.
 ///
 /// # Errors
 /// As [`least_load`], and [`Error::UnknownTensor`] for a reuse by no operator or of no tensor.
@@ -237,9 +237,9 @@ fn least_load_by(
     Ok(search(&model, lower_bound, options, &mut order, scratch, &mut || false))
 }
 
-/// A lower bound on the max load of all orders, in bytes: for one operator after the other, a minimum cut of a flow
-/// network gives the least load that is possible while the operator runs, and the highest of these counts. Operators at
-/// which `order` has the highest load come first.
+/// A lower bound on the max load of all orders, in bytes: the highest, over the operators, of the least load that is
+/// possible while the operator runs, which is a minimum cut of a flow network. Operators at which `order` has the
+/// highest load come first.
 fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>) -> u64 {
     let mut walk = model::Walk::new(model, &mut scratch);
     let n = usize::try_from(model.operators).unwrap_or(0);

@@ -31,7 +31,7 @@ use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 
-/// How many operators of the order are looked at together, with a bit for each.
+/// How many operators of the topological order are looked at together: each has a bit of a word.
 const SLICE: u32 = u64::BITS;
 
 /// Length of the workspace that [`lifetimes`] needs.
@@ -179,19 +179,20 @@ pub fn longest_paths(
     Ok(())
 }
 
-/// What is extended: the ends of lifetimes, their beginnings, or neither.
+/// What is extended so that operators that may run at the same time share no memory: the ends of lifetimes, their
+/// beginnings, or neither.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extend {
     Nothing,
     Ends,
     Beginnings,
-    /// The ends or the beginnings of lifetimes, as [`Orders::choose`] has decided for each region, a part of the
-    /// topological order of the operators. No lifetime is extended out of its region.
+    /// In each region, a part of the topological order of the operators, either the ends or the beginnings of
+    /// lifetimes, as [`Orders::choose`] has decided. No lifetime is extended out of its region.
     Chosen,
 }
 
-/// For each operator: its place, which is its index in the topological order, and the first and last places of
-/// operators that may run at the same time.
+/// The place of each operator in the topological order, and how far lifetimes that end or begin at each place are
+/// extended, because other operators may run at the same time.
 struct Orders<'a> {
     /// By node (operator): its place, which is its index in the topological order.
     place: Table<'a, u32>,
@@ -199,22 +200,22 @@ struct Orders<'a> {
     /// 0 if there is none.
     next: Table<'a, u32>,
     /// By place (index of an operator in the topological order): until when a block that is used here is kept alive, if
-    /// ends of lifetimes are extended. It is 1 + the place of the last operator that begins a block and does not wait,
-    /// directly or through others, for the operator here; at least 1 + this place.
+    /// ends of lifetimes are extended. It is 1 + the place of the last operator that begins a block and may run before
+    /// the operator here is done; at least 1 + this place.
     late: Table<'a, u32>,
     /// By place (index of an operator in the topological order): from when on a block that begins here is alive, if
-    /// beginnings of lifetimes are extended. It is the place of the first operator that uses a block and does not have
-    /// to be done, directly or through others, before the operator here starts; this place if there is none before it.
+    /// beginnings of lifetimes are extended. It is the place of the first operator that uses a block and may still run
+    /// when the operator here starts; this place if none before it does.
     early: Table<'a, u32>,
-    /// By place (index of an operator in the topological order): 1 if, in the part of the order around it, the ends of
-    /// lifetimes are extended, 0 if the beginnings are. That keeps operators that may run at the same time from sharing
-    /// memory.
+    /// By place (index of an operator in the topological order): 1 if the ends of lifetimes are extended there, 0 if
+    /// the beginnings are; it is the same in a whole region of the order. Either keeps operators that may run at the
+    /// same time from sharing memory.
     ends: Table<'a, u32>,
     /// By node (operator): the number of the block of its workspace.
     workspaces: Table<'a, u32>,
 }
 
-/// The blocks written so far.
+/// The lifetimes of blocks written so far, and which block of the trace each belongs to.
 struct Writer<'b> {
     blocks: Table<'b, Block>,
     names: Table<'b, Residency>,
@@ -263,10 +264,10 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`, which says for each place (index of an operator in the topological order) until when a block used
-    /// there is kept if ends of lifetimes are extended: 1 + the place of the last operator that begins a block and is
-    /// no descendant of the operator at that place. Slices of 64 places are taken from the end of the order; for each
-    /// it is found which of its operators are descendants of each operator.
+    /// Fills `late`: until when a block used by the operator at a place (index in the topological order) is kept, if
+    /// ends of lifetimes are extended. This is 1 + the place of the last operator that begins a block and is no
+    /// descendant of that operator. Descendants are found with bit sets, 64 places at a time, from the end of the
+    /// order.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -293,10 +294,10 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`, which says for each place (index of an operator in the topological order) from when on a block
-    /// that begins there is alive if beginnings of lifetimes are extended: the place of the first operator that uses a
-    /// block and is no ancestor of the operator at that place. Slices of 64 places are taken from the beginning of the
-    /// order; for each it is found which of its operators are ancestors of each operator.
+    /// Fills `early`: from when on a block that begins at an operator's place (index in the topological order) is
+    /// alive, if beginnings of lifetimes are extended. This is the place of the first operator that uses a block and is
+    /// no ancestor of that operator. Ancestors are found with bit sets, 64 places at a time, from the beginning of the
+    /// order.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -322,16 +323,17 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// The places of the operators that wait directly for the operator `node`, which has the place `place`.
+    /// The places (indices in the topological order) of the operators that wait directly for the operator `node` at
+    /// `place`: those that depend on it, and the next one on its stream.
     fn after(&self, place: u32, node: u32, dependencies: &Dependencies<'_>) -> impl Iterator<Item = u32> {
         let on_stream = self.next[place].checked_sub(1);
         dependencies.successors(node).iter().map(|&next| self.place[next]).chain(on_stream)
     }
 
-    /// Decides for each region of the order whether ends or beginnings of lifetimes are extended, so that operators
-    /// that may run at the same time share no memory: whichever gives the lower max load in the region. A region is a
-    /// part of the order; no lifetime in it has to be extended beyond it. `ends` and `beginnings` give the load at each
-    /// place, in bytes, if only ends or only beginnings are extended.
+    /// Decides for each region of the topological order which lifetimes are extended so that operators that may run at
+    /// the same time share no memory: the ends or the beginnings, whichever gives the lower max load in the region. No
+    /// lifetime in a region, a part of the order, has to be extended beyond it. `ends` and `beginnings` give the load
+    /// at each place, in bytes, if only ends or only beginnings are extended.
     fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
         let mut first = 0;
         let mut last = 0;
@@ -400,7 +402,7 @@ impl Writer<'_> {
     }
 }
 
-/// A bit for each place in `low..high`: whether it is marked in `marks`.
+/// The marks of the places `low..high`, 64 at most, as bits: the lowest bit is that of `low`.
 fn bits(low: u32, high: u32, marks: &Table<'_, u32>) -> u64 {
     (low..high).filter(|&p| marks[p] > 0).fold(0, |bits, p| bits | 1 << (p - low))
 }
@@ -411,7 +413,8 @@ mod tests {
     use crate::trace::graph::{Node, Tensor};
     use std::vec::Vec;
 
-    /// image ─► 0 ─► 1 ─► 4, 0 ─► 2 ─► 3 ─► 4, 0 ─► 5; operator k produces tensor k + 1.
+    /// The tensors that each operator of a test graph reads: image ─► 0 ─► 1 ─► 4, 0 ─► 2 ─► 3 ─► 4, 0 ─► 5. Operator k
+    /// produces tensor k + 1.
     const INPUTS: [&[u32]; 6] = [&[0], &[1], &[1], &[3], &[2, 4], &[1]];
     const OUTPUTS: [&[u32]; 6] = [&[1], &[2], &[3], &[4], &[5], &[6]];
 

@@ -13,8 +13,8 @@ use crate::hash;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// How many candidates for the next level (the sets of operators with one operator more) are gathered, for each set
-/// that a level keeps. When there is no room for more, the best are kept and the others dropped.
+/// How many candidates the beam search gathers for each set of operators that it keeps. Candidates are sets with one
+/// operator more. When there is no room for more, the best are kept and the others dropped.
 const GATHERED: u32 = 8;
 
 /// Length of the workspace of [`search`] and of its [`Walk`] together.
@@ -28,11 +28,12 @@ pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> W
 
 /// The sets of operators of one level: those in which the same number of operators have run.
 struct Level<'a> {
-    /// The sets as bits, one after the other: a bit for each operator.
+    /// The sets of operators that have run, one after the other, with a bit for each operator.
     sets: Table<'a, u64>,
     /// By set: the load after its operators have run, in bytes.
     load: Table<'a, u64>,
-    /// By set: the max load while its operators ran, in bytes; at least the lower bound on the max load of all orders.
+    /// By set: the max load while its operators ran, in bytes, or the lower bound on the max load of all orders, if
+    /// that is higher.
     key: Table<'a, u64>,
     /// By set: its hash, the sum of [`mark`] over its operators.
     hash: Table<'a, u64>,
@@ -44,9 +45,9 @@ impl<'a> Level<'a> {
     }
 }
 
-/// The candidates for the next level: sets of operators of the present level, each with one operator more. By
-/// candidate, `load` is the load after its operators have run and `key` the max load while they ran, in bytes, at least
-/// the lower bound on the max load of all orders; `hash` is the sum of [`mark`] over these operators.
+/// The candidates for the next level of the beam search: sets of operators of the present level, each with one operator
+/// more. By candidate, `load` is the load after its operators have run, and `key` the max load while they ran, or the
+/// lower bound on that of all orders if it is higher, both in bytes; `hash` is the sum of [`mark`] over its operators.
 struct Candidates<'a> {
     load: Table<'a, u64>,
     key: Table<'a, u64>,
@@ -75,8 +76,8 @@ impl<'a> Candidates<'a> {
         u32::try_from(self.order.len()).unwrap_or(u32::MAX)
     }
 
-    /// Keeps the best `width` candidates, each set once. `seen` is a hash table of the sets that are kept; an entry is
-    /// 1 + the index of a candidate, or 0.
+    /// Keeps the best `width` candidates, each set of operators once. `seen` is a hash table of the sets that are kept;
+    /// an entry is 1 + the index of a candidate, or 0 if it is empty.
     fn keep(&mut self, width: u32, seen: &mut Table<'_, u32>) {
         for i in 0..self.len {
             self.order[i] = i;
@@ -183,7 +184,7 @@ pub(super) fn search(
     }
 }
 
-/// What an operator adds to the hash of a set.
+/// The number that an operator adds to the hash of a set of operators.
 fn mark(operator: u32) -> u64 {
     hash::mixed(u64::from(operator).wrapping_add(1).wrapping_mul(hash::ODD))
 }

@@ -39,8 +39,8 @@ pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize,
     WorkspaceLen { words: arcs, indices: 6 * nodes + 2 * arcs }
 }
 
-/// A lower bound on the max load of all orders, in bytes. `operators` gives each operator with the load while it runs
-/// in some valid order, in bytes, sorted by this load, the highest first; a minimum cut is found for each. The search
+/// A lower bound on the max load of all orders, in bytes: the highest of one minimum cut for each operator. `operators`
+/// gives each operator and the load while it runs in some valid order, in bytes, the highest load first. The search
 /// ends when the bound reaches `enough` bytes, when no further cut can be higher, or when arcs have been looked at
 /// `looks` times.
 pub(super) fn lower_bound(
@@ -66,7 +66,7 @@ struct Network<'m, 's> {
     nodes: u32,
     /// By node: its first arc; [`NONE`] if it has none.
     first: Table<'s, u32>,
-    /// By node: its arc that is tried next on the way to a sink.
+    /// By node of the flow network: the arc that is tried next on the way to a sink.
     cursor: Table<'s, u32>,
     /// By node: 1 + its distance from the nearest source, in arcs that are not full; 0 if it is not reached.
     level: Table<'s, u32>,
@@ -74,12 +74,12 @@ struct Network<'m, 's> {
     side: Table<'s, u32>,
     queue: Table<'s, u32>,
     path: Table<'s, u32>,
-    /// By arc: the next arc of the same node; [`NONE`] after the last. Arc 2k + 1 leads back where arc 2k leads
-    /// forward.
+    /// By arc: the next arc that leaves the same node; [`NONE`] after the last. Arcs come in pairs: arc 2k + 1 is the
+    /// reverse of arc 2k.
     next: Table<'s, u32>,
     /// By arc: the node that it leads to.
     to: Table<'s, u32>,
-    /// By arc: how many bytes of flow it can still take.
+    /// By arc of the flow network: how many bytes of flow it can still take.
     left: Table<'s, u64>,
     arcs: u32,
     looks: u64,
@@ -164,8 +164,8 @@ impl<'m, 's> Network<'m, 's> {
         self.model.needs(v) + self.flow()
     }
 
-    /// Binds all operators that operator `v` waits for to the side of the source, or all that wait for `v` to that of
-    /// the sink.
+    /// Binds to one side of the cut all operators that have to run before operator `v`, if `side` is the source's, or
+    /// all that have to run after it, if `side` is the sink's.
     fn mark(&mut self, v: u32, side: u32) {
         let (mut done, mut len) = (0, 1);
         self.queue[0] = v;
@@ -186,7 +186,7 @@ impl<'m, 's> Network<'m, 's> {
         }
     }
 
-    /// The maximum flow, in bytes.
+    /// The maximum flow from the sources to the sinks of the network, in bytes.
     fn flow(&mut self) -> u64 {
         let mut flow = 0;
         while self.reaches_a_sink() {

@@ -8,7 +8,7 @@ use super::model::{Model, Walk};
 use crate::Workspace;
 use crate::table::Table;
 
-/// Changes `order`, a valid order of the model: an operator that lowers the load runs as soon as it is ready, where it
+/// Improves `order`, a valid order of the model: an operator that lowers the load runs as soon as it is ready, if it
 /// needs no more than the max load of the given order. The workspace takes a copy of that order, and a [`Walk`]: which
 /// operators have run so far, and the load after them.
 pub(crate) fn early(model: &Model<'_>, order: &mut Table<'_, u32>, scratch: &mut Workspace<'_>) {

@@ -12,9 +12,9 @@ use crate::heap::Heap;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// The room in the heap of sets that wait to be extended, in entries for each set of operators that may be remembered.
-/// A set is entered anew when a lower key (max load on the way to it) is found; of its entries that with the least key
-/// counts.
+/// How many entries the heap of sets that wait to be extended has room for, for each set of operators that may be
+/// remembered. A set gets a new entry when a lower key (max load on the way to it) is found; of its entries only the
+/// one with the least key counts.
 const WAITING: usize = 4;
 
 /// Length of the workspace of [`search`] and of its [`Walk`] together.
@@ -26,22 +26,22 @@ pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> 
     })
 }
 
-/// The states of the search: the sets of operators that it has reached by running one operator after the other.
+/// The states of the exact search: the sets of operators that it has reached by running one operator after the other.
 struct States<'a> {
     /// How many 64-bit words the bits of a set take.
     width: u32,
-    /// The sets as bits, one after the other: a bit for each operator.
+    /// The sets of operators that have run, one after the other, with a bit for each operator.
     sets: Table<'a, u64>,
     /// By set: the load after its operators have run, in bytes.
     load: Table<'a, u64>,
-    /// By set: the least max load of the orders of its operators that were found, in bytes.
+    /// By set: the least max load while its operators run, in bytes, over the orders of them that were found.
     key: Table<'a, u64>,
-    /// By set: the index of the set that it extends; `u32::MAX` for the first.
+    /// By set: the index of the set from which it was made by running more operators; `u32::MAX` for the first set.
     parent: Table<'a, u32>,
-    /// By set: the operator that was run after those of the set `parent`. The rest of the set, if there is more, was
-    /// run after it: operators that could run next without harm to the max load in the end ([`Walk::safe`]).
+    /// By set: the first of the operators that were run to make it from the set `parent`. Any others were run after it
+    /// because they could run next without harm to the max load in the end ([`Walk::safe`]).
     by: Table<'a, u32>,
-    /// A hash table of the sets; an entry is 1 + the index of a set, or 0.
+    /// A hash table by which a set of operators is found; an entry is 1 + the index of a set, or 0 if it is empty.
     slots: Table<'a, u32>,
     len: u32,
     capacity: u32,
@@ -52,7 +52,7 @@ impl States<'_> {
         self.sets.range(state * self.width, (state + 1) * self.width)
     }
 
-    /// The slot of a set in the hash table; if the set is not there, the empty slot for it.
+    /// The slot of a set of operators in the hash table; if the set is not there, the empty slot for it.
     fn slot(&self, set: &[u64]) -> u32 {
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
         let mut hash = 0u64;
@@ -67,9 +67,10 @@ impl States<'_> {
         slot
     }
 
-    /// Remembers the set of operators that the walk has run, and its key, the max load on the way to it. It extends the
-    /// set of index `parent` by the operator `by`, and perhaps others. Returns the index of the set if it is new or its
-    /// key is now lower, none if it is known with no higher key, and an error if there is no room for it.
+    /// Remembers the set of operators that the walk has run, with its key, the max load on the way to it. It was made
+    /// from the set of index `parent` by running the operator `by`, and perhaps others. Returns the index of the set if
+    /// it is new or its key is now lower, none if it is known with no higher key, and an error if there is no room for
+    /// it.
     fn note(&mut self, walk: &Walk<'_, '_>, parent: u32, by: u32) -> Result<Option<u32>, Full> {
         let set = walk.done.first(self.width);
         let slot = self.slot(set);
@@ -97,7 +98,7 @@ impl States<'_> {
     }
 }
 
-/// The error that there is no room for another set.
+/// The error that there is no room to remember another set of operators.
 struct Full;
 
 /// Searches for an order with a lower max load than that of `found`, the incumbent; writes it to `found` and `order`,
@@ -181,8 +182,8 @@ pub(super) fn search(
     found.lower_bound = found.max_load;
 }
 
-/// Runs operators as long as there is one that can run next without harm: whatever ran instead, the max load in the end
-/// would be no lower ([`Walk::safe`]). Writes these operators to `ran` after its first `len` entries; returns how many
+/// Runs operators as long as there is one that is safe to run next: whatever ran instead, the max load in the end would
+/// be no lower ([`Walk::safe`]). Writes these operators to `ran` after its first `len` entries; returns how many
 /// entries there are then.
 fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32 {
     while let Some((operator, step)) = walk.safe() {
@@ -193,9 +194,9 @@ fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32
     len
 }
 
-/// Writes to `order` the operators of the set `last` in the order that was found for them. It follows the parents from
-/// `last` back to the first set. Then, for each set from there on, it writes the operator that was chosen to extend its
-/// parent, and those that could run next without harm to the max load in the end ([`close`]).
+/// Writes the operators of the set `last` to `order`, as the search ran them. From `last` it goes back over the parents
+/// to the first set. Then, from there on, it writes for each set the operator that was chosen to extend its parent, and
+/// those that could run next without harm to the max load in the end ([`close`]).
 fn unroll(
     walk: &mut Walk<'_, '_>,
     known: &States<'_>,

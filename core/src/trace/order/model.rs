@@ -20,21 +20,24 @@ pub(crate) struct Model<'a> {
     pub(crate) operators: u32,
     /// By tensor: its bytes.
     bytes: Table<'a, u64>,
-    /// By tensor: whether it is alive at the start ([`GIVEN`]) and at the end ([`KEPT`]), as bits.
+    /// By tensor, as bits: whether it is alive from the start ([`GIVEN`]), and whether it is alive to the end
+    /// ([`KEPT`]).
     how: Table<'a, u32>,
     /// By operator: the bytes that it needs while it runs, beside its tensors.
     workspace: Table<'a, u64>,
-    /// By operator: up to two tensors that it may write over, each as 1 + its number; 0 for none.
+    /// By operator: the tensors over which it may write its output, two at most, each as 1 + its number; 0 for none.
     givers: Table<'a, [u32; 2]>,
-    /// By operator: the bytes saved if it writes over the first of its `givers`, and over the second.
+    /// By operator: the bytes saved if it writes its output over the first tensor of its `givers`, and over the second.
     spared: Table<'a, [u64; 2]>,
-    /// By operator: where its tensors begin in `touched`; after the last operator, the length of `touched`.
+    /// By operator: the index in `touched` of the first tensor that it touches; after the last operator, the length of
+    /// `touched`.
     first_touched: Table<'a, u32>,
     /// The tensors that each operator touches, each once, operator by operator.
     touched: Table<'a, u32>,
     /// By tensor: how many operators touch it.
     users: Table<'a, u32>,
-    /// By operator: where its successors begin in `next`; after the last operator, the length of `next`.
+    /// By operator: the index in `next` of the first operator that waits for it; after the last operator, the length of
+    /// `next`.
     first_next: Table<'a, u32>,
     /// The operators that wait for each operator, operator by operator. An operator may be listed twice.
     next: Table<'a, u32>,
@@ -80,15 +83,15 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Adds the next tensor. `given` says whether it is alive from the start, and `kept` whether it is alive to the
-    /// end.
+    /// Adds the next tensor to the model. `given` says whether it is alive from the start, and `kept` whether it is
+    /// alive to the end.
     pub(crate) fn tensor(&mut self, tensor: u32, bytes: u64, given: bool, kept: bool) {
         self.bytes[tensor] = bytes;
         self.how[tensor] = if given { GIVEN } else { 0 } | if kept { KEPT } else { 0 };
         self.tensors = tensor + 1;
     }
 
-    /// Adds the next operator. `workspace` is the bytes that it needs while it runs, beside its tensors.
+    /// Adds the next operator to the model. `workspace` is the bytes that it needs while it runs, beside its tensors.
     pub(crate) fn operator(&mut self, operator: u32, workspace: u64) {
         self.workspace[operator] = workspace;
         self.operators = operator + 1;
@@ -123,7 +126,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Notes that `operator` has to run before `next`. These calls come in ascending order of `operator`.
+    /// Notes that `operator` has to run before the operator `next`. These calls come in ascending order of `operator`.
     pub(crate) fn before(&mut self, operator: u32, next: u32) {
         self.next[self.edges] = next;
         self.edges += 1;
@@ -233,7 +236,7 @@ impl<'m, 's> Walk<'m, 's> {
         walk
     }
 
-    /// Goes to the start, where no operator has run.
+    /// Sets the walk back to the start, where no operator has run.
     pub(super) fn begin(&mut self) {
         self.done.fill(0);
         self.load = self.model.given();
@@ -368,10 +371,9 @@ impl<'m, 's> Walk<'m, 's> {
         self.take_out(operator);
     }
 
-    /// An operator that can safely run next: it is ready, needs no more than the max load so far, and does not raise
-    /// the load. So no other choice leads to a lower max load in the end: whatever runs after it needs no more memory
-    /// than if it ran later. The inner pair is the load while it runs and the load after it, in bytes; none if there is
-    /// no such operator.
+    /// An operator that can safely run next, with the load while it runs and the load after it, in bytes; none if there
+    /// is none. It is ready, needs no more than the max load so far, and does not raise the load. So no other choice
+    /// leads to a lower max load in the end: whatever runs after it needs no more memory than if it ran later.
     pub(super) fn safe(&self) -> Option<(u32, (u64, u64))> {
         let mut steps = self.ready().iter().map(|&operator| (operator, self.step(operator)));
         steps.find(|&(_, (peak, load))| peak <= self.key && load <= self.load)
