@@ -124,11 +124,11 @@ workspace! {
     /// The values in a trace: which operator makes each, which operators read it, and whether it can be recomputed.
     pub(super) struct Values<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// By operator: the most bytes that it adds to the load while it runs, in its workspaces and in blocks that
-            /// are allocated and freed when the recording says.
+            /// By operator: the most bytes that it adds to the load while it runs, counting its workspaces and the
+            /// blocks that are allocated and freed when the recording says.
             pub(super) most: u64[rows + 1],
-            /// By operator: the bytes that it allocates less those that it frees, of blocks that are allocated and
-            /// freed when the recording says; in two's complement, as it may free more than it allocates.
+            /// By operator: the bytes that it allocates less those that it frees, counting the blocks that are
+            /// allocated and freed when the recording says; in two's complement, as it may free more than it allocates.
             pub(super) left: u64[rows + 1],
             /// By operator: the most bytes of its workspaces at once.
             pub(super) local: u64[rows + 1],

@@ -79,13 +79,13 @@ pub struct Reuse {
     pub bytes: u64,
 }
 
-/// The max loads of the order of operators that was found and of the one that was given, and a lower bound on all
-/// orders.
+/// The max loads of the order of operators that was found and of the one that was given, and a lower bound on the max
+/// load of all orders, all in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordered {
-    /// The max load of the order that was found; never above `given`.
+    /// The max load of the order that was found, in bytes; never above `given`.
     pub max_load: u64,
-    /// The max load of the order that was given.
+    /// The max load of the order that was given, in bytes.
     pub given: u64,
     /// No order of the operators has a lower max load than this, in bytes.
     pub lower_bound: u64,
@@ -94,7 +94,7 @@ pub struct Ordered {
 }
 
 impl Ordered {
-    /// Whether the order is proved to have the least max load.
+    /// Whether the order that was found is proved to have the least max load.
     #[must_use]
     pub const fn is_least(&self) -> bool {
         self.max_load == self.lower_bound

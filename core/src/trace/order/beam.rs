@@ -13,8 +13,9 @@ use crate::hash;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// How many candidates the beam search gathers for each set of operators that it keeps. Candidates are sets with one
-/// operator more. When there is no room for more, the best are kept and the others dropped.
+/// How many candidates for the next level of the beam search are gathered for each set of operators that a level keeps.
+/// Candidates are sets with one operator more. When there is no room for more, the best are kept and the others
+/// dropped.
 const GATHERED: u32 = 8;
 
 /// Length of the workspace of [`search`] and of its [`Walk`] together.

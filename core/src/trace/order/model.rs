@@ -41,7 +41,8 @@ pub(crate) struct Model<'a> {
     first_next: Table<'a, u32>,
     /// The operators that wait for each operator, operator by operator. An operator may be listed twice.
     next: Table<'a, u32>,
-    /// By operator: how many entries of `next` name it. It can run when the operators of all these entries have run.
+    /// By operator: how many entries of `next` name it, at least one for each operator that it waits for. It can run
+    /// when the operators of all these entries have run.
     waits: Table<'a, u32>,
     tensors: u32,
     operands: u32,
@@ -114,8 +115,8 @@ impl<'a> Model<'a> {
         self.reuses(operator, giver, self.bytes[giver]);
     }
 
-    /// Notes that an operator may write over a part of `giver`, if it is the last operator to touch `giver`, and that
-    /// this saves `bytes` bytes. Of more than two such tensors of an operator the first two count.
+    /// Notes that an operator may write its output over a part of `giver`, if it is the last operator to touch `giver`,
+    /// and that this saves `bytes` bytes. An operator can have two such tensors; more are ignored.
     pub(crate) fn reuses(&mut self, operator: u32, giver: u32, bytes: u64) {
         let free = self.givers[operator].iter().position(|&giver| giver == 0);
         if let Some(place) = free
@@ -153,7 +154,8 @@ impl<'a> Model<'a> {
     }
 
     /// A lower bound on the max load of all orders, in bytes: the highest of the bytes that are alive at the start, and
-    /// of the bytes that each operator needs together with the tensors that are always alive and not used.
+    /// of those that each operator needs, to which the tensors are added that are always alive and that no operator
+    /// touches.
     pub(crate) fn lower_bound(&self) -> u64 {
         let always = (0..self.tensors).filter(|&t| self.how[t] == GIVEN | KEPT && self.users[t] == 0);
         let always: u64 = always.map(|t| self.bytes[t]).sum();
@@ -201,8 +203,8 @@ pub(super) struct Walk<'m, 's> {
     pub(super) load: u64,
     /// The max load so far, in bytes. The searches begin it at the lower bound on the max load of all orders.
     pub(super) key: u64,
-    /// By operator: how many operators that have to run before it have not run; it can run when that is 0. An operator
-    /// that is listed twice as having to run before it counts twice.
+    /// By operator: how many operators that have to run before it have not run yet; it can run when that is 0. One that
+    /// is listed twice as having to run before it counts twice.
     waits: Table<'s, u32>,
     /// By tensor: how many of the operators that touch it have run.
     ran: Table<'s, u32>,
