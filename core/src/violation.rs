@@ -26,9 +26,9 @@ pub enum Violation {
     /// Breaks constraints (3) and (4) of Sekiyama et al. 2018: two blocks are both alive at `step` and share an
     /// address.
     Overlap {
-        /// The index of one of the two blocks that share an address: the lower index.
+        /// The lower of the indices of the two blocks that share an address.
         first: u32,
-        /// The index of the other of the two blocks that share an address: the higher index.
+        /// The higher of the indices of the two blocks that share an address.
         second: u32,
         /// The first step at which the blocks `first` and `second` are both alive.
         step: u32,

@@ -43,18 +43,18 @@ impl WorkspaceLen {
     /// The length of an empty workspace.
     pub(crate) const NONE: Self = Self { words: 0, indices: 0 };
 
-    /// The sum of the two lengths: enough for two uses at the same time.
+    /// The sum of the two lengths: enough for two calls that use their workspaces at the same time.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self { words: self.words + other.words, indices: self.indices + other.indices }
     }
 
-    /// `n` times the length: enough for `n` uses at the same time.
+    /// `n` times the length: enough for `n` workspaces of this length.
     pub(crate) const fn times(self, n: usize) -> Self {
         Self { words: self.words * n, indices: self.indices * n }
     }
 }
 
-/// An element of a table in lent memory.
+/// A type that the elements of a table in lent memory may have: `u32`, `u64`, and arrays of them.
 pub(crate) trait Cell: Copy + Default {
     /// How much of a workspace one element of a table takes, in words and indices.
     const LEN: WorkspaceLen;
@@ -97,10 +97,11 @@ where
 }
 
 impl<'a, R: Record<Kept: Cell>> Records<'a, R> {
-    /// How much of a workspace one record of the table takes, in words and indices, when it is stored as an `R::Kept`.
+    /// How much of a workspace one record of the table takes, in words and indices. A record is kept in the table as
+    /// the type `R::Kept`.
     pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
 
-    /// A table of `n` records, stored as zeros at first, in memory that is cut off a workspace.
+    /// A table of `n` records, in memory that is cut off a workspace; all words of that memory are 0 at first.
     pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
         Self::new(R::Kept::lend(n, scratch))
     }
@@ -163,8 +164,8 @@ macro_rules! workspace {
         }
 
         impl<'a> $name<'a> {
-            /// The length of the workspace that a value of this type takes for its tables and lists, and for those of
-            /// its parts, if it is made with these lengths.
+            /// The length of the workspace that [`lend`](Self::lend) takes for the tables and lists, given the same
+            /// lengths.
             $vis const fn workspace($($dim: usize),*) -> $crate::WorkspaceLen {
                 $crate::WorkspaceLen::NONE
                     $($(.and(<$cell as $crate::workspace::Cell>::LEN.times($n)))*)?
@@ -173,8 +174,7 @@ macro_rules! workspace {
                     $($(.and($part_type::workspace($($of),*)))*)?
             }
 
-            /// Makes a value of this type. Its tables and lists, and those of its parts, lie in memory that is cut off
-            /// `scratch`; its other fields do not.
+            /// Makes a value of this type, whose tables and lists lie in memory cut off the front of `scratch`.
             $vis fn lend($($dim: usize,)* $($($given: $given_type,)+)? scratch: &mut $crate::Workspace<'a>) -> Self {
                 #[allow(unused_mut, reason = "not every structure has something to begin with")]
                 let mut lent = Self {
@@ -193,7 +193,7 @@ macro_rules! workspace {
 pub(crate) use workspace;
 
 impl<'a> Workspace<'a> {
-    /// Scratch memory over two slices.
+    /// A workspace that consists of these two slices; what they hold means nothing.
     ///
     /// ```
     /// use sublet_core::{verify, Block, Constraints, Workspace};
@@ -230,18 +230,18 @@ impl<'a> Workspace<'a> {
         Ok(())
     }
 
-    /// Cuts a workspace of length `len` off the front of this one.
+    /// Cuts a workspace of length `len` off the front of this one, which keeps the rest.
     pub(crate) fn split(&mut self, len: WorkspaceLen) -> Workspace<'a> {
         Workspace { words: cut(&mut self.words, len.words), indices: cut(&mut self.indices, len.indices) }
     }
 
-    /// Cuts a table of `n` words off the front of the workspace, all 0.
+    /// Cuts a table of `n` 64-bit words off the front of the workspace, all 0.
     pub(crate) fn words(&mut self, n: usize) -> Table<'a, u64> {
         Table::new(take(&mut self.words, n))
     }
 
-    /// Cuts a table of `n` records of K indices each off the front of the workspace, all 0. The indices of a record lie
-    /// side by side in memory: a record is for values that are read together.
+    /// Cuts a table of `n` records of K 32-bit indices each off the front of the workspace, all 0. The indices of a
+    /// record lie side by side in memory: a record is for values that are read together.
     pub(crate) fn index_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u32; K]>
     where
         [u32; K]: Default,
@@ -249,7 +249,7 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.indices, K * n).as_chunks_mut().0)
     }
 
-    /// Cuts a table of `n` records of K words each off the front of the workspace, all 0.
+    /// Cuts a table of `n` records of K 64-bit words each off the front of the workspace, all 0.
     pub(crate) fn word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
     where
         [u64; K]: Default,
@@ -257,8 +257,8 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.words, n * K).as_chunks_mut().0)
     }
 
-    /// Cuts a table of `n` records of K words each off the front of the workspace. It is not cleared: the caller writes
-    /// each record before it reads it. So memory that is never used is not touched.
+    /// Cuts a table of `n` records of K words each off the front of the workspace. The words are not set to 0: the
+    /// caller writes each record before it reads it, and memory that is never used is not touched.
     pub(crate) fn stale_word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
     where
         [u64; K]: Default,
@@ -266,19 +266,19 @@ impl<'a> Workspace<'a> {
         Table::new(cut(&mut self.words, n * K).as_chunks_mut().0)
     }
 
-    /// Cuts a table of `n` words off the front of the workspace. It is not cleared: the caller writes each word before
-    /// it reads it.
+    /// Cuts a table of `n` 64-bit words off the front of the workspace. The words are not set to 0: the caller writes
+    /// each before it reads it.
     pub(crate) fn stale_words(&mut self, n: usize) -> Table<'a, u64> {
         Table::new(cut(&mut self.words, n))
     }
 
-    /// Cuts a table of `n` indices off the front of the workspace. It is not cleared: the caller writes each index
-    /// before it reads it.
+    /// Cuts a table of `n` 32-bit indices off the front of the workspace. The indices are not set to 0: the caller
+    /// writes each before it reads it.
     pub(crate) fn stale_indices(&mut self, n: usize) -> Table<'a, u32> {
         Table::new(cut(&mut self.indices, n))
     }
 
-    /// Cuts a table of `n` indices off the front of the workspace, all 0.
+    /// Cuts a table of `n` 32-bit indices off the front of the workspace, all 0.
     pub(crate) fn indices(&mut self, n: usize) -> Table<'a, u32> {
         Table::new(take(&mut self.indices, n))
     }

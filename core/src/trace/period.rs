@@ -32,43 +32,47 @@ use super::Event;
 use crate::table::Table;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// How many of the latest events a fingerprint (hash) covers. A fingerprint that comes again suggests a period, the
-/// number of events after which the stream repeats. With so many events, most loops within an operator suggest none.
+/// How many of the latest events a fingerprint covers, which is a hash. An equal fingerprint earlier in the stream
+/// suggests a period: the number of events after which the stream repeats. Loops within one operator are mostly too
+/// short to fill so many events, and so do not suggest a period.
 const SPAN: u32 = 8;
 
-/// A candidate period is verified forward and backward. For each event that comes, this number of the events before the
-/// one at which the candidate was found are each compared with the event one period earlier. With four, a candidate
-/// that is found in the first four fifths of the second period is verified when that period ends.
+/// How many older events are compared each time that an event comes while a candidate period is being verified: each
+/// with the event one period earlier, going back from where the candidate was found. With four, a candidate found in
+/// the first four fifths of the second period is verified when that period ends.
 const BACKWARD: u32 = 4;
 
-/// The base of the rolling fingerprint: an odd number.
+/// The base of the rolling hash (fingerprint) of the latest events: an odd number.
 const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
-/// [`BASE`] to the power of [`SPAN`].
+/// [`BASE`] to the power of [`SPAN`]: the factor that takes the oldest event out of the rolling hash.
 const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
 
-/// The odd number by which a fingerprint is multiplied before its bucket is taken from the middle bits, which then
-/// depend on all bits of the events. The low bits of a fingerprint depend on few. With buckets from these, each of a
-/// period's fingerprints might share its bucket with another one, each would be overwritten before it came again, and
-/// the period would never be found.
+/// The odd number by which a fingerprint (rolling hash) is multiplied before the middle bits of the product choose its
+/// bucket in the hash table. These depend on all bits of the events. The low bits of the fingerprint itself depend on
+/// few: the fingerprints of one period could all share their buckets with others, and be overwritten before they come
+/// again, so that the period would never be found.
 const SCATTER: u64 = 0x94D0_49BB_1331_11EB;
 
 /// The highest position of an event in the stream; the event after it has the position 1 again. 0 is no position.
 const MOST_POSITION: u32 = (1 << 31) - 1;
 
-/// Watches a stream of events for its period, in fixed memory.
+/// Watches a stream of mallocs, frees, reads and writes for its period: the number of events after which it repeats.
+/// Its memory does not grow.
 pub struct Detector<'a> {
-    /// By place in the ring, four words of the event there: its bytes; its distance to the block's previous event and
-    /// its kind, in one word; the live bytes after it; and the sum of [`mix`] over all events up to it.
+    /// The latest events, in a ring. Four words for each: the bytes of the block; the distance to the block's previous
+    /// event, and the event's kind, in one word; the bytes that are allocated after the event; and the sum of the hash
+    /// [`mix`] over all events up to this one.
     ring: Table<'a, [u64; 4]>,
-    /// By bucket: the position of the event at which a fingerprint of this bucket was last seen; 0 if there was none.
+    /// The hash table, by bucket: the position in the stream of the latest event at which the fingerprint (hash of the
+    /// latest events) fell into this bucket; 0 if there was none.
     seen: Table<'a, u32>,
-    /// A bit for each [`PAGE`] of buckets: whether the page was cleared for its first use.
+    /// A bit for each [`PAGE`] of buckets of the hash table: whether the page was cleared for its first use.
     cleared: Table<'a, u32>,
     /// The place of the newest event in the ring.
     head: u32,
     /// The position in the stream of the newest event.
     position: u32,
-    /// How many events the ring holds, counted from the start or the last restart.
+    /// How many events the ring holds; those before the last restart do not count.
     held: u32,
     longest: u32,
     fingerprint: u64,
@@ -76,15 +80,15 @@ pub struct Detector<'a> {
     ended: Option<Ended>,
 }
 
-/// The latest accepted period that has ended. The events repeated with this period for so long that it was taken for
-/// the iteration; then an event came that differed from the one a period before.
+/// An accepted period that has ended, the latest. The events repeated with this period until it was taken for the
+/// length of an iteration; then an event came that differed from the event one period before.
 #[derive(Clone, Copy)]
 struct Ended {
     period: u32,
-    /// The sum of the numbers that [`mix`] makes of the events, over one repetition of the period. It is the same
-    /// wherever the repetition is taken to begin.
+    /// The sum of the hash [`mix`] over the events of one period. It is the same whichever event the period is taken to
+    /// begin with.
     sum: u64,
-    /// How many events in a row equalled the event one period before them.
+    /// How many events in a row equalled the event one such period before them.
     run: u64,
     /// How many events have come since the period ended.
     since: u32,
@@ -93,24 +97,24 @@ struct Ended {
 #[derive(Clone, Copy)]
 struct Candidate {
     period: u32,
-    /// How many events there are from the one at which this candidate period was found to the newest: each of them
-    /// equals the event that came one such period before it.
+    /// How many events have come since this candidate period was suggested, that first event included. Each of them
+    /// equals the event one period before it.
     forward: u64,
-    /// How many events right before the one at which this candidate period was found are known to equal the event that
-    /// came one such period earlier.
+    /// How many events right before the one at which this candidate period was suggested are known to equal the event
+    /// one period before them.
     backward: u32,
-    /// Whether there are older events left to compare with those one period before.
+    /// Whether to go on comparing older and older events with those one period before them.
     open: bool,
     accepted: bool,
 }
 
-/// An event as the ring holds it.
+/// One event of those that the ring holds.
 pub(crate) struct Recorded {
     pub(crate) is_malloc: bool,
     pub(crate) bytes: u64,
     /// How many events ago the previous event of the same block was; 0 if there was none or it is not known.
     pub(crate) distance: u32,
-    /// The live bytes after the event.
+    /// The bytes of all blocks that are allocated after the event.
     pub(crate) load: u64,
 }
 
@@ -120,16 +124,18 @@ pub const fn workspace(longest: usize) -> WorkspaceLen {
     WorkspaceLen { words: 8 * longest, indices: buckets(longest) + pages(longest) }
 }
 
-/// The number of buckets of fingerprints: a power of two, at least four for each event of the longest period.
+/// The number of buckets of the hash table of fingerprints: a power of two, more than four for each event of the
+/// longest period.
 const fn buckets(longest: usize) -> usize {
     (4 * longest + 1).next_power_of_two()
 }
 
-/// How many buckets a page has. They are cleared together when the first of them is used, so that a detector costs
-/// nothing to make, and memory that it never uses is not touched.
+/// How many buckets of the hash table make a page. The buckets of a page are cleared together when the first of them is
+/// used, so that a detector costs nothing to make, and memory that it never uses is not touched.
 const PAGE: u32 = 1 << 10;
 
-/// How many `u32`s it takes to keep one bit for each page, where the longest period has `longest` events.
+/// How many `u32`s hold one bit for each page of the hash table. `longest` is how many events the longest period may
+/// have.
 const fn pages(longest: usize) -> usize {
     buckets(longest).div_ceil(32 << 10)
 }
@@ -182,8 +188,8 @@ impl<'a> Detector<'a> {
         })
     }
 
-    /// Takes the next event of the stream. Returns the event's position, which is given as `last` with the next event
-    /// of the same block. `last` is 0 with a block's first event. `bytes` is the size of the block. O(1).
+    /// Takes the next event of the stream, on a block of `bytes` bytes. Returns the event's position in the stream, to
+    /// be given as `last` with the next event of the same block; `last` is 0 with a block's first event. O(1).
     pub fn push(&mut self, event: Event, bytes: u64, last: u32) -> u32 {
         let load = match event {
             Event::Malloc => self.load(0).wrapping_add(bytes),
@@ -235,7 +241,7 @@ impl<'a> Detector<'a> {
         (self.held, self.fingerprint, self.candidate, self.ended) = (0, 0, None, None);
     }
 
-    /// The position that the next event will have.
+    /// The position in the stream that the next event will have.
     pub(crate) const fn upcoming(&self) -> u32 {
         if self.position >= MOST_POSITION { 1 } else { self.position + 1 }
     }
@@ -250,12 +256,12 @@ impl<'a> Detector<'a> {
         (known && age < self.held).then_some(age)
     }
 
-    /// The size of the block of the event at this position; none if the ring does not hold the event.
+    /// The size of the block of the event at this position of the stream; `None` if the ring no longer holds the event.
     pub(crate) fn bytes_at(&self, position: u32) -> Option<u64> {
         self.age(position).map(|age| self.ring[self.place(age)][0])
     }
 
-    /// How many events the ring holds, counted from the start or the last restart.
+    /// How many events the ring holds; those before the last restart do not count.
     pub(crate) const fn held(&self) -> u32 {
         self.held
     }
@@ -271,8 +277,8 @@ impl<'a> Detector<'a> {
         if age < self.held { self.ring[self.place(age)][2] } else { 0 }
     }
 
-    /// The sum of [`mix`] over all events up to the one of this age. Where the sum begins is not known: only the
-    /// difference of two sums means something.
+    /// The sum of the hash [`mix`] over all events up to the one that came `age` events before the newest. Where the
+    /// sum begins is not known: only the difference of two sums means something.
     fn sum(&self, age: u32) -> u64 {
         self.ring[self.place(age)][3]
     }
@@ -282,7 +288,7 @@ impl<'a> Detector<'a> {
         if age <= self.head { self.head - age } else { self.head + 2 * self.longest - age }
     }
 
-    /// Whether the event of this age equals the event one period before it.
+    /// Whether the event that came `age` events before the newest equals the event one period before it.
     fn repeats(&self, age: u32, period: u32) -> bool {
         let ([bytes, word, ..], [bytes_before, word_before, ..]) =
             (self.ring[self.place(age)], self.ring[self.place(age + period)]);
@@ -322,9 +328,9 @@ impl<'a> Detector<'a> {
         self.candidate = Some(c);
     }
 
-    /// Updates the fingerprint (hash) of the latest events and looks up when it came last. How many events ago that was
-    /// becomes the candidate for the period, if there is none yet, it is within the longest period, and the event
-    /// at that time equals the newest.
+    /// Updates the fingerprint, a hash of the latest events, and finds the latest earlier event at which it was the
+    /// same. The distance to that event becomes the candidate period if there is no candidate yet, the longest period
+    /// is not exceeded, and that event equals the newest.
     fn look_up(&mut self) {
         self.fingerprint = self.fingerprint.wrapping_mul(BASE).wrapping_add(self.sum(0).wrapping_sub(self.sum(1)));
         if self.held > SPAN {
@@ -348,7 +354,8 @@ impl<'a> Detector<'a> {
         }
     }
 
-    /// The position of the event at which a fingerprint of this bucket was last seen; 0 if there was none.
+    /// The position in the stream of the latest event at which the fingerprint (hash of the latest events) fell into
+    /// this bucket; 0 if there was none. Clears the bucket's page first if it was never used.
     fn seen_at(&mut self, bucket: u32) -> u32 {
         let (page, first) = (bucket / PAGE, bucket / PAGE * PAGE);
         let bit = 1 << (page % 32);
@@ -360,9 +367,10 @@ impl<'a> Detector<'a> {
         self.seen[bucket]
     }
 
-    /// Accepts the candidate as the period of the stream if a whole period equals the one before, and as many bytes are
-    /// live as one period ago. If the candidate only takes up the period that ended last, with the same events once or
-    /// several times over, it has to repeat for longer than the ended period did, by at least one period of its own.
+    /// Accepts the candidate as the period of the stream if all events of a whole period equal those one period before,
+    /// and as many bytes are allocated as one period ago. If its events are only those of the accepted period that
+    /// ended last, once or several times over, it must repeat for longer than that period did, by at least one period
+    /// of its own.
     fn accept(&mut self) {
         let Some(mut c) = self.candidate else { return };
         let (period, run) = (u64::from(c.period), c.run());
@@ -381,7 +389,7 @@ impl<'a> Detector<'a> {
 }
 
 impl Candidate {
-    /// How many events in a row are known to equal the event one period before them.
+    /// How many events in a row are known to equal the event one candidate period before them.
     fn run(&self) -> u64 {
         self.forward.saturating_add(self.backward.into())
     }

@@ -57,7 +57,7 @@ impl<B> Recorder<B> {
 }
 
 impl<const N: usize> Recorder<[Row; N]> {
-    /// An empty recorder with memory of its own for N rows; it may live in a `static`.
+    /// An empty recorder with memory of its own for N rows (events of the trace); it may live in a `static`.
     #[must_use]
     pub const fn fixed() -> Self {
         let row = Row { time_ns: 0, bytes: 0, block: 0, op: Op::None, event: Event::Malloc };
@@ -139,13 +139,13 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         self.interrupted = false;
     }
 
-    /// The rows so far.
+    /// The rows recorded so far: one for each malloc, free, read or write.
     #[must_use]
     pub fn rows(&self) -> &[Row] {
         self.rows.as_ref().get(..self.len).unwrap_or_default()
     }
 
-    /// How many block numbers the rows use.
+    /// How many blocks are recorded; the rows number them from 0.
     #[must_use]
     pub const fn block_count(&self) -> u32 {
         self.blocks
@@ -154,7 +154,7 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
     /// Moves the recording into a larger buffer: copies its rows there.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if the buffer is not longer than the rows are now.
+    /// [`Error::BufferTooSmall`] if the larger buffer has no room for one more row than are recorded.
     pub fn hand_over<C: AsMut<[Row]>>(&self, mut larger: C) -> Result<Recorder<C>, Error> {
         let got = larger.as_mut().len();
         let parts = larger.as_mut().split_at_mut_checked(self.len);
@@ -192,7 +192,7 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         Ok(())
     }
 
-    /// The error for the row that would come next, but cannot follow the rows so far.
+    /// The error for a row that cannot be recorded: `fault` says why, and the row is numbered as the next one.
     fn refuse(&self, fault: RowFault) -> Error {
         Error::Row { row: u32::try_from(self.len).unwrap_or(u32::MAX), fault }
     }

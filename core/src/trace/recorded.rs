@@ -10,7 +10,7 @@ use crate::error::RowFault;
 use crate::table::{Table, at};
 use crate::{Error, Workspace, WorkspaceLen, sort};
 
-/// What is known of an operator besides its rows.
+/// What is known of an operator besides its events in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operator {
     /// Whether the operator's kernel may write its first output over its first input.
@@ -31,12 +31,14 @@ pub struct Operator {
 /// Kinds of operators that planning tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
-    /// Any other operator.
+    /// An operator that is neither a ReLU nor the gradient of one.
     #[default]
     Other,
-    /// A ReLU. After it a mask may be kept, with one bit for each element of a block that it reads or writes.
+    /// A ReLU. Of a block that it reads or writes a mask may be kept, one bit for the sign of each element, for its
+    /// gradient.
     Relu,
-    /// The gradient of a ReLU. It may read the mask that was kept after the ReLU in place of the block.
+    /// The gradient of a ReLU. Instead of the block that it read in the recording it may read that block's mask, which
+    /// the ReLU left: one bit for each element.
     ReluBackward,
 }
 
@@ -83,7 +85,7 @@ impl<'a> Recorded<'a> {
         Self { rows, operators: &[], blocks }
     }
 
-    /// What is known of an operator.
+    /// What is known of an operator; [`Operator::default`] if nothing is.
     ///
     /// ```
     /// use sublet_core::trace::{Op, Operator, Recorded};
@@ -97,7 +99,8 @@ impl<'a> Recorded<'a> {
         usize::try_from(k).ok().and_then(|k| self.operators.get(k)).copied().unwrap_or_default()
     }
 
-    /// Whether a row of this operator keeps its place in the order: the operator is ordered, or there is none.
+    /// Whether the accesses of this operator stay in the recorded order when a trace is rewritten: those of an ordered
+    /// operator, and those that belong to no operator.
     pub(crate) fn is_ordered(&self, op: Op) -> bool {
         op == Op::None || self.operator(op).ordered
     }
@@ -133,21 +136,21 @@ pub(crate) struct Operators<'a> {
     /// The row of the first access of each operator that has a number, sorted by these numbers.
     first: Table<'a, u32>,
     first_count: u32,
-    /// The row from which the next access without an operator is searched for.
+    /// The recorded row from which on the next access is searched for that belongs to no operator.
     loose: usize,
     /// By block: 1 if it is allocated at time 0 and never freed, 0 if not.
     persistent: Table<'a, u32>,
-    /// By block, for the last recomputation so far of an operator that accesses the block: 1 + the row of that
-    /// operator's first access; and how the operator accesses the block: 1 is reads, 2 is writes, 3 is both.
+    /// By block, two words about the operator that accesses the block and was recomputed last: 1 + the row of its first
+    /// access, 0 if there is none; and its accesses of the block, 1 for reads, 2 for writes, 3 for both.
     touched: Table<'a, [u32; 2]>,
 }
 
-/// How far an operator of a rewritten trace has come.
+/// How many of its recorded accesses an operator of a rewritten trace has done, as rows of the recording.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     /// The recorded row of the operator's first access.
     pub(crate) first: usize,
-    /// The recorded row from which the operator's next access is to be searched.
+    /// The recorded row from which on the operator's next access stands.
     pub(crate) next: usize,
     /// The recorded row after the operator's last access.
     pub(crate) end: usize,
@@ -155,8 +158,8 @@ pub(crate) struct Progress {
 }
 
 impl<'a> Operators<'a> {
-    /// Finds the operators. Returns an error for a block number of `recorded.blocks` or above, and for an operator
-    /// whose accesses do not stand together.
+    /// Finds the operators of a recording. Returns an error for a block number of `recorded.blocks` or above, and for
+    /// an operator whose accesses do not follow one another.
     pub(crate) fn new(recorded: &Recorded<'a>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let Recorded { rows, blocks, .. } = *recorded;
         let mut persistent = scratch.indices(blocks);
@@ -200,9 +203,9 @@ impl<'a> Operators<'a> {
         self.persistent[block] > 0
     }
 
-    /// Begins an operator of a rewritten trace, and returns which recorded rows it has still to match: those of the
-    /// operator of this number, or for [`Op::None`] the next recorded access that belongs to no operator. None if the
-    /// recording has no such operator.
+    /// Begins an operator of a rewritten trace: finds the recorded accesses that it has to do. These are the accesses
+    /// of the recorded operator of this number; for [`Op::None`], the next recorded access that belongs to no operator.
+    /// `None` if there are none.
     pub(crate) fn begin(&mut self, op: Op) -> Option<Progress> {
         let (first, rerun) = match op {
             Op::Rerun(k) => (self.first_access(k)?, true),
@@ -226,8 +229,8 @@ impl<'a> Operators<'a> {
         Some(progress)
     }
 
-    /// The recorded accesses that the operator has still to do. An operator that is recomputed leaves out the
-    /// persistent blocks that it updates.
+    /// The recorded accesses that an operator of the rewritten trace has still to do, each with its row. A recomputed
+    /// operator leaves out the persistent blocks that it both reads and writes.
     pub(crate) fn to_come(&self, progress: Progress) -> impl Iterator<Item = (usize, &'a Row)> {
         let rows = self.rows.get(progress.next..progress.end).unwrap_or_default();
         let updated = move |r: &Row| progress.rerun && self.is_persistent(r.block) && self.touched[r.block][1] == 3;
@@ -239,7 +242,7 @@ impl<'a> Operators<'a> {
         if row == progress.first { 0 } else { self.since_access_before(row) }
     }
 
-    /// The time from the recorded access before this row to this row, in ns; from the start, if there is no access
+    /// The recorded time between a row and the last read or write before it, in ns; from time 0 if there is none
     /// before.
     pub(crate) fn since_access_before(&self, row: usize) -> u64 {
         let before = self.rows.get(..row).unwrap_or_default();
@@ -264,8 +267,8 @@ pub(crate) fn number(op: Op) -> u64 {
     }
 }
 
-/// The row after the last access of the operator that begins with the row `first`: all accesses that follow with the
-/// same number belong to it. An access without a number is an operator of its own.
+/// The row after the last access of an operator, whose first access is in the row `first`. All accesses that follow
+/// with the same operator number belong to it. An access that has no operator number is an operator of its own.
 pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     let op = rows.get(first).map_or(Op::None, |r| r.op);
     let mut end = first + 1;
@@ -290,7 +293,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Goes on to the row `row`; returns whether an operator begins with it.
+    /// Goes on to the row `row`; returns whether it is the first access of an operator, which then is the one that
+    /// runs.
     pub(crate) fn go_to(&mut self, rows: &[Row], row: u32) -> bool {
         let begins = row >= self.end && at(rows, row).event.is_access();
         if begins {
@@ -308,17 +312,17 @@ impl Running {
     }
 }
 
-/// The first block that an operator reads, and the first that it writes, of those that it does not allocate or free
-/// itself; none if one is missing. `rows` are those from the operator's first access to its last.
+/// The first block that an operator reads and the first block that it writes, without blocks that it allocates or frees
+/// itself; `None` if it has not both. `rows` are the operator's rows from its first access to its last.
 pub(crate) fn ends(rows: &[Row]) -> Option<(u32, u32)> {
     let own = |block| rows.iter().any(|r| !r.event.is_access() && r.block == block);
     let first = |event| rows.iter().find(|r| r.event == event && !own(r.block)).map(|r| r.block);
     first(Event::Read).zip(first(Event::Write))
 }
 
-/// Finds the operator whose rows begin with the row `begin`. Returns the row of its first access, the row after its
-/// last access, and the row after the frees that follow. The mallocs before its accesses and the frees after them
-/// belong to it. If no access is left, all rows that are left belong to it.
+/// Finds the next operator in the rows from `begin` on. Returns the row of its first access, the row after its last
+/// access, and the row after the frees that follow. The mallocs before the accesses and the frees after them belong to
+/// the operator. If no access is left, all three are the number of rows.
 pub(crate) fn group(rows: &[Row], begin: usize) -> (usize, usize, usize) {
     let rest = rows.get(begin..).unwrap_or_default();
     let Some(access) = rest.iter().position(|r| r.event.is_access()).map(|i| begin + i) else {

@@ -47,7 +47,7 @@ impl<'a> VerifiedPlan<'a> {
         self.offsets
     }
 
-    /// The bytes that the arena needs: the highest end of a block. It is u in Sekiyama et al. 2018.
+    /// The bytes that the arena needs: the highest end of a block. Sekiyama et al. 2018 call it u.
     #[must_use]
     pub const fn peak(&self) -> u64 {
         self.peak
@@ -118,7 +118,8 @@ pub fn verify<'a>(
     Ok(VerifiedPlan { blocks, offsets, peak, max_load })
 }
 
-/// Checks the constraints that concern one block alone; returns the end of the block, in bytes.
+/// Checks one block of a plan alone: that its end does not exceed 64 bits or the capacity, and that its offset is
+/// aligned, and is its pin if it has one. Returns the end of the block, in bytes.
 fn check_block(block: u32, b: &Block, offset: u64, constraints: &Constraints) -> Result<u64, Error> {
     let refuse = |violation| Err(Error::Invalid(violation));
     let Some(end) = offset.checked_add(b.size) else {
@@ -138,7 +139,7 @@ fn check_block(block: u32, b: &Block, offset: u64, constraints: &Constraints) ->
 }
 
 /// Checks that no two blocks that are alive together share an address: constraints (3) and (4) of Sekiyama et al. 2018.
-/// Returns the max load, in bytes.
+/// Returns the max load: the most bytes that are alive at one step.
 fn check_pairs(blocks: &[Block], offsets: &[u64], scratch: &mut Workspace<'_>) -> Result<u64, Error> {
     let n = count(blocks);
     let len = blocks.len();
@@ -248,7 +249,7 @@ impl<'a> Ranks<'a> {
         }
     }
 
-    /// The highest member below `rank`.
+    /// The highest member of the set below `rank`; `None` if there is none.
     fn below(&self, rank: u32) -> Option<u32> {
         self.nearest(rank, |word, bit| {
             let under = word & ((1 << bit) - 1);
@@ -256,7 +257,7 @@ impl<'a> Ranks<'a> {
         })
     }
 
-    /// The lowest member above `rank`.
+    /// The lowest member of the set above `rank`; `None` if there is none.
     fn above(&self, rank: u32) -> Option<u32> {
         self.nearest(rank, |word, bit| {
             let over = word & !(u64::MAX >> (63 - bit));
@@ -264,8 +265,9 @@ impl<'a> Ranks<'a> {
         })
     }
 
-    /// The member nearest to `rank` on the side that `pick` looks at. Climbs the levels until a word has a bit on that
-    /// side of the bit for `rank`, and then descends from there to the nearest member.
+    /// The member of the set nearest to `rank` on one side; `None` if there is none. `pick` finds a bit in a word on
+    /// that side of a given bit. The search climbs the levels of bit sets until a word has such a bit, and then
+    /// descends to the nearest member.
     fn nearest(&self, rank: u32, pick: impl Fn(u64, u32) -> Option<u32>) -> Option<u32> {
         let mut i = rank;
         for level in 0..self.height {

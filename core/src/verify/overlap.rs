@@ -11,7 +11,7 @@ use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Constraints, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 
-/// Length of the workspace that [`verify_overlapping`] needs for `n` blocks.
+/// Length of the workspace that [`verify_overlapping`] needs for a plan of `n` blocks.
 #[must_use]
 pub const fn overlap_workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 3 * n }
@@ -74,7 +74,8 @@ pub fn verify_overlapping<'a>(
     Ok(VerifiedPlan { blocks, offsets, peak, max_load })
 }
 
-/// Checks two blocks that are alive together: they share no address, or only as far as an overlap of the two allows.
+/// Checks two blocks of a plan that are alive together: they may share no address, or only as far as an [`Overlap`] of
+/// the two allows.
 fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j: u32) -> Result<(), Error> {
     let end = |b: u32| at(offsets, b).saturating_add(at(blocks, b).size);
     if end(i) <= at(offsets, j) || end(j) <= at(offsets, i) {
@@ -91,8 +92,8 @@ fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j
     Err(Error::Invalid(Violation::OverlapTooFar { output, input, distance }))
 }
 
-/// The max load, in bytes: the bytes of the live blocks less the most bytes that overlaps let them share, at the step
-/// at which this is most. Only steps at which a block begins are looked at.
+/// The max load, in bytes: of all steps, the most bytes that are alive at once, less the bytes that overlaps let live
+/// blocks share at that step. Only steps at which a block begins are looked at.
 fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, by_end: &Table<'_, u32>) -> u64 {
     let n = count(blocks);
     let (mut load, mut most, mut ended) = (0u64, 0, 0);
@@ -109,9 +110,8 @@ fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, b
     most
 }
 
-/// The most bytes that, by `overlaps`, live outputs may share with live inputs at a step. All overlaps of one output
-/// should stand side by side in the slice. Otherwise some bytes are counted twice, and the lower bound on the peak is
-/// lower than it could be.
+/// The most bytes that, by `overlaps`, live outputs may share with live inputs at a step. If the overlaps of one output
+/// do not stand side by side in the slice, it counts some bytes twice; the lower bound on the peak is then too low.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = overlaps.iter().filter(|o| at(blocks, o.output).start <= step && step < at(blocks, o.input).end);
     let (mut all, mut own, mut least, mut output) = (0u64, 0u64, u64::MAX, u32::MAX);
@@ -164,9 +164,8 @@ mod tests {
         })
     }
 
-    /// The max load, in bytes, by its definition: the bytes of the live blocks, less the most bytes that each live
-    /// output may share with its live inputs, at the step at which this is most. The steps are those at which a block
-    /// begins.
+    /// The max load, in bytes, by its definition: of all steps at which a block begins, the most bytes that live blocks
+    /// have, less the most bytes that each live output may share with its live inputs.
     fn naive_max_load(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
         let at_step = |step: u32| {
             let alive = |b: &&Block| b.start <= step && step < b.end;
@@ -186,9 +185,9 @@ mod tests {
     }
 
     proptest! {
-        /// `verify_overlapping` accepts exactly the plans that `holds` accepts, and finds the max load of
-        /// `naive_max_load`. Blocks and offsets are random. So are the overlaps: their input begins before the output
-        /// and does not end after it, and all overlaps of one output stand side by side.
+        /// `verify_overlapping` accepts exactly the plans that `holds` accepts, and finds the max load that
+        /// `naive_max_load` finds. Blocks, offsets and overlaps are random. The input of each overlap begins before its
+        /// output and does not end after it, and all overlaps of one output stand side by side.
         #[test]
         fn agrees_with_the_constraints_pair_by_pair(
             lives in prop::collection::vec((0u32..8, 1u32..5, 1u64..6), 0..7),
@@ -213,7 +212,7 @@ mod tests {
         }
     }
 
-    /// Two blocks one after the other: the second is written from the first, and begins at least 3 bytes below it.
+    /// Two blocks that are alive together at step 1. An operator writes the second while it reads the first.
     const PAIR: [Block; 2] = [Block::new(0, 2, 8), Block::new(1, 3, 8)];
     const OVERLAP: Overlap = Overlap { output: 1, input: 0, distance: 3 };
 

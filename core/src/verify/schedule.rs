@@ -80,28 +80,28 @@ impl<'a> VerifiedSchedule<'a> {
         &self.plan
     }
 
-    /// The time of the rewritten trace, as simulated, and what is copied and recomputed in it.
+    /// What the simulation of the rewritten trace yields: its time, and how much is copied and recomputed in it.
     #[must_use]
     pub const fn run(&self) -> &Run {
         &self.run
     }
 }
 
-/// Memory that is lent for a verified schedule: a timing for each of its rows, and for each of its mallocs a block to
-/// place and the block's name (which block of the trace it is, and which malloc of it).
+/// Memory for the results of [`schedule`]: a time for each row of the rewritten trace; and for each malloc in it, a
+/// block to place, and which malloc of which block of the trace that is.
 #[derive(Debug)]
 pub struct Room<'a> {
     /// By row of the rewritten trace: when it happens, in ns.
     pub timings: &'a mut [Timing],
-    /// The residencies (live ranges of blocks on the device), as blocks to place.
+    /// The live ranges of blocks on the device, from malloc to free, as blocks to place.
     pub blocks: &'a mut [Block],
-    /// By live range, in the order of `blocks`: the number of the block of the trace that is alive in it, and which of
-    /// that block's live ranges it is, counted from 0.
+    /// By live range, in the order of `blocks`: the number of the trace's block that it belongs to, and which of that
+    /// block's live ranges it is, counted from 0.
     pub names: &'a mut [Residency],
 }
 
-/// Length of the workspace that [`schedule`] needs for a recording of `rows` rows with `blocks` block numbers, and for
-/// `residencies` mallocs in the rewritten trace.
+/// Length of the workspace that [`schedule`] needs for a recording of `rows` rows with `blocks` block numbers, if the
+/// rewritten trace has `residencies` mallocs.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, residencies: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: residencies }.and(
@@ -116,15 +116,14 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     recorded::workspace(rows, blocks).and(WorkspaceLen { words: 2 * blocks, indices: 4 * rows + 12 * blocks })
 }
 
-/// Proves that `rewritten` computes what was recorded and that `offsets` is a plan for its live ranges (one for each
-/// malloc), and times it. `cyclic` says that iterations repeat, so that persistent blocks may be on the host at the
-/// start and at the end.
+/// Proves that the trace `rewritten` computes what was recorded, and that `offsets`, one for each of its mallocs, are a
+/// plan; then simulates its time. `cyclic` says that iterations repeat, so that persistent blocks may be on the host at
+/// the start and at the end.
 ///
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule: a row of `rewritten`, or for [`RowFault::NotRecorded`] a row
-/// of `recorded`; what [`verify`](super::verify) refuses;
-/// [`Error::HostTooSmall`]; [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a
-/// slice of `room` or the workspace is too short.
+/// of `recorded`; what [`verify`](super::verify) refuses; [`Error::HostTooSmall`]; [`Error::Device`];
+/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a slice of `room` or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{Device, Timing};
@@ -198,10 +197,10 @@ pub fn schedule<'a>(
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Checks the rewritten trace by all rules of the module except that for addresses: the order of operators, the values
-/// that they read, masks, that blocks are used only while they are allocated, what stands between the accesses of an
-/// operator, and where persistent blocks are at the end. Writes to `taken_over` for each live range (malloc to free, in
-/// the order of the mallocs) 1 + the live range whose memory it reuses in place, or 0.
+/// Checks all of a rewritten trace but addresses: the order of operators, the values that they read, masks, that blocks
+/// are used only while allocated, what stands between the accesses of an operator, and where persistent blocks are at
+/// the end. Writes to `taken_over`, for each live range in the order of their mallocs, 1 + the number of the live range
+/// whose memory it reuses in place; 0 if none.
 fn values(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -250,9 +249,9 @@ fn values(
 struct Seen<'a> {
     /// By block: its bytes; 0 if it is never allocated.
     size: Table<'a, u64>,
-    /// By block: the least bytes that its mask may have, which holds the sign of each element as a bit. The size of an
-    /// element is that of the ReLU operators that access the block, the smallest if they differ, and at most 4 bytes;
-    /// without a ReLU it is 4 bytes.
+    /// By block: the least bytes that its mask, one bit for each element, may have. The size of an element is taken
+    /// from the ReLU operators that access the block: the smallest if they differ, and at most 4 bytes. Without a ReLU
+    /// it is 4 bytes.
     mask: Table<'a, u64>,
     /// By recorded row: the number that stands for the value that the row reads or writes; 0 for an undefined value,
     /// and for rows that are no accesses.
@@ -324,11 +323,12 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// An operator that has begun and not ended.
+/// An operator of the rewritten trace that has begun and not ended.
 #[derive(Clone, Copy)]
 struct Open {
     progress: Progress,
-    /// Whether all that the operator has read so far has the values that it read in the recording.
+    /// Whether the operator, if it is recomputed, has so far read only the values that it read in the recording; true
+    /// for other operators.
     same: bool,
 }
 
@@ -341,35 +341,35 @@ struct State<'a> {
     cyclic: bool,
     /// By block: 1 if it is on the device, 0 if not.
     resident: Table<'a, u32>,
-    /// By block: the number that stands for its value on the device, as in [`Seen`]; for a mask, the number of the
-    /// value whose signs it holds.
+    /// By block: the number that stands for its value on the device, 0 for an undefined value. For a mask, it is the
+    /// number of the value whose signs the mask holds.
     value: Table<'a, u32>,
-    /// By block: 1 + the number that stands for its value on the host, as in [`Seen`]; 0 before the first copy to the
-    /// host.
+    /// By block: 1 + the number that stands for the value of its copy on the host; 0 before the first copy to the host.
     host: Table<'a, u32>,
-    /// By block: the index of its latest live range on the device; live ranges are counted in the order of their
+    /// By block: its latest live range on the device, as a number; all live ranges are numbered in the order of their
     /// mallocs.
     residency: Table<'a, u32>,
-    /// By block, two marks: 1 if it is on the device at the start; 1 if the host's copy of its initial value was used.
+    /// By block, two marks, 1 for yes: it is on the device at the start; it was copied in from the host before a copy
+    /// out, so that the host's copy of its initial value was used.
     marks: Table<'a, [u32; 2]>,
-    /// By block: the latest operator that has begun and that allocates or frees the block, in the recording, between
-    /// two accesses of its own. The operator is stored as 1 + the recorded row of its first access; 0 if none has
-    /// begun.
+    /// By block: the latest operator to begin of those that allocate or free the block between two accesses of their
+    /// own in the recording. It is kept as 1 + the recorded row of its first access; 0 if there is none yet.
     own: Table<'a, u32>,
     /// How many live ranges have begun: the number of mallocs so far.
     residencies: u32,
-    /// The recorded row from which on the next operator is searched for that is [ordered](Operator::ordered): it must
-    /// run in its recorded place among all such operators.
+    /// The recorded row from which on the next [ordered](Operator::ordered) operator is searched for: ordered operators
+    /// must run in the order of the recording.
     next: usize,
-    /// By recorded row: 1 if the first run of an operator began with this access.
+    /// By recorded row: 1 if the row is the first access of an operator that has begun to run, not counting
+    /// recomputations.
     begun: Table<'a, u32>,
-    /// How many accesses of the recording are still to come.
+    /// How many accesses of the recording the rewritten trace has still to do.
     missing: usize,
     /// The operator that has begun and not ended.
     open: Option<Open>,
-    /// The operator of the last access.
+    /// The operator that made the latest access.
     last: Op,
-    /// Whether an operator, other than a recomputed one, has accessed a block so far.
+    /// Whether a block was read or written so far; recomputed operators do not count.
     accessed: bool,
     /// Whether any block has been copied so far, to the host or from it.
     copied: bool,
@@ -451,21 +451,21 @@ impl State<'_> {
         Ok(taken_over)
     }
 
-    /// The bytes of a block; none if the recording does not allocate a block of this number.
+    /// The bytes that a block has in the recording; `None` if the recording does not allocate a block of this number.
     fn known(&self, block: u32) -> Option<u64> {
         let known = usize::try_from(block).is_ok_and(|b| b < self.recorded.blocks);
         known.then(|| self.seen.size[block]).filter(|&size| size > 0)
     }
 
-    /// Whether the row is a malloc or free of a block that the running operator allocates or frees between its accesses
-    /// in the recording.
+    /// Whether the row is a malloc or free of a block that the recording, too, allocates or frees between the accesses
+    /// of the operator under way.
     fn is_own(&self, r: &Row, progress: Progress) -> bool {
         matches!(r.event, Event::Malloc | Event::Free)
             && self.recorded.masked(r.block).is_none()
             && self.own[r.block] == row_mark(progress.first)
     }
 
-    /// Whether the running operator may free `giver` here so that `taker` reuses its memory in place.
+    /// Whether the operator under way may free block `giver` here so that block `taker` reuses its memory in place.
     fn hands_over(&self, progress: Progress, giver: u32, taker: Option<u32>) -> bool {
         let whole = Progress { next: progress.first, rerun: false, ..progress };
         let first = |event| {
@@ -484,8 +484,8 @@ impl State<'_> {
             && size(from) == size(to)
     }
 
-    /// Judges the write of a mask: the operator that has just run must be a ReLU that accesses `block`. The mask then
-    /// holds the signs of the value of `block`.
+    /// Checks a row that writes the mask of `block`, and notes that the mask holds the signs of the block's value.
+    /// Refused unless the operator that has just run is a ReLU that accesses `block`.
     fn mask(&mut self, r: &Row, block: u32) -> Result<(), RowFault> {
         let is_relu = r.op != Op::None && r.op == self.last && self.recorded.operator(r.op).kind == Kind::Relu;
         let label = if let Op::First(k) = r.op { Op::Rerun(k) } else { r.op };
@@ -538,7 +538,8 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Begins the operator to which the next access belongs; an error if it may not run now.
+    /// Begins the operator that makes the next access; an error if the recording lacks it, or it may not run or be
+    /// recomputed here.
     fn begin(&mut self, op: Op) -> Result<Open, RowFault> {
         let progress = self.operators.begin(op).ok_or(RowFault::OtherAccess)?;
         if progress.rerun && !self.recorded.operator(op).rerun {
@@ -555,8 +556,7 @@ impl State<'_> {
     }
 
     /// Whether an operator may run for the first time now: it has not run yet and, if it is
-    /// [ordered](Operator::ordered) (it keeps its recorded place among the ordered operators), all ordered ones before
-    /// it have run. Marks it as run.
+    /// [ordered](Operator::ordered), all ordered operators before it in the recording have run. Marks it as run.
     fn may_run(&mut self, op: Op, progress: Progress) -> bool {
         let mark = row_mark(progress.first) - 1;
         if core::mem::replace(&mut self.begun[mark], 1) > 0 {
@@ -592,7 +592,7 @@ impl State<'_> {
     }
 }
 
-/// 1 + a row: a mark in a table whose cells are 0 at first.
+/// A row as it is stored in tables in which 0 means none: 1 + the row.
 fn row_mark(row: usize) -> u32 {
     u32::try_from(row).map_or(u32::MAX, |row| row.saturating_add(1))
 }
