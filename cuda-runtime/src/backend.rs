@@ -10,7 +10,7 @@
 
 use crate::error::Result;
 
-/// Properties of a device.
+/// What a device can do, beyond its size and speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attributes {
     /// Whether host and device share one memory: then a copy to the host frees nothing.
@@ -36,7 +36,7 @@ pub type Call = Box<dyn FnOnce() + Send>;
 /// Handles give back what they hold when they are dropped. Memory must not be dropped while a stream works on it:
 /// [`Runtime`](crate::Runtime) waits for its streams before it drops memory.
 pub trait Backend {
-    /// A range of device memory.
+    /// A range of device memory in which blocks are placed.
     type Arena;
     /// Pinned host memory.
     type Pinned;
@@ -54,7 +54,8 @@ pub trait Backend {
     /// [`Error`](crate::Error) as the device tells it.
     fn memory(&self) -> Result<MemoryInfo>;
 
-    /// Allocates `bytes` bytes, and where arenas grow in place reserves addresses for `room` bytes.
+    /// Makes an arena of `bytes` bytes. If the device's arenas can grow in place, reserves addresses for `room` bytes,
+    /// to which it may grow.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has not so much memory.
@@ -79,7 +80,7 @@ pub trait Backend {
     /// [`OutOfMemory`](crate::Error::OutOfMemory) if the host has not so much memory to pin.
     fn pin(&self, bytes: u64) -> Result<Self::Pinned>;
 
-    /// Where pinned memory lies.
+    /// Where on the host pinned memory lies, and how long it is.
     fn pinned(&self, memory: &Self::Pinned) -> PinnedBytes;
 
     /// Makes a stream. Its work is not ordered with that of other streams, unless [`wait`](Self::wait) orders it.
@@ -163,19 +164,19 @@ impl PinnedBytes {
         Self { start, len }
     }
 
-    /// How many bytes there are.
+    /// The length of this memory, in bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no bytes.
+    /// Whether the length of this memory is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The `bytes` bytes from `at` on, or `None` if not all of them lie in this memory.
+    /// The `bytes` bytes from offset `at` of this memory on; `None` if they do not all lie in it.
     ///
     /// # Safety
     /// The memory is not given back, and nobody else reads or writes these bytes, as long as the slice lives.

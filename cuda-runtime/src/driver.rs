@@ -44,7 +44,7 @@ pub(crate) const fn check(call: &'static str, code: Code) -> Result<()> {
     }
 }
 
-/// As [`check`], for `cuInit`, where 100 means that the machine has a driver and no GPU.
+/// As [`check`], for `cuInit`: its error 100, a machine with a driver but no GPU, becomes [`Error::NoDevice`].
 pub(crate) const fn check_init(code: Code, ordinal: u32) -> Result<()> {
     if code == 100 { Err(Error::NoDevice { ordinal, count: 0 }) } else { check("cuInit", code) }
 }

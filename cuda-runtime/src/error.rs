@@ -24,7 +24,7 @@ pub enum Error {
     OutOfMemory {
         /// Which memory is used up.
         memory: Memory,
-        /// The bytes that were asked for.
+        /// How many bytes were asked for.
         bytes: u64,
     },
     /// A call of the driver failed; later calls may work.
@@ -43,16 +43,17 @@ pub enum Error {
     },
     /// The arena cannot have so many bytes without moving.
     CannotGrow {
-        /// The bytes that were asked for.
+        /// The size that the arena was to get, in bytes.
         bytes: u64,
-        /// The bytes that are reserved for the arena.
+        /// The most bytes that the arena can have without moving.
         room: u64,
     },
-    /// Bytes that belong to no memory of this backend.
+    /// A range of addresses or offsets does not lie in memory, or a file, of this backend.
     OutOfRange {
-        /// The address at which the bytes begin. In a file it is their offset, in pinned memory either of the two.
+        /// Where the range begins: an address on the device, or an offset in a file; for pinned memory it may be
+        /// either.
         address: u64,
-        /// How many bytes from `address` on were to be used; 0 where the call gives no length.
+        /// The length of the range, in bytes; 0 where only an address was given.
         bytes: u64,
     },
     /// Two operands of one kernel share bytes, and at least one is written.
@@ -60,11 +61,11 @@ pub enum Error {
         /// The first address that lies in both of the operands that share bytes.
         address: u64,
     },
-    /// Events without timing have no time between them.
+    /// The time between two events was asked for, but one of them was made without timing, or has not happened.
     NotTimed,
     /// The planner or the verifier refused the plan.
     Plan(sublet_core::Error),
-    /// The plan places a block at an offset at which kernels cannot work.
+    /// The plan places a block at an offset that is not a multiple of the alignment that kernels need.
     Misaligned {
         /// The block's number in the trace.
         block: u32,
@@ -78,18 +79,17 @@ pub enum Error {
         /// The bytes that the plan keeps on the host.
         bytes: u64,
     },
-    /// The block has no content that outlives an iteration, or a length other than the one given.
+    /// The block's value does not pass from one iteration to the next, or its length is not the one given.
     NotPersistent {
         /// The block's number in the trace.
         block: u32,
-        /// The length of the value that was to be read, written, or kept while the runtime changes to another program,
-        /// in bytes.
+        /// How many bytes of the block were to be read, written, or kept while the runtime changes to another program.
         bytes: u64,
     },
     /// An iteration is under way, or was not finished after an error: see
     /// [`Runtime::restart`](crate::Runtime::restart).
     Interrupted,
-    /// The iteration that was to be measured has not begun, or not all of its launches were made.
+    /// Times were asked for, but the iteration to be measured has not begun, or not all of its launches were made.
     NotTimedYet,
     /// The file system failed.
     Storage {
@@ -111,7 +111,7 @@ pub enum Memory {
     Pinned,
 }
 
-/// Operations of the storage tier on a file system.
+/// The operations of the operating system that may fail where blocks are swapped to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StorageOperation {
     /// The operation opens a file past the page cache (`O_DIRECT`).

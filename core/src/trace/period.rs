@@ -328,9 +328,9 @@ impl<'a> Detector<'a> {
         self.candidate = Some(c);
     }
 
-    /// Updates the fingerprint, a hash of the latest events, and finds the latest earlier event at which it was the
-    /// same. The distance to that event becomes the candidate period if there is no candidate yet, the longest period
-    /// is not exceeded, and that event equals the newest.
+    /// Updates the fingerprint, a hash of the latest events, and finds the latest earlier event whose fingerprint fell
+    /// into the same bucket of the hash table. The distance to that event becomes the candidate period if there is no
+    /// candidate yet, the longest period is not exceeded, and that event equals the newest.
     fn look_up(&mut self) {
         self.fingerprint = self.fingerprint.wrapping_mul(BASE).wrapping_add(self.sum(0).wrapping_sub(self.sum(1)));
         if self.held > SPAN {

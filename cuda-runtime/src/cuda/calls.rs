@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::backend::Call;
 
-/// Host calls that have not been made yet: by the call's number, the number of its backend, and the call. `last` is the
-/// last number given.
+/// The host calls (functions to run on the host in a stream's order) that have not been made yet. Each has a number:
+/// `calls` maps it to the number of the call's backend and the call; `last` is the last number given.
 #[derive(Default)]
 struct Pending {
     last: usize,
@@ -22,7 +22,8 @@ fn pending() -> MutexGuard<'static, Pending> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps a call until the driver asks for it; returns the number by which the driver does.
+/// Keeps a host call, a function to run on the host in a stream's order, until the stream reaches it. Returns the
+/// call's number, which the driver is given in place of a pointer.
 pub(super) fn keep(backend: u64, call: Call) -> *mut c_void {
     let mut pending = pending();
     pending.last += 1;
@@ -37,8 +38,8 @@ pub(super) fn take(number: *mut c_void) -> Option<Call> {
     pending().calls.as_mut()?.remove(&number.addr()).map(|(_, call)| call)
 }
 
-/// Drops the host calls of the backend of this number that have not been made, as when its device is lost: they are
-/// never made then.
+/// Drops the host calls of the backend of this number that have not been made yet: they never will be. This is for
+/// backends that are dropped, whose device may be lost.
 pub(super) fn forget(backend: u64) {
     if let Some(calls) = &mut pending().calls {
         calls.retain(|_, (of, _)| *of != backend);

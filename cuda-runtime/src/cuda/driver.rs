@@ -18,7 +18,7 @@ use crate::driver::{Code, check_init, functions};
 use crate::error::{Error, Result};
 
 functions! {
-    /// Functions that every usable driver has.
+    /// Functions of the CUDA driver that every supported version has.
     Functions {
         init: "cuInit" (c_uint);
         device_count: "cuDeviceGetCount" (*mut c_int);
@@ -69,7 +69,7 @@ functions! {
 }
 
 functions! {
-    /// The function of drivers from CUDA 11.0 on that releases a primary context.
+    /// The function that releases a GPU's primary context, in drivers from CUDA 11.0 on.
     Release {
         context_release: "cuDevicePrimaryCtxRelease_v2" (CUdevice);
     }
@@ -84,8 +84,8 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// The driver of this machine, initialised; `ordinal` is the number of the GPU that an error names. A failure is
-    /// not kept: the next call tries again.
+    /// The CUDA driver of this machine, initialised. If that fails, the next call tries again. `ordinal` is the number
+    /// of the wanted GPU, for the error if there is none.
     ///
     /// # Errors
     /// [`Error::NoDriver`]; [`Error::MissingSymbol`]; [`Error::NoDevice`]; what else `cuInit` says.
@@ -111,8 +111,9 @@ impl Driver {
     }
 }
 
-/// Turns the result of a driver's function that allocates `bytes` bytes of `memory` into a `Result`. If the driver is
-/// out of memory, the error is [`Error::OutOfMemory`] with both; other results are judged by [`check`].
+/// Turns the result of a driver's function that allocates into a `Result`. If the memory is used up, the error is
+/// [`Error::OutOfMemory`] with `memory` and `bytes`, the bytes that were asked for; other results are judged by
+/// [`check`].
 pub(super) fn check_memory(call: &'static str, code: Code, memory: crate::error::Memory, bytes: u64) -> Result<()> {
     if code == 2 { Err(Error::OutOfMemory { memory, bytes }) } else { check(call, code) }
 }

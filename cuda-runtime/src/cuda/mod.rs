@@ -35,7 +35,7 @@ const EVENT_WITHOUT_TIME: u32 = 2;
 const HOST_PORTABLE: u32 = 1;
 const GRANULARITY_RECOMMENDED: u32 = 1;
 
-/// The number that the next backend gets.
+/// The number that the next backend gets; by these numbers the host calls of backends are told apart.
 static BACKENDS: AtomicU64 = AtomicU64::new(0);
 
 struct Shared {
@@ -83,10 +83,11 @@ pub struct Arena {
 }
 
 enum ArenaKind {
-    /// Memory that was allocated as one piece, and cannot grow.
+    /// Memory that was allocated as one piece: the arena cannot grow.
     Plain,
-    /// `room` bytes of reserved addresses, and the pieces of memory that are mapped to them: the address at which each
-    /// piece begins, and its length in bytes. `memory` has the driver's functions that map memory.
+    /// The arena can grow: `room` bytes of addresses are reserved, and memory is mapped to them piece by piece. Each of
+    /// `pieces` is the address at which it begins, and its length in bytes. `memory` has the driver's functions for
+    /// that.
     Virtual { memory: VirtualMemory, room: u64, pieces: Vec<(u64, u64)> },
 }
 
@@ -179,7 +180,7 @@ impl Stream {
     }
 }
 
-/// The context is current on this thread as long as this lives.
+/// Keeps the GPU's context current on this thread. When it is dropped, the context from before is current again.
 struct Current<'a> {
     shared: &'a Shared,
     pushed: bool,
@@ -216,7 +217,7 @@ impl Shared {
         check("cuDeviceGetAttribute", code).map(|()| value)
     }
 
-    /// The size of the pieces that memory is mapped in, in bytes; `None` where the driver does not say.
+    /// The unit, in bytes, in which the driver maps memory to addresses; `None` if the driver does not say.
     fn granularity(&self, memory: &VirtualMemory) -> Result<Option<u64>> {
         let _current = self.current()?;
         let (mut granularity, properties) = (0, self.properties());
@@ -230,7 +231,8 @@ impl Shared {
         CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.device }
     }
 
-    /// The properties of memory of this device that is not shared with other processes.
+    /// The properties that the driver is told of memory to allocate: it is on this device, and not shared with other
+    /// processes.
     fn properties(&self) -> CUmemAllocationProp {
         // SAFETY: zero is a value of every field: numbers, a pointer, and enums whose first value is 0.
         let mut properties: CUmemAllocationProp = unsafe { std::mem::zeroed() };
@@ -276,7 +278,7 @@ impl Drop for Shared {
     }
 }
 
-/// A number of bytes in the type that the driver takes; [`Error::OutOfMemory`] if it does not fit there.
+/// Converts a number of bytes to the type that the driver takes; [`Error::OutOfMemory`] if it does not fit.
 fn size(bytes: u64, memory: Memory) -> Result<usize> {
     usize::try_from(bytes).map_err(|_| Error::OutOfMemory { memory, bytes })
 }

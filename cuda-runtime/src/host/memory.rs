@@ -10,12 +10,12 @@ const PAGE: usize = 4096;
 /// The byte that freed memory is filled with.
 const POISON: u8 = 0xdb;
 
-/// Bytes that begin at a page; they are zero at first.
+/// Memory that begins at a page; its bytes are 0 at first.
 #[derive(Debug)]
 pub(super) struct Allocation {
     start: NonNull<u8>,
     bytes: usize,
-    /// The address of the whole allocation, which is longer than the bytes so that they can begin at a page.
+    /// The address that the allocator returned. More is allocated than is used, so that the memory can begin at a page.
     whole: NonNull<u8>,
     layout: Layout,
     /// Whether the owner has freed the memory. It goes back to the system when all work that uses it is done.
@@ -90,7 +90,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// The `bytes` bytes from `at` on; `None` if not all of them lie in the allocation.
+    /// The `bytes` bytes from offset `at` of the allocation on; `None` if they do not all lie in it.
     pub(super) fn new(memory: &std::sync::Arc<Allocation>, at: u64, bytes: u64) -> Option<Self> {
         let (at, bytes) = (usize::try_from(at).ok()?, usize::try_from(bytes).ok()?);
         (at.checked_add(bytes)? <= memory.len()).then(|| Self { memory: memory.clone(), at, bytes })

@@ -140,14 +140,14 @@ impl HostBackend {
         lock(&self.shared.ledger).used
     }
 
-    /// The races found so far: pairs of pieces of work that use the same bytes without an order. Empty if the options
-    /// do not ask for them.
+    /// The races found so far: pairs of pieces of work on two streams that use the same bytes, one to write, though
+    /// nothing says which runs first. Empty if the options do not ask for them.
     #[must_use]
     pub fn races(&self) -> Vec<Race> {
         lock(&self.shared.state).races.as_ref().map_or_else(Vec::new, |races| races.found().to_vec())
     }
 
-    /// Does all work that the streams were given, also of those that were dropped.
+    /// Has all work done that the streams were given, including streams that were dropped, and waits for it.
     ///
     /// # Errors
     /// [`Error::Lost`] after a fault.
@@ -184,7 +184,7 @@ impl HostBackend {
     }
 }
 
-/// The fault of work on freed memory, with the CUDA error of an illegal address.
+/// Why the device is lost after work on memory that was freed; 700 is the CUDA error of an illegal address.
 const GIVEN_BACK: Fault = Fault { call: "work on memory that was given back", code: 700 };
 
 fn span(range: &Range) -> std::ops::Range<u64> {
@@ -206,7 +206,7 @@ impl Shared {
         Range::new(memory, address - memory.address(), bytes).ok_or(outside)
     }
 
-    /// Fails if the device is lost.
+    /// Returns an error if the device is lost.
     fn refuse(state: &State) -> Result<()> {
         state.fault.map_or(Ok(()), |Fault { call, code }| Err(Error::Lost { call, code }))
     }
@@ -223,7 +223,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Does one piece of work of a stream, which was given at the time `given`, in ns, after waiting for `delay`.
+    /// Does one piece of a stream's work, after a wait of `delay`. `given` is the simulated time, in ns, at which it
+    /// was given.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn work(&self, lane: usize, task: Task, given: f64, delay: Option<Duration>) {
         let now = || self.begin.elapsed().as_nanos() as f64;
@@ -295,7 +296,8 @@ impl Shared {
         }
     }
 
-    /// Does the work of all streams on this thread, in this order, until `done` is true or no stream can go on.
+    /// Does the streams' work on the calling thread, and chooses by `order` which stream goes on, until `done` is true
+    /// or no stream can go on.
     fn work_until(&self, order: Order, done: impl Fn(&State) -> bool) {
         loop {
             let mut state = lock(&self.state);

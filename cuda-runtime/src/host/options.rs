@@ -12,22 +12,24 @@ pub enum Mode {
         /// Whether copies take as long as the links say, and kernels as long as their launches say; otherwise all work
         /// is done as fast as the host can.
         paced: bool,
-        /// The seed and the longest of the delays: before each piece of work a thread waits for a random time.
+        /// Each thread waits for a random time before each piece of work: the seed of the random numbers, and the
+        /// longest wait. `None`: no such waits.
         delays: Option<(u64, Duration)>,
     },
-    /// All work is done by the thread that waits for it, in this order.
+    /// A thread that waits for work does the work itself. The order says which stream goes on where several can.
     Ordered(Order),
 }
 
 /// Which stream does its next piece of work, where several streams have work that need not wait for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The stream with the least simulated time so far; of equal ones the one that was made first.
+    /// Of the streams that can go on, the one with the least simulated time so far; of equal ones the one that was made
+    /// first.
     Time,
-    /// A random stream; all are drawn with this seed.
+    /// A random one of the streams that can go on; the number is the seed of the random numbers.
     Random(u64),
-    /// The stream of this number goes on only when no other can. Streams are numbered from 0, in the order in which
-    /// they were made.
+    /// The first stream that can go on; the one of this number only if no other can. Streams are numbered from 0, in
+    /// the order in which they were made.
     Last(usize),
 }
 
@@ -38,14 +40,16 @@ pub struct Options {
     pub mode: Mode,
     /// The memory of the device, in bytes.
     pub memory: u64,
-    /// The links between device and host; the field for the host's capacity is how many bytes can be pinned.
+    /// The device that the host stands in for: the speed of its links with the host, how many bytes the host can pin
+    /// (`host_capacity`), and whether host and device share one memory.
     pub device: Device,
-    /// Whether to search for pieces of work that use the same bytes without an order, for `HostBackend::races`.
+    /// Whether to search for races: work on two streams that uses the same bytes, one to write, though nothing says
+    /// which runs first. `HostBackend::races` returns them.
     pub races: bool,
 }
 
 impl Options {
-    /// Options for work in this mode, on a device of `memory` bytes with links of 12 GB/s; races are not searched for.
+    /// Options with this mode and `memory` bytes on the device. Its links have 12 GB/s; races are not searched for.
     #[must_use]
     pub const fn new(mode: Mode, memory: u64) -> Self {
         Self { mode, memory, device: Device::symmetric(12e9), races: false }

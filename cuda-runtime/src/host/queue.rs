@@ -26,17 +26,17 @@ pub(super) type Run = Box<dyn FnOnce() -> Result<(), Fault> + Send>;
 
 /// A piece of a stream's work.
 pub(super) enum Task {
-    /// A kernel, a copy or a host call, and the ns that it takes.
+    /// A kernel, a copy or a host call: the function that does it, and how long that takes in simulated time, in ns.
     Work(Run, f64),
-    /// Marks this point as reached.
+    /// An event is recorded: marks its point as reached.
     Record(Arc<Point>),
-    /// Waits until another stream has reached this point.
+    /// Waits for an event: until another stream has reached the point at which it was recorded.
     Wait(Arc<Point>),
 }
 
 /// A point in a stream's work, at which an event was recorded.
 pub(super) struct Point {
-    /// The time at which the stream reached the point, in ns; `None` until then.
+    /// The time at which the stream reached the point, in ns; `None` if it has not.
     pub(super) reached: Mutex<Option<f64>>,
     /// By stream: how many pieces of that stream's work are sure to be done when this point is reached. Empty unless
     /// [`races`](super::races) are searched for.
@@ -52,7 +52,7 @@ impl Point {
 /// The queue of one stream.
 pub(super) struct Lane {
     pub(super) tasks: VecDeque<(Task, f64)>,
-    /// The time until which the stream has worked, in ns.
+    /// The simulated time up to which the stream has worked, in ns.
     pub(super) clock: f64,
     /// Whether the stream was dropped: it is given no more work.
     pub(super) closed: bool,
@@ -64,22 +64,23 @@ pub(super) struct State {
     pub(super) lanes: Vec<Lane>,
     pub(super) fault: Option<Fault>,
     pub(super) races: Option<Races>,
-    /// The latest time for which the host has waited, in ns; work that is given then does not begin before.
+    /// The time of the latest event that the host has waited for, in ns. Work that streams are given after that does
+    /// not begin earlier.
     pub(super) host_clock: f64,
-    /// How many more pieces of work succeed before the device fails; none if it does not fail.
+    /// How many more pieces of work succeed before the device fails; `None` if it is not made to fail.
     pub(super) until_fault: Option<u64>,
     pub(super) rng: Option<SplitMix64>,
-    /// How many streams are doing a piece of work now, where streams are threads.
+    /// How many streams are doing a piece of work at the moment; counted only if each stream is a thread.
     pub(super) working: usize,
 }
 
-/// The next work of a stream.
+/// What a stream is to do next.
 pub(super) enum Next {
-    /// The stream has no work left.
+    /// Nothing: the stream has no work left.
     Nothing,
-    /// The work at the front is a wait for an event that has not happened.
+    /// Nothing yet: the stream waits for an event that has not happened.
     Blocked,
-    /// This piece of work; it begins at this time at the earliest, in ns.
+    /// This piece of work, which does not begin before this time, in ns.
     Task(Task, f64),
 }
 
@@ -107,7 +108,7 @@ impl State {
         }
     }
 
-    /// Takes the piece of work at the front of a stream's queue, if it may be done now.
+    /// Takes the next piece of work of a stream off its queue; returns [`Next::Blocked`] if it may not be done yet.
     pub(super) fn next(&mut self, lane: usize) -> Next {
         if self.lanes[lane].tasks.is_empty() {
             return Next::Nothing;
@@ -136,7 +137,7 @@ impl State {
         }
     }
 
-    /// Whether the next piece of work is to fail; counts that piece.
+    /// Whether the device is made to fail at the next piece of work. If not, counts this piece as one of those before.
     pub(super) fn fails_now(&mut self) -> bool {
         match &mut self.until_fault {
             None => false,

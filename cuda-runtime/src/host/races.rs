@@ -15,7 +15,7 @@ use std::ops::Range;
 /// By stream: the number of the last piece of its work that is done, counted from 1; 0 is none.
 pub(super) type Clock = Vec<u64>;
 
-/// Two pieces of work that use the same bytes without an order, one of them to write.
+/// Two pieces of work on different streams that use the same bytes, one to write, though nothing says which runs first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Race {
     /// The numbers of the streams of the two pieces of work that race; streams are numbered from 0 in the order in
@@ -30,9 +30,10 @@ pub struct Race {
 
 #[derive(Debug, Default)]
 pub(super) struct Races {
-    /// By stream: how much of every stream is done before this stream's next piece of work.
+    /// For each stream, a clock: for every stream, the number of its last piece of work that is sure to be done when
+    /// the next piece of this stream begins.
     clocks: Vec<Clock>,
-    /// How much of every stream the host has waited for.
+    /// By stream: the number of its last piece of work that the host has waited for.
     host: Clock,
     /// The last use of each range of addresses by each stream, reads and writes apart. A key is the start and the end
     /// of the range, the number of the stream, and whether the range is written; the value is the number, in that
@@ -71,8 +72,8 @@ impl Races {
         clock
     }
 
-    /// Notes that a stream is given a piece of work that uses these ranges, and for each whether it is written; finds
-    /// the races with earlier pieces.
+    /// Notes that a stream is given a piece of work, and finds its races with earlier pieces. `ranges` are the
+    /// addresses that it uses, each with whether it is written.
     pub(super) fn work(&mut self, stream: usize, ranges: &[(Range<u64>, bool)]) {
         let clock = self.clock(stream);
         clock[stream] += 1;
@@ -91,8 +92,8 @@ impl Races {
         }
     }
 
-    /// For an event that is recorded on this stream now: how many pieces of each stream's work are sure to be done when
-    /// the event happens, by stream.
+    /// Returns, for an event that is recorded on this stream now, by stream: the number of the last piece of work that
+    /// is sure to be done when the event happens.
     pub(super) fn record(&mut self, stream: usize) -> Clock {
         self.clock(stream).clone()
     }
@@ -105,8 +106,8 @@ impl Races {
         join(&mut self.host, event);
     }
 
-    /// Forgets all earlier uses of ranges that overlap with `range`, which is being freed: later work at these
-    /// addresses uses other memory, and does not race with them.
+    /// Forgets all uses of ranges that overlap with `range`, which is being freed. The addresses may be allocated
+    /// again; work on the new memory does not race with work on the old.
     pub(super) fn forget(&mut self, range: &Range<u64>) {
         self.used.retain(|&(start, end, ..), _| end <= range.start || range.end <= start);
     }
