@@ -9,7 +9,7 @@ use std::fs;
 use crate::backend::Backend;
 use crate::error::{Error, Result, StorageOperation};
 
-/// How many bytes of memory a plan may take on this device now.
+/// How many bytes of memory a plan may take on this device at the moment.
 ///
 /// # Errors
 /// What the backend, or `/proc/meminfo`, tells.

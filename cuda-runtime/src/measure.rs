@@ -36,8 +36,8 @@ pub struct Stall {
     pub op: Op,
     /// How long compute waited, in ns.
     pub ns: f64,
-    /// How long compute waits in the simulation, in ns: right before this operator, and at the frees since the operator
-    /// before, where compute waits until copies of the freed block are done.
+    /// How long compute waits in the simulation, in ns: right before this operator, and at each free since the operator
+    /// before, where compute waits for the freed block's copies to end.
     pub simulated_ns: f64,
 }
 
@@ -46,9 +46,9 @@ pub struct Stall {
 pub struct Measured {
     /// The time from the begin of the iteration until all streams were done, in ns.
     pub time_ns: f64,
-    /// The time of the iteration in the simulation, in ns.
+    /// How long the iteration takes in the simulation, in ns.
     pub simulated_ns: f64,
-    /// The copies of the schedule, in its order.
+    /// The times of the schedule's copies, in the order of the schedule.
     pub copies: Vec<CopyTime>,
     /// The operators for which compute waited, on the device or in the simulation.
     pub stalls: Vec<Stall>,
@@ -67,9 +67,9 @@ impl Measured {
         self.stalls.iter().fold(0.0, |sum, stall| sum + stall.simulated_ns)
     }
 
-    /// The links, fitted to the times of the copies: two bandwidths and one latency, by least squares of relative
-    /// errors. Where all copies have one size, latency cannot be told from bandwidth, and is 0. `None` unless there
-    /// were copies both ways. The host's capacity and all else is taken from `like`.
+    /// The device `like`, with links fitted to the times of the copies: a bandwidth each way and one latency for both,
+    /// by least squares of relative errors. If all copies have one size, the latency cannot be told from the bandwidth,
+    /// and is 0. `None` unless there were copies both ways.
     #[must_use]
     pub fn device(&self, like: &Device) -> Option<Device> {
         let [latency, out, back] = least_squares(&self.copies)?;
@@ -84,7 +84,8 @@ impl Measured {
     }
 }
 
-/// A device as the text of a file that `sublet fit --device FILE` reads; its latency is the mean of both ways.
+/// A device as the text of a file that `sublet fit --device FILE` reads; the latency written is the mean of the two
+/// ways.
 ///
 /// ```
 /// use sublet_core::simulate::Device;
@@ -101,7 +102,8 @@ pub fn device_file(device: &Device) -> String {
     )
 }
 
-/// Three figures fitted to copies both ways: the latency in ns, the ns for each byte out, and the ns for each byte in.
+/// Fits three figures to the times of copies: the latency in ns, the ns for each byte out, and the ns for each byte in.
+/// `None` unless there were copies both ways.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
     // Each copy is an equation: latency + bytes · ns per byte = ns, divided by its ns.
@@ -154,16 +156,17 @@ fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     Some(std::array::from_fn(|i| a[i][3] / a[i][i]))
 }
 
-/// What the simulation predicts for a program and for each of its steps.
+/// What the simulation predicts for a schedule, and for each of its steps: launches and copies.
 #[derive(Clone, Debug)]
 pub(crate) struct Simulated {
     pub(crate) run: Run,
-    /// By step: how long a copy takes, or how long compute waits before a launch, in ns.
+    /// By step of the program: for a copy how long it takes, for a launch how long compute waits before it, in ns.
     pub(crate) ns: Vec<f64>,
 }
 
 impl Simulated {
-    /// Takes the predictions from a simulated schedule. `steps` has the row of each step, and whether it is a launch.
+    /// Takes the predictions from a simulated schedule. `steps` yields, for each launch and copy, its row in `rows`,
+    /// and whether it is a launch.
     pub(crate) fn new(run: &Run, rows: &[Row], timings: &[Timing], steps: impl Iterator<Item = (u32, bool)>) -> Self {
         // The first row that no launch has counted yet.
         let mut counted = 0;

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-/// Where a block is: at an offset of the arena, or in a copy on the host, by its number.
+/// Where a block lies: on the device, at this offset in the arena; or on the host, in the copy of this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
     Device(u64),
@@ -37,7 +37,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// The bytes of the arena in which the block lies; `None` if it is on the host.
+    /// The range of offsets in the arena that the block takes up; `None` if it is on the host.
     fn occupied(&self) -> Option<Range<u64>> {
         match self.from {
             Spot::Device(from) => Some(from..from + self.bytes),
@@ -50,10 +50,10 @@ impl Pending {
     }
 }
 
-/// The copies that bring each block in `pending` to the offset that it has to have, in the order in which they are
-/// made. `targets` are the ranges that all blocks have in the arena in the end, also those that do not move. `arena` is
-/// the arena's length and `alignment` the alignment of its offsets, both in bytes. `aside` is called with the bytes of
-/// a block that has to be moved aside to the host: it reserves them there, and returns the number of the copy.
+/// The copies that bring each block in `pending` to its new offset, in the order in which they are to be made.
+/// `targets` are the ranges of all blocks in the arena in the end, also of those that do not move. The next pair is the
+/// arena's length and the alignment of offsets, in bytes. `aside` reserves so many bytes on the host for a block that
+/// has to be moved aside there, and returns the number of that copy.
 pub(crate) fn untangle(
     mut pending: Vec<Pending>,
     targets: &[Range<u64>],
@@ -86,7 +86,8 @@ pub(crate) fn untangle(
     moves
 }
 
-/// The lowest multiple of `alignment` in the arena from which on `bytes` bytes are free; `None` if there is none.
+/// The lowest offset in the arena, a multiple of `alignment`, at which `bytes` bytes are free, not in a range of
+/// `taken`; `None` if there is none. `arena` is the arena's length.
 fn hole(mut taken: Vec<Range<u64>>, bytes: u64, arena: u64, alignment: u64) -> Option<u64> {
     taken.sort_unstable_by_key(|range| range.start);
     let mut free = 0u64;

@@ -16,7 +16,7 @@ use crate::step::{Step, Work};
 /// When copies begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Pace {
-    /// A copy begins as soon as nothing uses its bytes any more.
+    /// A copy between device and host begins as soon as nothing uses any more the bytes that it reads or writes.
     #[default]
     Eager,
     /// A copy begins when compute reaches its row in the trace, and where a block is freed compute waits for the
@@ -24,11 +24,12 @@ pub enum Pace {
     Simulated,
 }
 
-/// By step: the numbers of earlier steps that must be done before it begins, so that copies begin and compute waits as
-/// in the simulation. Steps that it must wait for only because both use the same bytes are not listed. `numbers` is how
-/// many block numbers there are.
+/// By step of the program (a launch or a copy): the numbers of earlier steps that it has to follow so that copies begin
+/// and compute waits as in the simulation. Steps that it follows only because both use the same bytes are not listed.
+/// `numbers` is how many block numbers there are.
 pub(crate) fn simulated(rows: &[Row], steps: &[Step], numbers: usize) -> Vec<Vec<u32>> {
-    /// The steps of the latest copy out and the latest copy in of a block that is on the device.
+    /// Of a block on the device: the number of the step that copied it out last, and of the one that copied it in last;
+    /// `None` where there was no such copy.
     type Copies = [Option<u32>; 2];
     let mut copies: Vec<Copies> = vec![[None; 2]; numbers];
     let (mut launch, mut waited) = (None, Vec::new());

@@ -20,30 +20,31 @@ use crate::error::Result;
 /// A copy of a block on the host: when it is needed there, and how many bytes it takes.
 #[derive(Clone, Debug)]
 pub(crate) struct HostStay {
-    /// The rows during which the copy is needed.
+    /// The rows of the trace during which the copy is needed.
     pub(crate) rows: Range<u32>,
     pub(crate) bytes: u64,
 }
 
-/// All copies of blocks on the host, and their places.
+/// All copies of blocks on the host in an iteration, and where they lie.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPlan {
     pub(crate) residencies: Vec<HostStay>,
     /// By row: the number of the copy that the row writes or reads; `None` for other rows.
     pub(crate) of_row: Vec<Option<usize>>,
-    /// By block: the number of its copy that is on the host when the iteration begins.
+    /// By block: the number of its copy that is on the host when the iteration begins; `None` if there is none.
     pub(crate) at_start: Vec<Option<usize>>,
-    /// By block: the number of its copy that is on the host when the iteration ends.
+    /// By block: the number of its copy that has to be on the host when the iteration ends; `None` if there is none.
     pub(crate) at_end: Vec<Option<usize>>,
     /// By copy: its offset in the pool, in bytes.
     pub(crate) places: Vec<u64>,
-    /// The bytes of the pool, the one range in which all copies lie.
+    /// The length in bytes of the pool, the one range of host memory or of a disk in which all copies lie.
     pub(crate) bytes: u64,
 }
 
 impl HostPlan {
-    /// Finds the copies that the rows write and read. `numbers` is how many block numbers there are; `kept` says which
-    /// blocks must be on the host when the iteration ends.
+    /// Finds the copies on the host that the rows of a schedule write and read, and when each is needed. `numbers` is
+    /// how many block numbers there are, `sizes` the bytes of each block; `kept` says whether a block must be on the
+    /// host when the iteration ends.
     pub(crate) fn find(
         (rows, timings): (&[Row], &[Timing]),
         numbers: usize,
@@ -97,7 +98,8 @@ impl HostPlan {
         self.residencies.len() - 1
     }
 
-    /// Gives each copy its place in the pool; offsets and lengths are multiples of `alignment`.
+    /// Gives each copy on the host its place in the pool, the one range of all copies; offsets and lengths are
+    /// multiples of `alignment`.
     ///
     /// # Errors
     /// What the planner refuses.
@@ -111,7 +113,7 @@ impl HostPlan {
     }
 }
 
-/// Places blocks, and verifies the placement: returns the offsets, and the bytes that the placement takes.
+/// Places blocks, and verifies the plan; returns the offsets, and the bytes that the plan takes.
 fn placed(blocks: &[Block], alignment: u64) -> Result<(Vec<u64>, u64)> {
     let len = place::workspace_of(Solver::Auto, blocks.len()).max(verify::workspace(blocks.len()));
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);

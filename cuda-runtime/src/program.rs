@@ -21,18 +21,18 @@ use crate::pinned::HostPlan;
 use crate::step::{COMPUTE, IN, OUT, Operand, PAGE, Part, Step, Work};
 use crate::waits::{self, Footprint, LANES};
 
-/// A block whose value outlives an iteration.
+/// A block whose value passes from one iteration to the next, and where it lies between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
     pub(crate) block: u32,
     pub(crate) bytes: u64,
-    /// The offset on the device where the value lies when the iteration begins; none if the iteration needs it on the
-    /// host alone.
+    /// The offset in the arena at which the value lies when the iteration begins; `None` if the iteration needs it only
+    /// on the host.
     pub(crate) on_device: Option<u64>,
-    /// The offset in the host's memory of the copy that is there when the iteration begins, in bytes; none if the
-    /// iteration reads no such copy.
+    /// The offset on the host, in bytes, of the copy that is there when the iteration begins and that the iteration
+    /// reads; `None` if it reads none.
     pub(crate) on_host: Option<u64>,
-    /// Where the value is after an iteration.
+    /// Where the block's value lies after an iteration.
     pub(crate) after: Residence,
 }
 
@@ -61,20 +61,20 @@ pub(crate) enum Residence {
     Host(u64),
 }
 
-/// The steps of an iteration, which a runtime repeats.
+/// An iteration as steps, launches and copies on streams, which a runtime repeats.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) steps: Vec<Step>,
-    /// By iteration, then by step: the numbers of the steps that this step waits for. The last entry is that of all
-    /// further iterations too.
+    /// By iteration, then by step: the numbers of the steps that this step waits for. All iterations after those listed
+    /// wait as the last one listed.
     pub(crate) waits: Vec<Vec<Vec<u32>>>,
     /// By step: whether another step waits for it.
     pub(crate) awaited: Vec<bool>,
     pub(crate) homes: Vec<Home>,
     pub(crate) arena: u64,
-    /// The alignment of all offsets, in bytes.
+    /// The alignment of all offsets in the arena, in bytes.
     pub(crate) alignment: u64,
-    /// The bytes of the copies on the host.
+    /// The bytes that all copies on the host take.
     pub(crate) host: u64,
     /// How many rows the rewritten trace has.
     pub(crate) rows: u32,
@@ -82,7 +82,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Makes the steps of a schedule for this recording. Offsets have to be multiples of `alignment`.
+    /// Turns a schedule into steps, launches and copies on streams; `recorded` is the recording that it was made for.
+    /// The plan's offsets have to be multiples of `alignment`.
     ///
     /// # Errors
     /// [`Error::Misaligned`]; [`Error::Plan`] if the copies on the host cannot be placed.
@@ -90,7 +91,7 @@ impl Program {
         Self::paced(recorded, schedule, alignment, Pace::Eager)
     }
 
-    /// As [`new`](Self::new), with a choice of when copies begin.
+    /// As [`new`](Self::new), but `paced` says when copies begin.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -172,13 +173,13 @@ impl Program {
         Ok(Self { steps, waits, awaited, homes, arena, alignment, host: host.bytes, rows: end, simulated })
     }
 
-    /// The bytes of the arena.
+    /// The length of the arena, in bytes.
     #[must_use]
     pub const fn arena_bytes(&self) -> u64 {
         self.arena
     }
 
-    /// The bytes of all copies on the host.
+    /// The bytes that all copies of blocks on the host take.
     #[must_use]
     pub const fn host_bytes(&self) -> u64 {
         self.host
@@ -191,9 +192,9 @@ impl Program {
         self.waits_of(iteration).iter().map(Vec::len).sum()
     }
 
-    /// The bytes that are copied between iterations, to bring blocks from the place where an iteration leaves them to
-    /// the place where the next one needs them: first the bytes copied within the device, then those copied to or from
-    /// the host. A block that is copied to the host and back counts twice there.
+    /// How many bytes are copied between two iterations, because blocks end an iteration at other places than the next
+    /// one needs them at: those copied within the device, then those copied to or from the host. A block that goes to
+    /// the host and back counts twice there.
     #[must_use]
     pub fn moved_bytes(&self) -> [u64; 2] {
         let mut moved = [0, 0];
@@ -207,7 +208,8 @@ impl Program {
         moved
     }
 
-    /// The blocks whose value outlives an iteration: those that are persistent and that the iteration uses.
+    /// The numbers of the blocks whose value passes from one iteration to the next: persistent blocks that the
+    /// iteration uses.
     pub fn persistent_blocks(&self) -> impl Iterator<Item = u32> {
         self.homes.iter().map(|home| home.block)
     }
@@ -232,8 +234,8 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     persistent
 }
 
-/// The bytes that a step uses. They are numbered from the begin of the arena; those on the host come after those of the
-/// arena.
+/// The bytes that a step reads and writes, as one range of numbers: first the arena's bytes, then those of the pool on
+/// the host. `arena` is the arena's length.
 fn footprint(step: &Step, arena: u64) -> Footprint {
     let on_host = |at: u64, bytes: u64| {
         // Sums beyond 64 bits are refused when the memory is reserved.
@@ -251,22 +253,22 @@ fn footprint(step: &Step, arena: u64) -> Footprint {
     Footprint { lane: step.lane, ranges, after: Vec::new() }
 }
 
-/// Where the value of a persistent block is needed first in the iteration, and whether it is on the host at the end.
+/// Where the iteration needs the value of a persistent block first, and whether the host has it at the end.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
-    /// The block's offset on the device before the first access or copy of the iteration; `None` if it is not there
-    /// then.
+    /// The block's offset on the device before the iteration's first access or copy of any block; `None` if it is not
+    /// there then.
     start: Option<u64>,
-    /// The block's offset on the device when it is first accessed or copied in the iteration, if that is a read or a
-    /// copy out, which need its value. `None` if it is a write or a copy in, which replace the value, or if the
-    /// block is not used.
+    /// The block's offset on the device at its first use in the iteration, if that use needs its value: a read or a
+    /// copy out. `None` if it replaces the value (a write or a copy in), or if the block is not used.
     on_device: Option<u64>,
     touched: bool,
-    /// Whether nothing has written the block since it was last copied to or from the host.
+    /// Whether a copy to or from the host came after the last write of the block, so that host and device have the same
+    /// value.
     on_host_last: bool,
 }
 
-/// Turns the rows of a schedule into steps.
+/// Turns the rows of a schedule into steps: launches and copies.
 struct Reader<'r> {
     recorded: &'r Recorded<'r>,
     schedule: &'r VerifiedSchedule<'r>,
@@ -277,11 +279,12 @@ struct Reader<'r> {
     resident: Vec<Option<usize>>,
     residencies: usize,
     accesses: Accesses,
-    /// The operator that has begun, and how many accesses it has still to do.
+    /// The operator whose launch is being put together, and how many of its accesses are still to come; `None` between
+    /// operators.
     open: Option<(Op, usize)>,
 }
 
-/// By operator: how many accesses it has when it first runs, and how many when it is recomputed.
+/// By operator: how many reads and writes it does when it first runs, and how many when it is recomputed.
 struct Accesses(HashMap<u32, [usize; 2]>);
 
 impl Accesses {
@@ -349,7 +352,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// The offset and the bytes of a block; `None` if it is not on the device.
+    /// The offset in the arena and the length of a block, in bytes; `None` if it is not on the device.
     fn place(&self, number: u32) -> Option<(u64, u64)> {
         let residency = self.resident[number as usize]?;
         let plan = self.schedule.plan();
@@ -371,7 +374,8 @@ impl<'r> Reader<'r> {
         self.steps.push(Step { lane, work, row });
     }
 
-    /// Notes the first touch of a block's value: if `used`, the value is read at this offset; otherwise it is replaced.
+    /// Notes a use of a block, of which only the first in the iteration counts. With `used` it needs the block's value
+    /// at this offset; otherwise it replaces the value.
     fn touch(&mut self, number: u32, used: bool, offset: u64) {
         let first = &mut self.ends[number as usize];
         if !first.touched {
@@ -395,7 +399,7 @@ impl<'r> Reader<'r> {
         self.open = (left > 1).then_some((op, left - 1));
     }
 
-    /// Adds the access of a row to the last step.
+    /// Adds the block that a row reads or writes to the operands of the last step, which is a launch.
     fn add_operand(&mut self, r: &Row) {
         let Some((offset, bytes)) = self.place(r.block) else { return };
         let (read, write) = (r.event == Event::Read, r.event == Event::Write);
@@ -416,9 +420,9 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Adds the writing of a mask. If the last step launches the operator, and none of its operands overlaps with the
-    /// mask's memory, that launch also writes the mask. Otherwise another launch, after the operator's, writes the
-    /// mask: an operand that overlaps has been freed by then, so that its bytes may be overwritten.
+    /// Turns the write of a mask into work. If the last step launches the operator, and none of its operands overlaps
+    /// with the mask, that launch also writes the mask. Otherwise a launch after the operator's does: an operand that
+    /// overlaps has been freed by then, so that its bytes may be overwritten.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {
@@ -441,8 +445,8 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// A persistent block, and where its value is at the begin and at the end of an iteration. It becomes a [`Home`] once
-/// places on the host are planned: until then a copy on the host has a number and no offset.
+/// A persistent block, and where its value lies when an iteration begins and when it ends. Copies on the host are
+/// numbered here; once they have offsets, this becomes a [`Home`].
 #[derive(Clone, Copy, Debug)]
 struct Located {
     block: u32,
@@ -472,7 +476,7 @@ fn homes(persistent: &[bool], sizes: &[u64], ends: &[Ends], resident: &[Option<u
     homes
 }
 
-/// The copies that bring blocks from where they end an iteration to where they begin it.
+/// The copies, between two iterations, that bring blocks from where one ends to where the next needs them.
 fn moves(homes: &[Located], host: &mut HostPlan, end: u32, arena: (u64, u64)) -> Vec<Move> {
     let displaced = |home: &Located| match (home.on_device, home.after) {
         (Some(to), from) if from != Spot::Device(to) => Some(Pending { from, to, bytes: home.bytes }),

@@ -13,21 +13,21 @@ use half::{bf16, f16};
 
 use super::{Activation, Error, Format, mask_words};
 
-/// How many elements a block has: one for each bit of a word of the mask.
+/// How many elements are computed at a time: one for each bit of a word of the mask.
 const BLOCK: usize = 32;
 
 mod sealed {
-    /// The type of an element, with what the loops over blocks of elements need.
+    /// What the loops over blocks of elements need of the type of an element.
     pub trait Bits: Copy {
         const ZERO: Self;
 
-        /// Whether the number is below 0.
+        /// Whether this number is below 0.
         fn is_negative(self) -> bool;
-        /// Whether the number is neither below 0 nor 0: it is above 0, or a NaN.
+        /// Whether this number is neither below 0 nor 0: it is above 0, or a NaN.
         fn passes(self) -> bool;
-        /// Whether the number is above 0.
+        /// Whether this number is above 0.
         fn is_positive(self) -> bool;
-        /// Each number of the block times the slope.
+        /// Each number of the block times the slope. If `wide`, the instructions of AVX2 and F16C may be used.
         ///
         /// # Safety
         /// `wide` is true only if the processor has AVX2 and F16C.
@@ -41,7 +41,7 @@ use sealed::Bits;
 
 /// A type of element that the activations are made for: `f32`, `f16` or `bf16`.
 pub trait Element: Bits + 'static {
-    /// How an element of this type is stored.
+    /// How an element of this type is stored in memory.
     const FORMAT: Format;
 }
 
@@ -125,8 +125,8 @@ const fn f32_to_bf16(x: f32) -> u16 {
     (if bits & 0x7fff_ffff > 0x7f80_0000 { bits >> 16 | 0x40 } else { rounded }) as u16
 }
 
-/// Implements [`Element`] for a floating-point type of 16 bits, a sign bit and a magnitude. Its numbers are compared by
-/// their bits, as integers; `$infinity` is the magnitude of its infinity.
+/// Implements [`Element`] for a floating-point type of 16 bits, whose numbers are compared as integers. `$infinity` is
+/// the bits of its infinity, and `$scaled` multiplies a block of numbers.
 macro_rules! two_bytes {
     ($type:ty, $format:expr, $infinity:expr, $scaled:expr) => {
         impl Bits for $type {
@@ -208,8 +208,8 @@ unsafe fn scaled_bf16(block: &[bf16; BLOCK], slope: f32, wide: bool) -> [bf16; B
     block.map(|x| bf16::from_bits(f32_to_bf16(bf16_to_f32(x.to_bits()) * slope)))
 }
 
-/// Each number of the block times the slope, rounded as by `f32_to_bf16`: eight numbers at a time, packed by an
-/// instruction that the compiler does not use of itself.
+/// Each number of the block times the slope, rounded as by `f32_to_bf16`. Works on eight numbers at a time, with a
+/// vector instruction that the compiler does not use on its own.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
@@ -266,16 +266,16 @@ fn scaled_by_f16c(block: &[f16; BLOCK], slope: f32) -> [f16; BLOCK] {
     scaled
 }
 
-/// One of the two activations, chosen when the program is compiled, so that no loop has a branch on it.
+/// ReLU or leaky ReLU, as a type: so the loops are compiled for each, and have no branch on it.
 trait Kind {
     fn bit<E: Bits>(x: E) -> bool;
-    /// For each element: 0 for ReLU, the element times the slope for leaky ReLU. This is the result of a forward or
-    /// backward pass for the elements that the pass does not return unchanged.
+    /// For each element, what a pass makes of it if it does not return it unchanged: 0 for ReLU, the element times the
+    /// slope for leaky ReLU. This holds for forward and backward passes.
     ///
     /// # Safety
     /// As `Bits::scaled`.
     unsafe fn stopped<E: Bits>(block: &[E; BLOCK], slope: f32, wide: bool) -> [E; BLOCK];
-    /// Whether the forward pass returns the element unchanged.
+    /// Whether the forward pass of this activation returns the element unchanged.
     fn is_kept<E: Bits>(x: E) -> bool;
 }
 
@@ -317,7 +317,7 @@ impl Kind for Leaky {
     }
 }
 
-/// The word whose bit i is the i-th of these bits.
+/// Packs 32 bits into a word: bit i of the word is `bits[i]`.
 #[inline]
 fn word(bits: &[bool; BLOCK]) -> u32 {
     let mut word = 0;
@@ -347,8 +347,8 @@ unsafe fn forward_block<K: Kind, E: Bits>(x: &[E; BLOCK], slope: f32, wide: bool
     (y, word(&bits))
 }
 
-/// The gradient of a block's inputs: `dy` where the input's bit in `word` is set; elsewhere 0, or `dy` times `slope`
-/// for leaky ReLU.
+/// The backward pass for one block: the gradient of its inputs. It is `dy` where the input's bit in `word`, the word of
+/// the mask, is set; elsewhere 0, or `dy` times `slope` for leaky ReLU.
 ///
 /// # Safety
 /// As `Bits::scaled`.
@@ -358,16 +358,16 @@ unsafe fn backward_block<K: Kind, E: Bits>(dy: &[E; BLOCK], word: u32, slope: f3
     E::selected(word, dy, &unsafe { K::stopped(dy, slope, wide) })
 }
 
-/// The elements of a last, shorter block, filled up with zeros.
+/// The last elements, fewer than a block, filled up with zeros to a whole block.
 fn filled<E: Bits>(rest: &[E]) -> [E; BLOCK] {
     let mut block = [E::ZERO; BLOCK];
     block[..rest.len()].copy_from_slice(rest);
     block
 }
 
-/// Makes a function that loops over blocks of elements, as `$plain` does. It is compiled once for any processor and
-/// once for AVX2 and F16C, which is chosen at run time where the processor has both. `block` does the work for one
-/// block; its last argument says whether it is called by the code for AVX2 and F16C.
+/// Makes a function that does what `$plain` does, a loop over blocks of elements. It is compiled for AVX2 and F16C, and
+/// once without; which of the two runs is chosen by what the processor has. `block` does the work for one block; its
+/// last argument says whether AVX2 and F16C may be used.
 macro_rules! in_vectors {
     ($name:ident, $plain:ident($($argument:ident: $type:ty),*)) => {
         fn $name<E: Bits, W>(
@@ -398,7 +398,7 @@ macro_rules! in_vectors {
 in_vectors!(between, between_plain(x: &[E], y: &mut [E]));
 in_vectors!(within, within_plain(x: &mut [E]));
 
-/// Calls `block` with each block of `x` and its word of the mask, and writes the results to `y`.
+/// Calls `block` with every 32 elements of `x` and their word of the mask, and writes its results to `y`.
 #[inline]
 fn between_plain<E: Bits, W>(
     x: &[E],
@@ -417,7 +417,7 @@ fn between_plain<E: Bits, W>(
     }
 }
 
-/// Calls `block` with each block of `x` and its word of the mask, and writes the results over the block.
+/// Calls `block` with every 32 elements of `x` and their word of the mask, and writes its results over these elements.
 #[inline]
 fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: impl Fn(&[E; BLOCK], W) -> [E; BLOCK]) {
     let (whole, rest) = x.as_chunks_mut();
@@ -431,7 +431,7 @@ fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: 
     }
 }
 
-/// The number of words of a mask for so many elements; fails if the mask is shorter.
+/// How many words the mask of `elements` elements has. `words` is how many there is room for; fewer are an error.
 fn check(elements: usize, words: usize) -> Result<usize, Error> {
     let needed = mask_words(elements);
     if words < needed { Err(Error::Mask { needed, got: words }) } else { Ok(needed) }
@@ -441,8 +441,8 @@ fn check_length(needed: usize, got: usize) -> Result<(), Error> {
     if needed == got { Ok(()) } else { Err(Error::Length { needed, got }) }
 }
 
-/// Makes the function of the forward pass for one block of elements: it returns the activations of the elements, and
-/// stores the block's word of the mask in `word`.
+/// Makes a function that does the forward pass for one block: it returns the activations of the elements, and stores
+/// their word of the mask in `word`.
 macro_rules! forward_as {
     ($kind:ty, $slope:expr) => {
         |x: &[E; BLOCK], word: &mut u32, wide: bool| {
@@ -467,7 +467,7 @@ macro_rules! backward_as {
 /// they are.
 ///
 /// # Errors
-/// [`Error::Length`]; [`Error::Mask`].
+/// [`Error::Length`] if `x` and `y` differ in length; [`Error::Mask`] if `mask` is too short.
 pub fn forward<E: Element>(activation: Activation, x: &[E], y: &mut [E], mask: &mut [u32]) -> Result<(), Error> {
     check_length(x.len(), y.len())?;
     let words = check(x.len(), mask.len())?;
@@ -479,10 +479,10 @@ pub fn forward<E: Element>(activation: Activation, x: &[E], y: &mut [E], mask: &
     Ok(())
 }
 
-/// As [`forward`], with `y` in the place of `x`.
+/// As [`forward`], but writes the activations over `x`.
 ///
 /// # Errors
-/// [`Error::Mask`].
+/// [`Error::Mask`] if `mask` is too short.
 pub fn forward_in_place<E: Element>(activation: Activation, x: &mut [E], mask: &mut [u32]) -> Result<(), Error> {
     let words = check(x.len(), mask.len())?;
     let mask = mask[..words].iter_mut();
@@ -493,10 +493,11 @@ pub fn forward_in_place<E: Element>(activation: Activation, x: &mut [E], mask: &
     Ok(())
 }
 
-/// Computes `dx`, the gradient of `x`, from `dy`, that of `y`, and the mask that [`forward`] has written.
+/// Computes `dx`, the gradient of the inputs `x`, from `dy`, the gradient of the outputs `y`, and the mask that
+/// [`forward`] has written.
 ///
 /// # Errors
-/// [`Error::Length`]; [`Error::Mask`].
+/// [`Error::Length`] if `dy` and `dx` differ in length; [`Error::Mask`] if `mask` is too short.
 pub fn backward<E: Element>(activation: Activation, dy: &[E], mask: &[u32], dx: &mut [E]) -> Result<(), Error> {
     check_length(dy.len(), dx.len())?;
     let mask = mask[..check(dy.len(), mask.len())?].iter();
@@ -507,10 +508,10 @@ pub fn backward<E: Element>(activation: Activation, dy: &[E], mask: &[u32], dx: 
     Ok(())
 }
 
-/// As [`backward`], with `dx` in the place of `dy`.
+/// As [`backward`], but writes the gradient of the inputs over `dy`.
 ///
 /// # Errors
-/// [`Error::Mask`].
+/// [`Error::Mask`] if `mask` is too short.
 pub fn backward_in_place<E: Element>(activation: Activation, dy: &mut [E], mask: &[u32]) -> Result<(), Error> {
     let mask = mask[..check(dy.len(), mask.len())?].iter();
     match activation {
@@ -545,7 +546,7 @@ mod tests {
         }
     }
 
-    /// The results with the processor's vector instructions are those without.
+    /// The code for AVX2 and F16C yields the same results as the code without.
     #[test]
     fn both_ways_yield_the_same() {
         let same = |(a, b): (u16, u16), is_nan: fn(u16) -> bool| a == b || is_nan(a) && is_nan(b);

@@ -13,13 +13,14 @@ use crate::driver::{self, check};
 /// The PTX that clang makes of `kernels/relu.cu`, ended by a zero as the driver wants it.
 const PTX: &str = concat!(include_str!("../../kernels/relu.ptx"), "\0");
 
-/// How many threads a block of threads has: the kernels are compiled for this number.
+/// How many threads of the GPU a block of threads has; the kernels are compiled for this number.
 const THREADS: u32 = 256;
-/// How many bytes of elements a block of threads does: eight warps of 32 lanes with four vectors of 16 bytes.
+/// How many bytes of elements a block of threads computes: eight warps of 32 threads, each with four vectors of 16
+/// bytes.
 const BLOCK_BYTES: u64 = 8 * 32 * 4 * 16;
 
 driver::functions! {
-    /// The functions of the driver that loading and launching the kernels take.
+    /// The functions of the CUDA driver that are needed to load and launch the kernels.
     Functions {
         current: "cuCtxGetCurrent" (*mut CUcontext);
         push: "cuCtxPushCurrent_v2" (CUcontext);
@@ -40,7 +41,7 @@ enum Direction {
     Backward,
 }
 
-/// The kernels in one context. They are unloaded there, whatever context is current when they are dropped.
+/// The ReLU kernels, loaded into one context. When dropped they are unloaded there, whatever context is current then.
 pub struct Kernels {
     functions: Functions,
     context: CUcontext,
@@ -49,7 +50,7 @@ pub struct Kernels {
     entries: [CUfunction; NAMES.len()],
 }
 
-/// The names of the kernels, sorted by activation, then direction, then format.
+/// The names of the kernels in the PTX, sorted by activation, then direction, then format.
 const NAMES: [&str; 12] = [
     "sublet_relu_forward_f32\0",
     "sublet_relu_forward_f16\0",
@@ -70,26 +71,29 @@ unsafe impl Send for Kernels {}
 // SAFETY: as above.
 unsafe impl Sync for Kernels {}
 
-/// The operands of a launch, as addresses on the device. In place `from` and `to` are the same.
+/// What a launch works on, as addresses on the device. If it works in place, `from` and `to` are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operands {
-    /// The address of `x`, or in the backward pass of `dy`.
+    /// The address of what the kernel reads: in the forward pass the inputs, in the backward pass the gradient of the
+    /// outputs.
     pub from: u64,
-    /// The address of `y`, or in the backward pass of `dx`.
+    /// The address of what the kernel writes: in the forward pass the outputs, in the backward pass the gradient of the
+    /// inputs.
     pub to: u64,
-    /// The address of the mask, which has [`mask_words`] words for `elements`.
+    /// The address of the mask, which takes [`mask_words`] words of 32 bits for this number of elements.
     pub mask: u64,
     /// How much memory the mask has, in bytes: for a mask of a plan, the bytes of its
     /// [operand](crate::Operand).
     pub mask_bytes: u64,
-    /// How many elements there are.
+    /// How many elements `from` has, and `to`.
     pub elements: u64,
-    /// How the elements are stored.
+    /// How each element is stored: as binary32, binary16 or bfloat16.
     pub format: Format,
 }
 
 impl Operands {
-    /// Checks that the kernels can take these operands; returns how many blocks of threads the launch takes.
+    /// Checks the alignment, overlaps and lengths of these operands; returns how many blocks of threads the launch
+    /// takes.
     fn check(&self) -> Result<u32, Error> {
         let width = self.format.bytes() as u64;
         for (address, alignment) in [(self.from, width), (self.to, width), (self.mask, 4)] {
@@ -122,10 +126,10 @@ impl Operands {
 }
 
 impl Kernels {
-    /// Loads the kernels into the context that is current for this thread. It must outlive them.
+    /// Loads the kernels into the CUDA context that is current for this thread. The context must outlive the kernels.
     ///
     /// # Errors
-    /// [`Error::Driver`], also where no context is current.
+    /// [`Error::Driver`], also if no context is current.
     pub fn load() -> Result<Self, Error> {
         let functions = Functions::load()?;
         let mut context = ptr::null_mut();
@@ -144,20 +148,22 @@ impl Kernels {
         Ok(loaded)
     }
 
-    /// Launches the forward pass, which computes `to` and the mask of `from`.
+    /// Launches the forward pass, which computes the outputs at `to`, and the mask, from the inputs at `from`.
     ///
     /// # Errors
-    /// [`Error::Misaligned`], [`Error::Overlap`], [`Error::TooLong`]; [`Error::Driver`].
+    /// [`Error::Misaligned`], [`Error::Overlap`], [`Error::TooLong`], or [`Error::Mask`] for operands that the kernels
+    /// cannot take; [`Error::Driver`].
     ///
     /// # Safety
-    /// The stream belongs to the context of these kernels, which is current. The operands are memory of its device, of
-    /// the length that they say, until the stream has done the launch; nobody else uses what is written meanwhile.
+    /// The stream belongs to the context of these kernels, which is current. The operands lie in memory of the
+    /// context's device, with the lengths given, until the launch is done on the stream; meanwhile nobody else uses
+    /// what it writes.
     pub unsafe fn forward(&self, stream: CUstream, activation: Activation, operands: Operands) -> Result<(), Error> {
         // SAFETY: as promised.
         unsafe { self.launch(stream, activation, Direction::Forward, operands) }
     }
 
-    /// Launches the backward pass, which computes `to` from `from` and the mask.
+    /// Launches the backward pass, which computes the gradient at `to` from the gradient at `from` and the mask.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
@@ -205,7 +211,7 @@ impl Kernels {
     }
 }
 
-/// The index of a kernel in [`NAMES`].
+/// The index in [`NAMES`] of the kernel for this activation (0 is ReLU, 1 leaky ReLU), direction and format.
 const fn kernel(kind: usize, direction: Direction, format: Format) -> usize {
     kind * 6 + direction as usize * 3 + format as usize
 }
@@ -298,7 +304,7 @@ mod tests {
         assert_eq!(longest.check(), Ok(i32::MAX.cast_unsigned()));
     }
 
-    /// A mask that was planned for elements of 4 bytes is too short for those of 2.
+    /// A mask that was planned for elements of 4 bytes is refused as too short for the same bytes of elements of 2.
     #[test]
     fn a_mask_that_is_too_short_is_refused() {
         let bytes = 4 * GOOD.elements;
