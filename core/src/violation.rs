@@ -9,18 +9,18 @@ use core::fmt;
 pub enum Violation {
     /// Breaks constraint (2) of Sekiyama et al. 2018: the block's end (its offset plus its size) exceeds 64 bits.
     EndOverflow {
-        /// The index of the block.
+        /// The index of the block whose end exceeds 64 bits.
         block: u32,
-        /// The offset of the block, in bytes.
+        /// The block's offset in the arena, in bytes.
         offset: u64,
     },
     /// Breaks constraints (2) and (5) of Sekiyama et al. 2018: the block ends above the capacity.
     OverCapacity {
-        /// The index of the block.
+        /// The index of the block that ends above the capacity.
         block: u32,
-        /// The end of the block, in bytes.
+        /// The block's end, its offset plus its size, in bytes.
         end: u64,
-        /// The capacity: the most bytes that the arena may have. It is W in Sekiyama et al. 2018.
+        /// The capacity: the most bytes that the arena may have. Sekiyama et al. 2018 call it W.
         capacity: u64,
     },
     /// Breaks constraints (3) and (4) of Sekiyama et al. 2018: two blocks are both alive at `step` and share an
@@ -43,20 +43,20 @@ pub enum Violation {
         /// The output has to begin at least this many bytes below the begin of the input.
         distance: u64,
     },
-    /// The offset is not a multiple of the alignment.
+    /// The offset of a block is not a multiple of the alignment that it needs.
     Misaligned {
-        /// The index of the block.
+        /// The index of the block with this offset.
         block: u32,
-        /// The offset of the block, in bytes.
+        /// The block's offset in the arena, in bytes.
         offset: u64,
         /// The larger of the block's own alignment and that of the whole plan, in bytes.
         alignment: u64,
     },
     /// The block does not lie at the offset at which it is pinned.
     Moved {
-        /// The index of the block.
+        /// The index of the block that does not lie where it is pinned.
         block: u32,
-        /// The offset of the block, in bytes.
+        /// The block's offset in the arena, in bytes.
         offset: u64,
         /// The offset at which the block is pinned, in bytes.
         pin: u64,

@@ -284,7 +284,7 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// Cuts `n` elements off the front of a slice, and sets them to 0.
+/// Cuts `n` elements off the front of a slice, all that it has if they are fewer, and sets them to 0.
 #[expect(clippy::mut_mut, reason = "the rest is handed back")]
 fn take<'a, T: Default + Copy>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     let front = cut(rest, n);

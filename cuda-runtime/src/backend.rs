@@ -28,7 +28,7 @@ pub struct MemoryInfo {
     pub total: u64,
 }
 
-/// Work for the host that runs in the order of a stream, and may wait for other threads.
+/// A function to run on the host in the order of a stream; it may wait for other threads.
 pub type Call = Box<dyn FnOnce() + Send>;
 
 /// A device, or a stand-in for one.
@@ -42,7 +42,7 @@ pub trait Backend {
     type Pinned;
     /// A queue of work that runs in order.
     type Stream;
-    /// A point in the work of a stream.
+    /// A point in the work of a stream, which other streams and the host can wait for.
     type Event;
 
     /// The properties of the device.
@@ -120,19 +120,19 @@ pub trait Backend {
     /// error is `NotTimed` too, or one that the device tells.
     fn elapsed_ns(&self, from: &Self::Event, to: &Self::Event) -> Result<f64>;
 
-    /// Copies from the device to pinned memory, in the stream's order.
+    /// Copies `bytes` bytes from an address on the device to an offset in pinned memory, in the stream's order.
     ///
     /// # Errors
     /// As the device tells it.
     fn copy_out(&self, stream: &Self::Stream, from: u64, to: (&Self::Pinned, u64), bytes: u64) -> Result<()>;
 
-    /// Copies from pinned memory to the device, in the stream's order.
+    /// Copies `bytes` bytes from an offset in pinned memory to an address on the device, in the stream's order.
     ///
     /// # Errors
     /// As the device tells it.
     fn copy_in(&self, stream: &Self::Stream, from: (&Self::Pinned, u64), to: u64, bytes: u64) -> Result<()>;
 
-    /// Copies within the device, in the stream's order; the ranges share no byte.
+    /// Copies `bytes` bytes between two addresses on the device, in the stream's order; the ranges must share no byte.
     ///
     /// # Errors
     /// As the device tells it.

@@ -17,7 +17,7 @@ pub enum Error {
     NoDevice {
         /// The number of the GPU that was asked for, counted from 0.
         ordinal: u32,
-        /// How many GPUs there are.
+        /// How many GPUs the machine has.
         count: u32,
     },
     /// There is not enough memory.
@@ -91,7 +91,7 @@ pub enum Error {
     Interrupted,
     /// Times were asked for, but the iteration to be measured has not begun, or not all of its launches were made.
     NotTimedYet,
-    /// The file system failed.
+    /// An operation of the operating system failed, such as on a file that blocks are swapped to.
     Storage {
         /// The operation that failed.
         operation: StorageOperation,

@@ -27,14 +27,14 @@ pub struct CopyTime {
     pub simulated_ns: f64,
 }
 
-/// A wait of compute before an operator.
+/// A wait of compute before an operator, for copies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stall {
     /// The row of the operator's first access in the rewritten trace.
     pub row: u32,
     /// The operator before which compute waited.
     pub op: Op,
-    /// How long compute waited, in ns.
+    /// How long compute waited before the operator on the device, in ns.
     pub ns: f64,
     /// How long compute waits in the simulation, in ns: right before this operator, and at each free since the operator
     /// before, where compute waits for the freed block's copies to end.
@@ -55,7 +55,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// How long compute waited in all, in ns.
+    /// How long compute waited in all on the device, in ns.
     #[must_use]
     pub fn stalled_ns(&self) -> f64 {
         self.stalls.iter().fold(0.0, |sum, stall| sum + stall.ns)

@@ -17,7 +17,7 @@ use sublet_core::{Block, Constraints, Workspace, verify};
 
 use crate::error::Result;
 
-/// A copy of a block on the host: when it is needed there, and how many bytes it takes.
+/// A block's copy on the host: when it is needed there, and how many bytes it takes.
 #[derive(Clone, Debug)]
 pub(crate) struct HostStay {
     /// The rows of the trace during which the copy is needed.

@@ -37,8 +37,8 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// The offset at which the block's value has to be on the device between iterations; `None` if it need not be
-    /// there.
+    /// The offset in the arena at which the block's value has to be between iterations; `None` if it need not be on the
+    /// device.
     pub(crate) fn on_device(&self) -> Option<u64> {
         match self.after {
             Residence::Device(offset) => Some(self.on_device.unwrap_or(offset)),
@@ -46,7 +46,8 @@ impl Home {
         }
     }
 
-    /// The offset at which the block's value has to be on the host between iterations; `None` if it need not be there.
+    /// The offset at which the block's value has to be on the host between iterations, in bytes; `None` if it need not
+    /// be there.
     pub(crate) fn on_host(&self) -> Option<u64> {
         match self.after {
             Residence::Host(place) => Some(self.on_host.unwrap_or(place)),
@@ -185,8 +186,8 @@ impl Program {
         self.host
     }
 
-    /// How many times a stream waits for an event in an iteration. Iterations are counted from 0; the first has nothing
-    /// before it to wait for.
+    /// How many waits of streams for events the iteration of this number takes. Iterations are counted from 0; the
+    /// first has nothing before it to wait for.
     #[must_use]
     pub fn wait_count(&self, iteration: u64) -> usize {
         self.waits_of(iteration).iter().map(Vec::len).sum()

@@ -37,9 +37,9 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// short to fill so many events, and so do not suggest a period.
 const SPAN: u32 = 8;
 
-/// How many older events are compared each time that an event comes while a candidate period is being verified: each
-/// with the event one period earlier, going back from where the candidate was found. With four, a candidate found in
-/// the first four fifths of the second period is verified when that period ends.
+/// How many older events are checked with each new event while a candidate period is verified: whether they equal the
+/// events one period before them. The check goes back from the event at which the candidate was found. With four, a
+/// candidate found in the first four fifths of the second period is verified when that period ends.
 const BACKWARD: u32 = 4;
 
 /// The base of the rolling hash (fingerprint) of the latest events: an odd number.
@@ -48,9 +48,9 @@ const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
 const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
 
 /// The odd number by which a fingerprint (rolling hash) is multiplied before the middle bits of the product choose its
-/// bucket in the hash table. These depend on all bits of the events. The low bits of the fingerprint itself depend on
-/// few: the fingerprints of one period could all share their buckets with others, and be overwritten before they come
-/// again, so that the period would never be found.
+/// bucket in the hash table. The middle bits depend on all bits of the events. The low bits of the fingerprint itself
+/// depend on few: the fingerprints of one period could all share their buckets with others, and be overwritten before
+/// they come again, so that the period would never be found.
 const SCATTER: u64 = 0x94D0_49BB_1331_11EB;
 
 /// The highest position of an event in the stream; the event after it has the position 1 again. 0 is no position.
@@ -103,7 +103,7 @@ struct Candidate {
     /// How many events right before the one at which this candidate period was suggested are known to equal the event
     /// one period before them.
     backward: u32,
-    /// Whether to go on comparing older and older events with those one period before them.
+    /// Whether to go on with the check backward, of older and older events against those one period before them.
     open: bool,
     accepted: bool,
 }
@@ -246,7 +246,8 @@ impl<'a> Detector<'a> {
         if self.position >= MOST_POSITION { 1 } else { self.position + 1 }
     }
 
-    /// The age of the event at this position, counted in later events; none if the ring does not hold the event.
+    /// How many events came after the event at this position of the stream; `None` if the ring no longer holds the
+    /// event.
     #[inline]
     fn age(&self, position: u32) -> Option<u32> {
         let before = if position <= self.position { self.position } else { self.position + MOST_POSITION };
@@ -266,7 +267,7 @@ impl<'a> Detector<'a> {
         self.held
     }
 
-    /// The event that came `age` events before the newest.
+    /// The event that came `age` events before the newest; the ring must hold it.
     pub(crate) fn event(&self, age: u32) -> Recorded {
         let [bytes, word, load, _] = self.ring[self.place(age)];
         let distance = u32::try_from(word >> 8).unwrap_or(0);

@@ -145,12 +145,12 @@ pub(crate) struct Operators<'a> {
     touched: Table<'a, [u32; 2]>,
 }
 
-/// How many of its recorded accesses an operator of a rewritten trace has done, as rows of the recording.
+/// An operator of a rewritten trace that is under way: its rows in the recording, and how many of them it has done.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     /// The recorded row of the operator's first access.
     pub(crate) first: usize,
-    /// The recorded row from which on the operator's next access stands.
+    /// The recorded row after the operator's latest access; the row of its first access if it has done none.
     pub(crate) next: usize,
     /// The recorded row after the operator's last access.
     pub(crate) end: usize,
@@ -283,12 +283,12 @@ pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     end
 }
 
-/// The operator that runs at a row, while the rows of a trace are read in their order.
+/// The operator that is under way at a row, while the rows of a trace are read in their order.
 #[derive(Default)]
 pub(crate) struct Running {
-    /// The row of the operator's first access.
+    /// The row of the first access of the operator that is under way.
     pub(crate) first: u32,
-    /// The row after the operator's last access.
+    /// The row after the last access of the operator that is under way.
     pub(crate) end: u32,
 }
 

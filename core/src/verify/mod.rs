@@ -191,8 +191,8 @@ enum Key {
     Offset,
 }
 
-/// A set of ranks below n that finds the nearest member below and above a rank: a bit set, over it a bit set that marks
-/// which of its words are not 0, and so on. O(log₆₄ n) for each operation.
+/// A set of numbers below n, here ranks in an order, that finds the nearest member below and above a number. It is a
+/// bit set, over it a bit set that marks which of its words are not 0, and so on. O(log₆₄ n) for each operation.
 struct Ranks<'a> {
     words: Table<'a, u64>,
     /// By level, the lowest first: the index in `words` at which the level's bit set begins; 0 for levels from `height`

@@ -48,14 +48,14 @@ functions! {
 }
 
 functions! {
-    /// Functions of drivers from CUDA 10.0 on: calls of the host in a stream's order.
+    /// The function of drivers from CUDA 10.0 on that has a stream call a function on the host.
     HostCalls {
         launch: "cuLaunchHostFunc" (CUstream, CUhostFn, *mut c_void);
     }
 }
 
 functions! {
-    /// Functions of drivers from CUDA 10.2 on: addresses are reserved, and memory is mapped to them piece by piece.
+    /// The functions of drivers from CUDA 10.2 on that reserve addresses, and map memory to them piece by piece.
     VirtualMemory {
         granularity: "cuMemGetAllocationGranularity" (*mut usize, *const CUmemAllocationProp, c_uint);
         reserve: "cuMemAddressReserve" (*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);

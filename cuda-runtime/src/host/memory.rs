@@ -126,7 +126,7 @@ impl Range {
     /// The bytes of the range, to read.
     ///
     /// # Safety
-    /// Nobody writes them as long as the slice lives.
+    /// Nobody writes these bytes as long as the slice lives.
     pub(super) unsafe fn read<'a>(&self) -> &'a [u8] {
         // SAFETY: within the allocation; the rest is promised.
         unsafe { std::slice::from_raw_parts(self.memory.at(self.at), self.bytes) }
@@ -135,7 +135,7 @@ impl Range {
     /// The bytes of the range, to write.
     ///
     /// # Safety
-    /// Nobody else uses them as long as the slice lives.
+    /// Nobody else uses these bytes as long as the slice lives.
     pub(super) unsafe fn write<'a>(&self) -> &'a mut [u8] {
         // SAFETY: within the allocation; the rest is promised.
         unsafe { std::slice::from_raw_parts_mut(self.memory.at(self.at), self.bytes) }

@@ -82,7 +82,7 @@ pub struct Pinned {
 }
 
 impl HostBackend {
-    /// A device without streams or memory in use.
+    /// Makes a device that has no streams, and no memory in use.
     #[must_use]
     pub fn new(options: Options) -> Self {
         let state = State { races: options.races.then(Races::default), ..State::default() };
@@ -223,8 +223,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Does one piece of a stream's work, after a wait of `delay`. `given` is the simulated time, in ns, at which it
-    /// was given.
+    /// Does one piece of a stream's work, after a wait of `delay`. `given` is the time, in ns, at which the stream was
+    /// given it.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn work(&self, lane: usize, task: Task, given: f64, delay: Option<Duration>) {
         let now = || self.begin.elapsed().as_nanos() as f64;

@@ -59,13 +59,13 @@ impl Options {
 /// How many bytes, streams and events of a device are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct InUse {
-    /// The bytes of all arenas.
+    /// The bytes of all arenas on the device.
     pub device: u64,
-    /// The bytes of pinned memory.
+    /// The bytes of the host's memory that are pinned.
     pub pinned: u64,
-    /// How many streams there are.
+    /// How many streams of the device are in use.
     pub streams: u64,
-    /// How many events there are.
+    /// How many events of the device are in use.
     pub events: u64,
 }
 

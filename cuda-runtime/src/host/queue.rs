@@ -26,7 +26,7 @@ pub(super) type Run = Box<dyn FnOnce() -> Result<(), Fault> + Send>;
 
 /// A piece of a stream's work.
 pub(super) enum Task {
-    /// A kernel, a copy or a host call: the function that does it, and how long that takes in simulated time, in ns.
+    /// A kernel, a copy or a host call: the function that does it, and how long that takes, in ns.
     Work(Run, f64),
     /// An event is recorded: marks its point as reached.
     Record(Arc<Point>),

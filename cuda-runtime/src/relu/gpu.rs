@@ -46,7 +46,7 @@ pub struct Kernels {
     functions: Functions,
     context: CUcontext,
     module: CUmodule,
-    /// The driver's handles of the kernels, in the order of [`NAMES`].
+    /// The driver's handles of the kernels; their names stand in [`NAMES`] in the same order.
     entries: [CUfunction; NAMES.len()],
 }
 
