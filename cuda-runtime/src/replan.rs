@@ -18,8 +18,8 @@ use crate::program::{Home, Program, Residence};
 use crate::run::{Runtime, State};
 use crate::step::COMPUTE;
 
-/// A persistent block whose value is copied through the processor when the program changes, because it lies on the host
-/// or has to: where the next program keeps the value, and the bytes of the value.
+/// The value of a persistent block that the processor copies when the program changes, because the value lies on the
+/// host or has to: where the next program keeps it, and its bytes.
 type Kept = (Home, Vec<u8>);
 
 impl<B: Backend> Runtime<B> {
@@ -78,7 +78,8 @@ impl<B: Backend> Runtime<B> {
         Ok(())
     }
 
-    /// Grows the arena to at least `bytes`; returns another arena where it cannot grow.
+    /// Grows the arena in place to at least `bytes` bytes, and returns `None`. Where it cannot grow, another arena is
+    /// reserved and returned.
     fn larger(&mut self, bytes: u64) -> Result<Option<B::Arena>> {
         if bytes <= self.backend.size(&self.arena) {
             return Ok(None);

@@ -62,9 +62,9 @@ impl<B: Backend> Launch<'_, B> {
 /// A program, the memory that it runs in, and its streams.
 pub struct Runtime<B: Backend> {
     pub(crate) program: Program,
-    /// By step: its event, if another step waits for it.
+    /// For each step of the program, the event that is recorded after the step; `None` if no other step waits for it.
     pub(crate) events: Vec<Option<B::Event>>,
-    /// By stream: an event at the end of its work.
+    /// For each stream, an event that is recorded after all its work, to wait for that.
     ends: [B::Event; LANES],
     pub(crate) streams: [B::Stream; LANES],
     pub(crate) tier: Tier<B>,
@@ -81,14 +81,14 @@ pub struct Runtime<B: Backend> {
     pub(crate) state: State,
 }
 
-/// Timed events of one iteration.
+/// The events at which the device notes the times of one iteration, and the number of that iteration.
 pub(crate) struct Timers<E> {
     /// The event at the begin of the iteration, on the compute stream.
     begin: E,
-    /// By stream: the event at the end of the iteration.
+    /// For each stream, the event at the end of its work in this iteration.
     ends: [E; LANES],
-    /// By step: an event before and one after a copy, or before and after what a launch waits for; `None` for a step
-    /// that is not timed.
+    /// For each step that is a copy, the events before and after it; for a launch, the events before and after its wait
+    /// for other steps. `None` for a step that is not timed.
     steps: Vec<Option<[E; 2]>>,
     iteration: u64,
 }
@@ -110,25 +110,28 @@ pub(crate) enum State {
     /// An iteration is under way. `launched` says whether the caller has been given a launch to make: that of the step
     /// before `Runtime::position`, the next step's number.
     Running { launched: bool },
-    /// An error has ended an iteration.
+    /// An error has ended an iteration; a restart is needed.
     Broken,
 }
 
-/// How many bytes of pinned memory persistent values are read and written through.
+/// The most bytes of pinned memory that the caller's reads and writes of persistent values take. Longer values are
+/// copied in parts.
 const STAGING: u64 = 1 << 20;
 
 impl<B: Backend> Runtime<B> {
-    /// Reserves what the program needs; copies go to pinned memory.
+    /// Makes a runtime that repeats this program, and allocates what it needs. Blocks that leave the device are copied
+    /// to pinned memory.
     ///
     /// # Errors
-    /// [`Error::HostIsDevice`] for a program that copies to the host where that frees nothing;
-    /// [`Error::OutOfMemory`]; what else the backend tells. Nothing is left in use then.
+    /// [`Error::HostIsDevice`] if the program copies to the host, but host and device share one memory, so that copies
+    /// free nothing; [`Error::OutOfMemory`] if there is too little memory; other errors of the backend. After an error
+    /// nothing stays allocated.
     pub fn new(backend: B, program: Program) -> Result<Self> {
         let stream = backend.stream()?;
         Self::on_stream(backend, program, stream)
     }
 
-    /// As [`new`](Self::new), with the caller's stream to compute on.
+    /// Makes a runtime as [`new`](Self::new) does, but launches operators on the caller's stream `compute`.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -176,7 +179,8 @@ impl<B: Backend> Runtime<B> {
         program.awaited.iter().map(|&yes| yes.then(|| backend.event(false)).transpose()).collect()
     }
 
-    /// Checks that this device can run a program.
+    /// Checks that this device can run the program: one that copies to pinned memory needs a device that does not share
+    /// the host's memory.
     pub(crate) fn fits(&self, program: &Program) -> Result<()> {
         if self.tier.is_pinned() { refuse_host(&self.backend, program) } else { Ok(()) }
     }
@@ -325,7 +329,8 @@ impl<B: Backend> Runtime<B> {
         event.map_or(Ok(()), |event| self.backend.record(event, &self.streams[lane]))
     }
 
-    /// Measures the next iteration, alone: waits for the work that is running.
+    /// Has the next iteration timed: [`measured`](Self::measured) returns its times. Waits for the work that is
+    /// running, so that the iteration runs alone.
     ///
     /// # Errors
     /// [`Error::Interrupted`] within an iteration; or an error of the backend.
@@ -403,8 +408,8 @@ impl<B: Backend> Runtime<B> {
         outcome
     }
 
-    /// After an error: waits for the streams, and makes the next iteration the first. The persistent blocks hold
-    /// anything, and have to be [written](Self::write) anew.
+    /// Makes the runtime ready for its first iteration again, after an error. Waits for the streams. Afterwards the
+    /// values of the persistent blocks are undefined, and have to be [written](Self::write) anew.
     ///
     /// # Errors
     /// What the backend tells; a device that is lost stays lost.
@@ -417,11 +422,11 @@ impl<B: Backend> Runtime<B> {
         Ok(())
     }
 
-    /// Writes the value of a persistent block, between iterations.
+    /// Writes `content` as the value of a persistent block, between iterations.
     ///
     /// # Errors
-    /// [`Error::NotPersistent`] for another block, or bytes that are not exactly all of it; [`Error::Interrupted`]
-    /// within an iteration; or an error of the backend.
+    /// [`Error::NotPersistent`] if the block is not persistent, or its value has another length than `content`;
+    /// [`Error::Interrupted`] within an iteration, or after one that failed; or an error of the backend.
     pub fn write(&mut self, block: u32, content: &[u8]) -> Result<()> {
         let home = self.home(block, content.len())?;
         self.finish()?;
@@ -498,7 +503,8 @@ impl<B: Backend> Runtime<B> {
     }
 }
 
-/// A device that shares the host's memory takes no program that copies to it.
+/// Fails if the program copies blocks to the host, but the device shares the host's memory, so that copies free
+/// nothing.
 fn refuse_host<B: Backend>(backend: &B, program: &Program) -> Result<()> {
     let bytes = program.host_bytes();
     if backend.attributes().integrated && bytes > 0 { Err(Error::HostIsDevice { bytes }) } else { Ok(()) }

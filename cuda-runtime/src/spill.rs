@@ -61,16 +61,17 @@ impl Job {
 
 #[derive(Default)]
 struct Queue {
-    /// Jobs that are not done, in the order in which they were given. A buffer has at most two: its write, and a read
-    /// after that.
+    /// Reads and writes of the disk that are not done, in the order in which they were given. A buffer has at most two:
+    /// a write, and a read after that.
     jobs: Vec<Job>,
-    /// The first error of a job.
+    /// The first error of a read or write of the disk; `None` if there was none, or if it was forgiven.
     fault: Option<Error>,
     is_closed: bool,
 }
 
 impl Queue {
-    /// Takes the first job that may begin.
+    /// Takes the first job in the queue that conflicts with no job before it and is not running yet, and marks it as
+    /// running; `None` if there is no such job.
     fn begin(&mut self) -> Option<Job> {
         let may_begin = |i: &usize| {
             let job = &self.jobs[*i];
@@ -81,14 +82,15 @@ impl Queue {
         Some(self.jobs[first])
     }
 
-    /// Removes `done` from the queue: the job that is running on its buffer. At most one job runs on a buffer at a
-    /// time.
+    /// Removes the job `done` from the queue: it is the one that is running on its buffer. At most one job runs on a
+    /// buffer at a time.
     fn end(&mut self, done: &Job) {
         self.jobs.retain(|job| !(job.is_running && job.buffer == done.buffer));
     }
 }
 
-/// What the streams, the runtime and its threads share.
+/// What the streams, the runtime and the threads of the disk share: the disk, the buffers, and the queue of reads and
+/// writes.
 struct Shared {
     disk: Arc<dyn Disk>,
     buffers: Vec<PinnedBytes>,
@@ -107,7 +109,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until no job is left for which `of` is true.
+    /// Waits until the queue has no read or write of the disk for which `of` is true.
     fn wait(&self, of: impl Fn(&Job) -> bool) {
         let mut queue = self.queue();
         while queue.jobs.iter().any(&of) {
@@ -119,7 +121,8 @@ impl Shared {
         self.wait(|job| job.buffer == buffer);
     }
 
-    /// Runs jobs until the queue is closed; called by each thread.
+    /// Reads and writes the disk, job by job, until the queue of jobs is closed and empty. Each thread of the disk runs
+    /// this.
     fn serve(&self) {
         let mut queue = self.queue();
         loop {
@@ -211,7 +214,7 @@ impl<B: Backend> Spill<B> {
         self.shared.wait(|_| true);
     }
 
-    /// Writes to position `at` of the disk, on this thread, by way of a buffer.
+    /// Writes `content` to the disk, from byte `at` of the disk on: on this thread, by way of a buffer.
     ///
     /// # Safety
     /// No stream is using the buffers, and the disk is [settled](Self::settle).
@@ -226,10 +229,10 @@ impl<B: Backend> Spill<B> {
         Ok(())
     }
 
-    /// Reads from position `at` of the disk, on this thread, by way of a buffer.
+    /// Reads `content` from the disk, from byte `at` of the disk on: on this thread, by way of a buffer.
     ///
     /// # Safety
-    /// As [`store`](Self::store).
+    /// As for [`store`](Self::store).
     pub(crate) unsafe fn load(&self, at: u64, content: &mut [u8]) -> Result<()> {
         // SAFETY: as promised.
         let buffer = unsafe { self.buffer() }?;
@@ -241,7 +244,7 @@ impl<B: Backend> Spill<B> {
         Ok(())
     }
 
-    /// The first pinned buffer, for reads and writes of the disk on this thread, which no stream orders.
+    /// The first pinned buffer, for reads and writes of the disk that this thread does itself, not a stream.
     ///
     /// # Safety
     /// As for [`store`](Self::store); nobody else has the buffer, and the slice does not outlive `self`.
@@ -333,7 +336,7 @@ impl<B: Backend> Spill<B> {
 }
 
 impl<B: Backend> Drop for Spill<B> {
-    /// Ends the threads, so that the buffers can be freed.
+    /// Ends the threads that read and write the disk, so that the pinned buffers can be freed.
     fn drop(&mut self) {
         self.shared.queue().is_closed = true;
         self.shared.changed.notify_all();

@@ -19,9 +19,8 @@ pub enum Part {
     /// The launch does all of the operator's work, and writes the masks that it is to write. A mask has one bit for
     /// each element of a block, and is kept instead of the block.
     Whole,
-    /// The launch writes only a mask, one bit for each element of a block, made from the block after the operator has
-    /// run: as where the operator cannot write the mask itself, because the mask lies in memory that the operator still
-    /// uses.
+    /// The launch only writes a mask, one bit for each element of a block, from the block's value after the operator
+    /// has run: for instance because the mask lies in memory that the operator still uses.
     Mask,
 }
 

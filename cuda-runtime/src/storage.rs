@@ -23,8 +23,8 @@ use crate::error::{Error, Result, StorageOperation};
 pub enum Caching {
     /// The file is opened past the page cache: `O_DIRECT`.
     Past,
-    /// The file is opened in the usual way: for a file system without `O_DIRECT`. Swapped blocks then take memory as
-    /// long as some is free.
+    /// The file is opened without `O_DIRECT`, for file systems that do not have it. The operating system then caches
+    /// swapped blocks in memory as long as some is free.
     Through,
 }
 
@@ -37,13 +37,13 @@ pub trait Disk: Debug + Send + Sync {
     /// As the operating system tells.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
-    /// Fills `bytes` from the position `at`. The position and the length are multiples of a page.
+    /// Fills `bytes` with what the disk holds from byte `at` on. `at` and the length are multiples of a page.
     ///
     /// # Errors
-    /// As the operating system tells; and where the disk has fewer bytes there.
+    /// As the operating system tells; and if the disk ends before `bytes` is full.
     fn read(&self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
 
-    /// Writes `bytes` to the position `at`. The position and the length are multiples of a page.
+    /// Writes `bytes` to the disk, from byte `at` on. `at` and the length are multiples of a page.
     ///
     /// # Errors
     /// As the operating system tells.
@@ -71,11 +71,11 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Storage in a file without a name in this folder.
+    /// Storage for swapped blocks: a file without a name in this folder.
     ///
     /// # Errors
-    /// [`Error::Storage`]. With [`StorageOperation::OpenDirect`] the file system has no `O_DIRECT`; some file systems
-    /// in memory have not.
+    /// [`Error::Storage`] if the file cannot be made. Its operation is [`StorageOperation::OpenDirect`] if the file
+    /// system has no `O_DIRECT`, as some file systems in memory.
     pub fn in_folder(folder: &Path, caching: Caching) -> Result<Self> {
         static FILES: AtomicU64 = AtomicU64::new(0);
         let (operation, flags) = match caching {
@@ -97,7 +97,7 @@ impl Storage {
         }
     }
 
-    /// Storage on this disk.
+    /// Storage for swapped blocks on this disk: a file, or what else implements [`Disk`].
     #[must_use]
     pub fn on(disk: impl Disk + 'static) -> Self {
         Self { disk: Arc::new(disk) }

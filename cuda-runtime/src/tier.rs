@@ -26,7 +26,8 @@ impl<B: Backend> Tier<B> {
         Ok(Self::Storage(Spill::new(backend, storage, bytes)?))
     }
 
-    /// A tier of the same kind with room for `bytes` bytes: other pinned memory, or the same disk, made long enough.
+    /// Makes the place for another program's blocks that leave the device, `bytes` bytes long and of the same kind as
+    /// this one: other pinned memory, or the same disk, made long enough.
     pub(crate) fn renewed(&self, backend: &B, bytes: u64) -> Result<Self> {
         match self {
             Self::Pinned(_) => Self::pinned(backend, bytes),

@@ -22,8 +22,8 @@ use std::ops::Range;
 /// The streams: compute, copies out, copies in.
 pub(crate) const LANES: usize = 3;
 
-/// The most iterations whose waits between steps are computed, each on its own; all later ones wait as the last of them
-/// does.
+/// For how many iterations at most the waits between steps are computed one by one. All later iterations wait as the
+/// last of these does.
 const MOST: usize = 16;
 
 /// The stream of a step, the bytes that it uses, and other steps that it follows.
@@ -49,9 +49,9 @@ struct Users {
     readers: Clock,
 }
 
-/// Finds the steps on other streams that each step has to wait for: a list for each iteration, in it a list for each
-/// step, in that the indices of the steps waited for. An index above the waiting step's own means that step in the
-/// iteration before. The last iteration's list also holds for all later ones.
+/// Finds the steps on other streams that each step has to wait for. The result has a list for each iteration; in it, a
+/// list for each step; and in that, the indices of the steps to wait for. An index above the waiting step's own means
+/// that step of the iteration before. The list of the last iteration also holds for all later ones.
 pub(crate) fn plan(steps: &[Footprint]) -> Vec<Vec<Vec<u32>>> {
     let mut lanes: [Vec<u32>; LANES] = Default::default();
     let mut place = Vec::with_capacity(steps.len());

@@ -35,7 +35,7 @@ pub mod gpu;
 
 pub use half::{bf16, f16};
 
-/// An activation.
+/// An activation function, which is applied to each element of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// What is below 0 becomes 0.
@@ -51,12 +51,12 @@ pub enum Format {
     F32,
     /// IEEE binary16.
     F16,
-    /// The upper half of a binary32.
+    /// bfloat16: the upper half of an IEEE binary32.
     Bf16,
 }
 
 impl Format {
-    /// Bytes of an element.
+    /// The size of an element in this format, in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -72,12 +72,12 @@ impl Format {
 pub enum Error {
     /// The result has another number of elements than the input.
     Length {
-        /// Elements of the input.
+        /// How many elements the input has.
         needed: usize,
-        /// Elements of the result.
+        /// How many elements the result has.
         got: usize,
     },
-    /// The mask is shorter than [`mask_words`] says.
+    /// The mask has fewer 32-bit words than [`mask_words`] returns for so many elements.
     Mask {
         /// How many 32-bit words of mask the elements need.
         needed: usize,
@@ -91,7 +91,7 @@ pub enum Error {
         /// The alignment that the address needs, in bytes.
         alignment: u64,
     },
-    /// Two operands share memory, and are not the same elements.
+    /// Two operands share memory, but are not the same elements.
     Overlap {
         /// The address at which the two operands begin to overlap: the higher of the addresses at which they begin.
         address: u64,

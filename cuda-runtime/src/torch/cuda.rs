@@ -91,10 +91,12 @@ const fn stream_of(stream: Stream) -> CUstream {
 }
 
 impl Cuda {
-    /// Opens the device of this number.
+    /// Opens the device of this number, counted from 0.
     ///
     /// # Errors
-    /// [`Error::NoDriver`], [`Error::MissingSymbol`], [`Error::NoDevice`], [`Error::Driver`], [`Error::Lost`].
+    /// [`Error::NoDriver`] or [`Error::MissingSymbol`] if there is no driver, or one that lacks a function;
+    /// [`Error::NoDevice`] if there is no such device; [`Error::Driver`] or [`Error::Lost`] if a call of the driver
+    /// fails.
     pub fn open(device: i32) -> Result<Self> {
         let functions = Functions::load()?;
         let (mut count, mut handle, mut pools, mut context) = (0, 0, 0, ptr::null_mut());
@@ -134,7 +136,8 @@ impl Cuda {
         })
     }
 
-    /// Sets how the driver checks this thread's calls against captures; `mode` receives the setting before.
+    /// Sets which calls of this thread the driver refuses while streams are captured: to `mode`, which receives the
+    /// setting before.
     fn exchange_mode(&self, mode: &mut c_uint) -> Result<()> {
         let Some(Capture { exchange_mode, .. }) = self.capture else { return Ok(()) };
         // SAFETY: a place for a number.
@@ -163,7 +166,7 @@ impl Cuda {
 }
 
 impl Pool {
-    /// Makes a pool that keeps freed memory until it is trimmed.
+    /// Makes a pool of the driver's on this device. It keeps freed memory for later allocations until it is trimmed.
     fn new(device: i32) -> Result<Self> {
         let functions = PoolFunctions::load()?;
         // SAFETY: a struct of numbers, enumerations that have a variant 0, and a pointer that may be NULL.

@@ -30,39 +30,40 @@ struct Backing {
     start: u64,
     bytes: u64,
     address: u64,
-    /// How many live blocks lie in the allocation.
+    /// How many live blocks lie in this allocation of the driver's.
     live: usize,
 }
 
 impl Backing {
-    /// The allocator's number of the block at this address; `None` if the address is not in the allocation.
+    /// The number under which the allocator plans the byte at this address; `None` if the address is not in this
+    /// allocation of the driver's.
     const fn number(&self, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.address);
         if offset < self.bytes { Some(self.start + offset) } else { None }
     }
 }
 
-/// How long an arena that the driver has refused is not asked for, in requests of the plan. Each refusal lasts twice as
-/// long as the one before.
+/// The driver's latest refusal of memory for an arena. The driver is asked again only after some more requests, and
+/// after twice as many if it refuses the same arena once more.
 #[derive(Clone, Copy, Default)]
 struct Refused {
     /// How many plans had been made when the driver refused memory for the arena. Once there are more, the arena is
     /// another, and is asked for at once.
     plans: u64,
-    /// How many requests of the plan are left until the driver is asked for the arena again.
+    /// How many requests that the plan has a place for are to come until the driver is asked for the arena again.
     left: u64,
-    /// How many requests of the plan are to come, in all, from this refusal of memory for the arena until the driver is
-    /// asked again; `left` counts down from it. The next refusal for the same plan doubles it.
+    /// What `left` was set to when the driver refused memory for the arena: how many planned requests are to come in
+    /// all until it is asked again. The next refusal for the same plan doubles it.
     waited: u64,
 }
 
 impl Refused {
-    /// For how many requests the driver is not asked again after it has first refused memory for a new plan's arena. To
-    /// ask takes about as long as to serve so many requests.
+    /// How many planned requests pass until the driver is asked again after it has first refused memory for a plan's
+    /// arena. To ask takes about as long as to serve so many requests.
     const FIRST: u64 = 1 << 10;
 
-    /// Whether to ask the driver for the arena now: there are other plans than the driver's refusal was about (`plans`
-    /// is how many were made so far), or enough requests have come since. Each call counts as one request.
+    /// Whether to ask the driver again for memory for an arena that it has refused: enough requests have come since, or
+    /// there is a new plan (`plans` is how many were made so far). Each call counts as one request.
     const fn is_over(&mut self, plans: u64) -> bool {
         self.left = self.left.saturating_sub(1);
         self.plans != plans || self.left == 0
@@ -91,15 +92,15 @@ pub struct Statistics {
     pub reserved_peak: u64,
 }
 
-/// The memory of a device.
+/// The memory of one device, given to PyTorch from a plan or, where the plan has no place, by the driver.
 pub struct Device<D> {
     driver: D,
     /// Plans the memory: gives each block a number, which the device turns into an address. The allocator's bookkeeping
     /// memory is never given back: a device lives as long as the process.
     allocator: Allocator<'static>,
-    /// The stream that is planned: the first one that allocates.
+    /// The stream whose requests are planned: the first one that allocates.
     stream: Option<Stream>,
-    /// The allocation that backs the arena.
+    /// The driver's allocation that backs the arena of the present plan, if there is one.
     backing: Option<Backing>,
     /// Allocations that backed earlier arenas, and have live blocks.
     retired: Vec<Backing>,
@@ -131,11 +132,12 @@ impl<D: Driver> Device<D> {
         Self::with_room(driver, EVENTS, LIVE)
     }
 
-    /// As [`new`](Self::new), with other bounds: the most mallocs and frees of an iteration that can be planned, and
-    /// the most blocks at once beside those of a plan; those beyond are served all the same.
+    /// As [`new`](Self::new), with bounds on what is planned: `events`, the most mallocs and frees of an iteration that
+    /// can be planned, and `live`, the most blocks at once beside those of a plan. Requests beyond them are served all
+    /// the same.
     ///
     /// # Errors
-    /// [`Error::Plan`]: bounds beyond what can be counted.
+    /// [`Error::Plan`] if a bound is too large to be counted.
     pub fn with_room(driver: D, events: usize, live: usize) -> Result<Self> {
         let config = Config { alignment: ALIGNMENT, ..Config::new(RANGE, events, live) };
         let len = replay::memory(&config);
@@ -285,10 +287,11 @@ impl<D: Driver> Device<D> {
         freed.and(self.driver.synchronize_all()).and_then(|()| self.driver.trim())
     }
 
-    /// Limits the memory that is held to this fraction of the device's, from the next request to the driver on.
+    /// Limits the memory that is taken from the driver to this fraction of the device's memory. The limit holds from
+    /// the next request to the driver on; what is held already stays.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for a fraction that is not between 0 and 1; those of the driver.
+    /// [`Error::OutOfRange`] for a fraction that is not between 0 and 1; errors of the driver.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a part of a number of bytes")]
     #[expect(clippy::cast_sign_loss, reason = "both factors are positive")]
     pub fn set_memory_fraction(&mut self, fraction: f64) -> Result<()> {
@@ -332,7 +335,8 @@ impl<D: Driver> Device<D> {
         &mut self.driver
     }
 
-    /// The allocation behind the plan in use, made if there is none; none if the driver has refused it.
+    /// The driver's allocation that backs the arena of the plan in use; it is made now if there is none. `None` if the
+    /// driver refuses it, or has refused it and is not to be asked again yet.
     fn backing(&mut self) -> Option<&mut Backing> {
         let plans = self.allocator.statistics().plans;
         let stream = self.stream?;
@@ -358,7 +362,7 @@ impl<D: Driver> Device<D> {
         if fits { Ok(()) } else { Err(Error::OutOfMemory { memory: Kind::Device, bytes }) }
     }
 
-    /// Allocates memory of the driver; fails if that would exceed the limit.
+    /// Allocates memory of the driver for work in this stream; fails if more bytes than `limit` would be held then.
     fn alloc(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
         self.within_limit(bytes)?;
         self.driver.alloc(bytes, stream)
@@ -373,7 +377,8 @@ impl<D: Driver> Device<D> {
         self.driver.trim()
     }
 
-    /// Serves a request with an allocation of its own by the driver.
+    /// Serves a request outside the arena: the driver allocates memory for this block alone. `number` is what the
+    /// allocator has noted the block under, if it has; it is freed there if the driver fails.
     fn malloc_apart(&mut self, bytes: u64, stream: Stream, number: Option<u64>) -> Result<u64> {
         let given = match self.alloc(bytes, stream) {
             Err(Error::OutOfMemory { .. }) => self.make_room().and_then(|()| self.alloc(bytes, stream)),
@@ -518,7 +523,7 @@ impl<D: Driver> Device<D> {
     }
 }
 
-/// The name by which a stream is known here: of the two names of the default stream it is 0.
+/// The one number of a stream here: 0 for both names of the default stream, and the driver's own for any other.
 const fn canonical(stream: Stream) -> Stream {
     if stream == LEGACY { 0 } else { stream }
 }

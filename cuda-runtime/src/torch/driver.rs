@@ -10,7 +10,8 @@ pub trait Driver: Send {
     /// Allocates memory for later work in this stream.
     ///
     /// # Errors
-    /// As the driver tells it; [`OutOfMemory`](crate::Error::OutOfMemory) if it is that.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little memory; otherwise as the driver tells
+    /// it.
     fn alloc(&mut self, bytes: u64, stream: Stream) -> Result<u64>;
 
     /// Frees memory after the work that this stream has been given so far.
@@ -67,7 +68,7 @@ pub trait Driver: Send {
     /// As the driver tells it.
     fn reserved(&mut self) -> Result<(u64, u64)>;
 
-    /// The memory of the device.
+    /// How much memory the device has, and how much of it is free.
     ///
     /// # Errors
     /// As the driver tells it.

@@ -35,7 +35,8 @@ struct Live {
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// How often the pool was begun and not yet released.
+    /// How often PyTorch has begun to allocate in the pool, less how often it has released the pool. At 0 no graph uses
+    /// it.
     users: usize,
     /// Free blocks: for each its address, its bytes, and the only stream that may reuse it; `None` if no stream may.
     free: Vec<(u64, u64, Option<Stream>)>,
@@ -80,7 +81,8 @@ impl Graphs {
         }
     }
 
-    /// A free block of the current pool for this stream: the smallest that is long enough, and at most twice as long.
+    /// Takes a free block of the current pool for this stream: the smallest that is long enough, and at most twice as
+    /// long. Returns its address; `None` if there is no such block.
     pub(super) fn take(&mut self, bytes: u64, stream: Stream) -> Option<u64> {
         let id = self.current();
         let pool = self.pools.get_mut(&id)?;
@@ -120,7 +122,8 @@ impl Graphs {
         self.pools.iter().any(unused)
     }
 
-    /// Removes the memory that no graph uses any more, and returns the addresses of its blocks.
+    /// Takes the free blocks of all pools that no graph uses any more out of these pools, and returns their addresses:
+    /// the caller is to free them.
     pub(super) fn surplus(&mut self) -> Vec<u64> {
         let mut addresses = Vec::new();
         for (_, pool) in self.pools.iter_mut().filter(|(id, pool)| pool.users == 0 && **id != UNKNOWN) {

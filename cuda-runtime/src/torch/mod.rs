@@ -48,7 +48,7 @@ pub struct Devices<D> {
     devices: Mutex<BTreeMap<i32, Arc<Mutex<Device<D>>>>>,
 }
 
-/// After a panic of another thread the state is still consistent: nothing is left half changed here.
+/// Takes a lock, also after another thread has panicked with it: what these locks guard is never left half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
