@@ -101,7 +101,7 @@ pub enum sublet_state {
 pub struct sublet_statistics {
     /// sizeof(sublet_statistics).
     pub struct_size: u32,
-    /// A sublet_state.
+    /// What the allocator is doing: a sublet_state.
     pub state: u32,
     /// How many requests were served from a plan.
     pub hits: u64,
@@ -199,15 +199,16 @@ impl sublet_allocator_params {
     }
 }
 
-/// How much bookkeeping memory an allocator takes: first all of it, which is for the struct that the caller's pointer
-/// leads to and for what the planner's [`Allocator`] keeps; then the words and indices of the latter alone.
+/// How much bookkeeping memory an allocator with this configuration takes: first all of it, and then the words and
+/// indices among it, which the planner's [`Allocator`] uses.
 fn needed(config: &Config) -> (Needed, WorkspaceLen) {
     let len = replay::memory(config);
     let kept = WorkspaceLen { words: len.words, indices: len.indices };
     (Needed::workspace(kept).and::<Marked<sublet_allocator>>(1).and::<Caller>(1).and::<Block>(len.blocks), kept)
 }
 
-/// The bookkeeping memory that an allocator with these parameters needs: about 300 bytes for each of its `events`.
+/// Tells the size and alignment of the bookkeeping memory that an allocator with these parameters needs: about 300
+/// bytes for each of the `events` that `params` asks for.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_workspace(
@@ -221,9 +222,9 @@ pub unsafe extern "C" fn sublet_allocator_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Makes an allocator without live blocks. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0
-/// takes the system's memory, where there is a system, whose pages are touched only as they are used. Of lent memory 40
-/// bytes for each of `events` are written at once.
+/// Makes an allocator without live blocks. It uses `workspace` until sublet_allocator_destroy, and writes 40 bytes of
+/// it for each of `events` at once. If `workspace` is NULL and its size 0, it takes memory of the operating system
+/// instead, where there is one; then pages are touched only as they are used.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_create(
@@ -310,7 +311,8 @@ unsafe fn handle<'a>(
     Ok(handle)
 }
 
-/// Calls `body` with the locked state of the allocator that a C function has as argument 0.
+/// Locks the allocator that a C function has as argument 0, and calls `body` with what the lock guards. Writes a
+/// failure to `error`, unless that is NULL, and returns the status.
 ///
 /// # Safety
 /// As for `handle`.
@@ -383,8 +385,8 @@ impl sublet_allocator {
         self.out_of_memory.is_some_and(|room| unsafe { room(self.context.0, bytes) } != 0)
     }
 
-    /// Frees the block at `pointer`; NULL does nothing. The failure, if no live block begins there, names the pointer
-    /// by `position`, its place among the arguments of the C function.
+    /// Frees the block at `pointer`; NULL does nothing. If no live block begins there, the failure names the argument
+    /// by `position`, its place among those of the C function.
     #[inline]
     fn give_back(&self, pointer: *mut c_void, position: u32) -> Result<(), Failure> {
         if pointer.is_null() {

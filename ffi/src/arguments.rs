@@ -83,8 +83,8 @@ impl<'a> Arguments<'a> {
         Self { position: 0, ranges: [none; MOST], len: 0, lent: PhantomData }
     }
 
-    /// The arguments of a call whose `error`, unless it is NULL, is written at the end: no argument may share memory
-    /// with it.
+    /// Begins the checks of a call's arguments with its `error`, which the call writes at its end unless it is NULL: no
+    /// argument that is checked later may share memory with it.
     pub(crate) fn beside(error: *const sublet_error) -> Self {
         let mut arguments = Self::new();
         if !error.is_null() {
@@ -110,7 +110,7 @@ impl<'a> Arguments<'a> {
         self.position - 1
     }
 
-    /// Checks an argument at another position by `look`, and then goes on where the checks were.
+    /// Has `look` check the argument at another position. The checks after that go on where they were.
     pub(crate) fn at<T>(&mut self, position: u32, look: impl FnOnce(&mut Self) -> T) -> T {
         let here = core::mem::replace(&mut self.position, position);
         let found = look(self);
@@ -203,11 +203,9 @@ impl<'a> Arguments<'a> {
         Ok(if there { unsafe { slice::from_raw_parts(pointer, len) } } else { &[] })
     }
 
-    /// Checks the next argument, a text that ends with a zero byte, and returns the value of the name in `names` that
-    /// the text equals; fails if there is none. The text is read up to where it differs from all names, no further.
-    ///
-    /// # Safety
-    /// If it is not NULL, it can be read up to its zero.
+    /// Checks the next argument, a text that ends with a zero byte, and returns the value that stands beside this text
+    /// in `names`; fails if the text is none of the names. It is read up to where it differs from all names, no
+    /// further.
     pub(crate) unsafe fn name<T>(
         &mut self,
         pointer: *const c_char,
@@ -295,8 +293,8 @@ impl<'a> Arguments<'a> {
         unsafe { self.params(pointer) }
     }
 
-    /// Checks the next argument, the pointer to a struct of results that is written if the call succeeds. Only so many
-    /// of its bytes are written as its first field says, the size of the struct in the caller's version.
+    /// Checks the next argument, the pointer to a struct of results, not NULL, that is written if the call succeeds.
+    /// The struct's first field is its size in the caller's version; no more bytes are written.
     ///
     /// # Safety
     /// If it is not NULL, as many bytes as its first field says can be read, and written as long as `'a` by nobody
@@ -361,21 +359,22 @@ impl<'a> Arguments<'a> {
         Ok(Room::new(words))
     }
 
-    /// Notes the memory of a handle, the argument at this position. Fails if an argument that was checked before is
-    /// written and has a part of that memory; the check of a later one fails likewise.
+    /// Notes that the handle, the argument at this position, has this memory. Fails if an argument that was checked
+    /// before overlaps with it and is written; if such an argument is checked later, that check fails.
     pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
         self.holds_range(position, (range.start.addr(), range.end.addr()))
     }
 
-    /// Notes the memory of a handle, from address `begin` up to `end`; the handle is the argument at this position.
-    /// Fails if an argument that was checked before is written and has a part of that memory; the check of a later one
-    /// fails likewise.
+    /// Notes that the handle, the argument at this position, has the memory from address `begin` up to `end`. Fails if
+    /// an argument that was checked before overlaps with it and is written; if such an argument is checked later, that
+    /// check fails.
     pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
         self.take(Range { begin, end, position, written: false })
     }
 
-    /// Notes the memory of an argument. Fails if another argument has a part of it and one of the two is written.
+    /// Notes the memory of an argument. Fails if it overlaps with the memory of another argument, and one of the two is
+    /// written.
     fn take(&mut self, range: Range) -> Result<(), Failure> {
         let known = self.ranges.get(..self.len).unwrap_or_default();
         let shared = |r: &&Range| (r.written || range.written) && r.begin < range.end && range.begin < r.end;
@@ -393,7 +392,9 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Checks the next argument, a pointer to `len` values; returns whether `len` is more than 0.
+    /// Checks the next argument, a pointer to `len` values, which the call writes if `written`. Fails if the pointer is
+    /// NULL or misaligned, or if the values share memory with another argument and one of the two is written. Returns
+    /// whether `len` is more than 0; if not, the pointer may be anything.
     fn look<T>(&mut self, pointer: *const T, len: usize, written: bool) -> Result<bool, Failure> {
         let position = self.next();
         if len == 0 {
@@ -421,7 +422,8 @@ pub(crate) fn counted(n: usize, position: u32) -> Result<usize, Failure> {
     if n > most { Err(Failure::new(S::LengthOverflow, position, wide(most), wide(n))) } else { Ok(n) }
 }
 
-/// The most bytes of parameters; longer ones are refused.
+/// The most bytes that the caller's struct of parameters or results may have, by its first field; longer ones are
+/// refused.
 const MOST_PARAMS: usize = 4096;
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub struct sublet_bank {
     pub alignment: u64,
 }
 
-/// How a block is used.
+/// How much of a block is read and written, and which banks it may lie in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_bank_use {
@@ -56,7 +56,7 @@ pub struct sublet_banks_params {
     pub bank_count: u32,
     /// The banks, `bank_count` of them.
     pub banks: *const sublet_bank,
-    /// How each block is used: one for each block.
+    /// How each block uses the banks: one entry for each block.
     pub uses: *const sublet_bank_use,
 }
 

@@ -54,7 +54,8 @@ fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(Err(Failure::of(S::Panicked)))
 }
 
-/// Without the standard library a panic ends in the handler: there is nothing to catch.
+/// Calls `body`. Without the standard library a panic in it ends in the panic handler, so that there is nothing to
+/// catch.
 #[cfg(not(any(feature = "std", test)))]
 fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     body()

@@ -18,15 +18,15 @@ pub struct sublet_error {
     pub status: i32,
     /// The number of an argument, a block, a row or what else the status names.
     pub index: u32,
-    /// The amount that would suffice, in bytes or a count, by the status; or another figure that the status names.
+    /// The amount that would suffice, in bytes or as a count, or another figure: each status says which.
     pub needed: u64,
-    /// The amount that was given or found, in bytes or a count, by the status; or another figure that the status names.
+    /// The amount that was given or found, in bytes or as a count, or another figure: each status says which.
     pub got: u64,
 }
 
 plain!(sublet_error);
 
-/// As sublet_error, inside the library.
+/// A failed call, inside the library: what sublet_error tells C, with the status as an enum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) status: S,
@@ -54,7 +54,7 @@ impl From<Failure> for sublet_error {
 /// The index of an error that concerns all blocks, where others have the index of one block.
 const ALL_BLOCKS: u32 = u32::MAX;
 
-/// The status for each fault of a row.
+/// The status for each fault that a row of a trace can have.
 const ROW_FAULTS: [(S, RowFault); 20] = [
     (S::RowTimeBackwards, RowFault::TimeBackwards),
     (S::RowZeroSize, RowFault::ZeroSize),
@@ -149,7 +149,7 @@ impl From<Violation> for Failure {
     }
 }
 
-/// A length in the 64 bits in which it is told to C.
+/// A length in 64 bits, as C is told it; the largest number if it does not fit.
 pub(crate) fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
@@ -300,8 +300,8 @@ impl Display for sublet_error {
 mod tests {
     use super::*;
 
-    /// Errors of the planner that lose no figure when they are translated to C, at least one for each status of such
-    /// errors. The tests translate them to C and back.
+    /// Errors of the planner that are the same after they are translated to C and back, as the tests do: at least one
+    /// for each status that such errors have.
     fn errors() -> Vec<Error> {
         let mut errors = vec![
             Error::TooManyBlocks { needed: 9, most: 8 },

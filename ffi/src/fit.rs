@@ -27,7 +27,7 @@ use crate::workspace::{Needed, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_policy {
-    /// The policy to use: takes the best of a search and of every other policy but SUBLET_POLICY_LAYER.
+    /// The default: takes the best of what a search finds and of what every other policy but SUBLET_POLICY_LAYER gives.
     Auto = 0,
     /// Blocks are swapped in the gaps with the highest duration of absence first. A gap is the time between two uses of
     /// a block; the duration of absence is the gap less the time of the copies out and in (Zhang et al. 2019).
@@ -73,9 +73,8 @@ pub struct sublet_fit_params {
     pub least_bytes: u64,
     /// The seed of all random choices: the same seed gives the same result everywhere.
     pub seed: u64,
-    /// How much the search may do for each row of the trace, counted in operators, and in gaps between two uses of a
-    /// block, that it looks at; 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 add
-    /// none.
+    /// How much the search may do for each row of the trace: how many operators, and gaps between two uses of a block,
+    /// it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 add none.
     pub work: u64,
     /// The means to save memory that may be used: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER; it is
     /// also without SUBLET_MEANS_RECOMPUTE if the trace does not describe all operators of its rows, since one that is
@@ -88,7 +87,7 @@ pub struct sublet_fit_params {
     pub alignment: u64,
 }
 
-/// A means to save memory; several are added.
+/// The means to save memory that a fit can use. Several are allowed by adding their values.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_means {
@@ -105,7 +104,7 @@ pub enum sublet_means {
     /// Blocks are swapped by Layrub's rule (Jin et al. 2018), for comparison: they are copied out after their last
     /// reader of the forward pass, and back one operator ahead of the next reader.
     Layer = 16,
-    /// Operators with SUBLET_OPERATOR_UNORDERED may run in another order.
+    /// Operators with SUBLET_OPERATOR_UNORDERED may run in another order than that of the trace.
     Order = 32,
 }
 
@@ -129,25 +128,26 @@ pub struct sublet_fit_output {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// The rewritten rows.
+    /// The rows of the rewritten trace.
     pub rows: *mut sublet_row,
-    /// When each of the rewritten rows happens; may be NULL.
+    /// When each row of the rewritten trace happens; may be NULL.
     pub timings: *mut sublet_timing,
     /// How many rows there is room for in `rows`, and in `timings` unless it is NULL.
     pub row_capacity: usize,
     /// The offset of the block of each malloc row, in bytes, in the order of these rows.
     pub offsets: *mut u64,
-    /// The lifetime of each residency, in rewritten rows: of each time that a block is on the device. May be NULL.
+    /// The lifetime of each residency (each time that a block is on the device): from which row of the rewritten trace
+    /// to which. May be NULL.
     pub blocks: *mut sublet_block,
-    /// For each residency, a time that a block is on the device: the number of the block, and how many times it was
-    /// there before. May be NULL.
+    /// Whose each residency is: the number of the block, and how often that block was on the device before. May be
+    /// NULL.
     pub names: *mut sublet_residency,
     /// How many residencies (times that a block is on the device) there is room for in `offsets`, and in `blocks` and
     /// `names` unless these are NULL.
     pub residency_capacity: usize,
 }
 
-/// The result of a fit.
+/// What sublet_fit has found: how long the rewritten trace is, how much memory it takes, and how it runs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fitted {
@@ -383,8 +383,8 @@ fn bound_needed(trace: Counts) -> Needed {
     Needed::workspace(lower_bound::workspace(trace.rows, trace.blocks)).and::<Row>(trace.rows)
 }
 
-/// The workspace that sublet_load_without_overhead needs. Of `trace` only the counts are read, in which its size is
-/// linear.
+/// The workspace that sublet_load_without_overhead needs. Its size is linear in the counts of `trace`, of which nothing
+/// else is read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
@@ -398,8 +398,8 @@ pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Writes to `load` a lower bound, in bytes: with swaps alone, every schedule of less load takes longer than the
-/// original.
+/// Writes to `load` a lower bound on the bytes that are alive on the device at once: with swaps alone, every schedule
+/// that stays below the bound takes longer than the original trace.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead(

@@ -45,8 +45,8 @@ pub unsafe extern "C" fn sublet_stats(
     })
 }
 
-/// Begins `arena_peak`, `fallback_peak` and `footprint` of the statistics anew: they count the blocks that are live
-/// now, and those that come.
+/// Resets `arena_peak`, `fallback_peak` and `footprint` of the statistics to their values for the present arena and the
+/// blocks that are live now. From there on they count what comes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_reset_peaks(
     allocator: *mut sublet_allocator,
@@ -61,7 +61,8 @@ pub unsafe extern "C" fn sublet_reset_peaks(
     }
 }
 
-/// Frees the ranges without live blocks, by the `free` of the parameters.
+/// Frees the ranges of addresses in which no block is live, by the function `free` that the allocator was created with.
+/// Without such a function nothing is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_trim(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

@@ -13,9 +13,10 @@ use crate::error::{Failure, Text, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::Needed;
 
-/// Follows a plan that was made elsewhere, from its first request on: blocks in the order in which an iteration
-/// allocates them, and their offsets. It is verified first, with a workspace of sublet_verify_workspace. Where an
-/// offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
+/// Makes the allocator follow a plan that was made elsewhere, from the plan's first request on: its blocks in the order
+/// in which an iteration allocates them, and their offsets. The plan is verified first, with a workspace of
+/// sublet_verify_workspace. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at
+/// multiples of it.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_adopt(
@@ -44,10 +45,12 @@ pub unsafe extern "C" fn sublet_adopt(
     })
 }
 
-/// Writes the plan that is followed as CSV, `id,lower,upper,size,offset`, ended by a zero: what sublet_plan_read reads,
-/// in another process too. Without a plan it is the header alone.
+/// Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero. sublet_plan_read
+/// can read it, in another process too. Without a plan only the line of column names is written.
 ///
-/// `needed` and `capacity` mean what they mean for sublet_export_trace, and a text that is too long is cut as there.
+/// `needed`, which may be NULL, receives the bytes that the whole text takes with its zero. If `capacity` is less, the
+/// text is cut, still ended by a zero, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL; but a capacity of 0 is a
+/// question about `needed` alone, and no failure.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_export_plan(
@@ -133,7 +136,8 @@ impl<B: Iterator<Item = u8>> Lines<B> {
         Failure::new(S::PlanText, self.line, 0, 0)
     }
 
-    /// Whether this byte ends a line, or the text; `None` is the end of the text.
+    /// Whether this byte ends a line of the text, or `None` its last line. After a carriage return it reads one byte
+    /// more.
     fn end(&mut self, byte: Option<u8>) -> bool {
         matches!(byte, None | Some(b'\n')) || (byte == Some(b'\r') && matches!(self.rest.next(), None | Some(b'\n')))
     }
@@ -145,7 +149,8 @@ impl<B: Iterator<Item = u8>> Lines<B> {
         if same && self.end(after) { Ok(()) } else { Err(self.wrong()) }
     }
 
-    /// The next block and its offset; none where the text ends.
+    /// Reads the next line, a block and its offset; returns `None` where the text ends. Fails if the line is not five
+    /// numbers.
     fn next_block(&mut self) -> Result<Option<(sublet_block, u64)>, Failure> {
         self.line = self.line.saturating_add(1);
         let mut numbers = [0u64; 5];
