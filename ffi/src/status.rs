@@ -16,16 +16,16 @@ pub enum sublet_status {
     /// A failure that this version of the C library has no name for.
     Unnamed = 2,
 
-    /// Argument `index` is NULL, and its length is not 0.
+    /// Argument `index` is NULL, although its length is not 0.
     NullPointer = 10,
     /// Argument `index` is not aligned to `needed` bytes.
     MisalignedPointer = 11,
     /// The length in argument `index`, `got`, is more than can be addressed or counted; `needed` is the most.
     LengthOverflow = 12,
-    /// Arguments `index` and `got` share memory, and one of them is written. UINT32_MAX stands for `error`, which is
-    /// then not written.
+    /// Arguments `index` and `got` share memory, and one of them is written. UINT32_MAX in place of a number stands for
+    /// the argument `error`, which is then not written.
     OverlappingBuffers = 13,
-    /// `struct_size` of argument `index` is `got`; it is at least 4 and at most `needed`.
+    /// Argument `index` is a struct whose `struct_size` is `got`; it must be at least 4 and at most `needed`.
     StructSize = 14,
     /// Argument `index` is a struct with a field at byte `got` that this version does not know and that is not 0.
     UnknownField = 15,
@@ -35,9 +35,9 @@ pub enum sublet_status {
     WorkspaceTooSmall = 17,
     /// Argument `index` has room for `got` elements; the call needs room for `needed`.
     BufferTooSmall = 18,
-    /// Argument `index` is not a known name.
+    /// The text in argument `index` is not a name that is known here.
     UnknownName = 19,
-    /// Argument `index` is no handle of this type: it is a handle of another type, or was destroyed.
+    /// Argument `index` is no handle of the type that the call takes: it is a handle of another type, or was destroyed.
     NotAHandle = 20,
     /// Argument `index` is a struct whose field at byte `got` is 0, and here that field has no default.
     MissingField = 21,
@@ -56,8 +56,8 @@ pub enum sublet_status {
     PinMisaligned = 34,
     /// The pinned blocks `index` and `got` are alive together and share an address.
     PinsOverlap = 35,
-    /// The blocks up to block `index`, stacked above the pinned ones with padding for their alignments, take more bytes
-    /// than 64 bits can count.
+    /// The blocks up to block `index` take more bytes than 64 bits can count if they are stacked above the pinned ones,
+    /// with padding for their alignments.
     SizeOverflow = 36,
     /// Block `index` has flags, `got`, that this version does not know.
     BlockFlags = 37,
@@ -72,7 +72,7 @@ pub enum sublet_status {
     /// blocks that were placed there before it; the largest of these banks has `got` bytes.
     NoBank = 52,
 
-    /// Invalid plan: block `index` at offset `got` ends beyond 64 bits.
+    /// Invalid plan: block `index` lies at offset `got`, and its end (offset plus size) exceeds 64 bits.
     PlanEndOverflow = 60,
     /// Invalid plan: block `index` ends at `needed`, above the capacity `got`.
     PlanOverCapacity = 61,
@@ -92,8 +92,8 @@ pub enum sublet_status {
     /// Tensor `index` of a graph is produced by operator `needed` and by operator `got`; if they are the same, it is
     /// produced twice by that one.
     TwoWriters = 71,
-    /// Operator `index` of a graph needs a tensor that is computed, by way of other operators, from what it writes
-    /// itself.
+    /// Operator `index` of a graph depends on itself: by way of other operators, it needs a tensor that is computed
+    /// from what it writes.
     Cycle = 72,
     /// Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator,
     /// `got` operands are left over.
@@ -102,67 +102,72 @@ pub enum sublet_status {
     /// `got`, and not 0.
     TensorUnknownValue = 74,
 
-    /// Row `index`: its time is before that of the row above it.
+    /// The time of row `index` of a trace is before that of the row above it.
     RowTimeBackwards = 80,
-    /// Row `index`: a malloc of no bytes.
+    /// Row `index` of a trace: a malloc of 0 bytes.
     RowZeroSize = 81,
-    /// Row `index`: a malloc of a block that is allocated.
+    /// Row `index` of a trace: a malloc of a block that is allocated already.
     RowAllocatedTwice = 82,
-    /// Row `index`: a free of a block that is not allocated.
+    /// Row `index` of a trace: a free of a block that is not allocated.
     RowFreeWithoutMalloc = 83,
-    /// Row `index`: a read, write or copy of a block that is not allocated.
+    /// Row `index` of a trace: a read, write or copy of a block that is not allocated.
     RowAccessWithoutMalloc = 84,
-    /// Row `index`: a later malloc of a block with another size than the first.
+    /// Row `index` of a trace: a malloc of a block that an earlier malloc gave another size.
     RowSizeChanged = 85,
-    /// Row `index`: a block number at or above the number of blocks.
+    /// Row `index` of a trace: its block number is not below the trace's number of blocks.
     RowUnknownBlock = 86,
-    /// More rows than 32 bits can count as steps.
+    /// A trace has more rows than 32 bits can count.
     RowTooManyRows = 87,
-    /// Row `index` of a recorded trace: a copy, a second malloc of a block, a recomputed operator, or an operator whose
-    /// accesses do not stand together.
+    /// Row `index` is not possible in a recorded trace: it is a copy, a second malloc of a block, an access by a
+    /// recomputed operator, or by an operator whose accesses do not stand together.
     RowNotRecorded = 88,
-    /// Row `index` of a rewritten trace: not the access that comes next in the original.
+    /// Row `index` of a rewritten trace: an access other than the one that comes next in the original trace.
     RowOtherAccess = 89,
-    /// Row `index` of a rewritten trace: a malloc, free or copy between the accesses of an operator, where the original
-    /// has none and no memory is reused in place.
+    /// Row `index` of a rewritten trace: a malloc, free or copy between two accesses of one operator, where the
+    /// original has no such row and no block takes over the memory of another in place.
     RowInsideOperator = 90,
-    /// Row `index` of a rewritten trace: a read of another value than in the original.
+    /// Row `index` of a rewritten trace: a read that sees another value of the block than it does in the original
+    /// trace.
     RowOtherValue = 91,
-    /// Row `index` of a rewritten trace: a copy of a block that is not on the host.
+    /// Row `index` of a rewritten trace: a copy to the device of a block that has no copy on the host.
     RowNotOnHost = 92,
     /// The rewritten trace ends at row `index`, before the original's last access.
     RowAccessesMissing = 93,
-    /// At the end of a rewritten trace, row `index`: a persistent block is not where it has to be, or has not its
-    /// value.
+    /// The rewritten trace ends, at row `index`, with a persistent block that is not where it has to be (on the device
+    /// or on the host), or that does not hold its final value.
     RowEndNotRestored = 94,
-    /// Row `index`: `got` is no event, or no kind of operator.
+    /// Row `index` of a trace: `got`, the value of its `event` or `op_kind`, is no sublet_event or no sublet_op_kind.
     RowUnknownValue = 95,
-    /// Row `index` of a rewritten trace: the operator may not be recomputed.
+    /// Row `index` of a rewritten trace recomputes an operator that may not be recomputed.
     RowMayNotRerun = 96,
-    /// Row `index` of a rewritten trace: a malloc of a mask that is too small to have a bit for each element.
+    /// Row `index` of a rewritten trace: a malloc of a mask that is too small to have a bit for each element of its
+    /// block.
     RowMaskTooSmall = 97,
-    /// Row `index` of a rewritten trace: a mask that is not written right after a ReLU.
+    /// Row `index` of a rewritten trace: a write of a mask that does not stand right after a ReLU that accesses the
+    /// mask's block.
     RowMaskElsewhere = 98,
-    /// Row `index` of a rewritten trace: the block reuses another's memory in place, but has another offset.
+    /// Row `index` of a rewritten trace: the block takes over another block's memory in place, but has another offset
+    /// than that block.
     RowNotInPlace = 99,
-    /// Row `index` of a recorded trace that is to be fitted: a malloc of a persistent block (allocated at time 0, never
-    /// freed) below the first row that reads or writes a block.
+    /// Row `index` of a recorded trace that is to be fitted into a limit: a malloc of a persistent block (allocated at
+    /// time 0, never freed) after the first read or write of a block.
     RowPersistentLate = 100,
-    /// Operator `index`: `got` is no kind of operator, or flags of which this version does not know all.
+    /// Operator `index` of a trace: `got`, which is its kind, its flags or its element size, is not known to this
+    /// version.
     OperatorUnknownValue = 109,
 
-    /// A device with a bandwidth that is not positive or a latency that is negative.
+    /// The device has a bandwidth that is not positive, or a latency that is negative.
     Device = 110,
     /// The blocks that are swapped take `needed` bytes on the host, which can hold `got`.
     HostTooSmall = 111,
-    /// No schedule within `got` bytes was found; one within `needed` bytes was.
+    /// No schedule within the limit, `got` bytes, was found; one within `needed` bytes was.
     OverLimit = 112,
 
     /// Access `index` of a network uses a memory that does not exist.
     AccessUnknownMemory = 120,
     /// Access `index` of a network is by an operator that does not exist.
     AccessUnknownOperator = 121,
-    /// Access `index` of a network is by an operator before that of the access above it.
+    /// Access `index` of a network is by an operator of a lower number than that of the access above it.
     AccessOutOfOrder = 122,
     /// In a network, memory, operator or access `index` holds `got`, which this version does not know.
     NetworkUnknownValue = 123,
@@ -189,11 +194,11 @@ pub enum sublet_status {
     /// The allocator is called from within one of its own callbacks.
     Reentrant = 138,
 
-    /// Block `index` has no value of `got` bytes that is kept from one iteration to the next.
+    /// Block `index` is not persistent: it has no value of `got` bytes that is kept from one iteration to the next.
     NotPersistent = 150,
     /// An iteration is under way, or was ended by an error; or the iteration to measure has not been timed yet.
     Interrupted = 151,
-    /// The plan keeps `needed` bytes on the host, but host and device share one memory: that frees nothing.
+    /// The plan keeps `needed` bytes on the host, but host and device share one memory, so that this frees nothing.
     HostIsDevice = 152,
     /// The file system failed, with the error number `got`: to open a file past the page cache, to make it long enough,
     /// to read or to write it.
@@ -203,7 +208,7 @@ pub enum sublet_status {
     DeviceLost = 154,
     /// A call of the CUDA driver failed with the CUresult `got`; later calls may work.
     Driver = 155,
-    /// The arena cannot grow to `needed` bytes in its place; `got` bytes of addresses are reserved for it.
+    /// The arena cannot grow to `needed` bytes where it is: only `got` bytes of addresses are reserved for it.
     CannotGrow = 156,
 }
 
@@ -215,7 +220,7 @@ pub extern "C" fn sublet_status_string(status: i32) -> *const c_char {
     words(status).as_ptr()
 }
 
-/// The words for the status of this number, or for an unknown status if this version has none of this number.
+/// The words that say what the status of this number means; if this version has no such status, words that say so.
 pub(crate) fn words(status: i32) -> &'static CStr {
     WORDS.iter().find(|(s, _)| *s as i32 == status).map_or(c"not a status of this version", |(_, words)| words)
 }
