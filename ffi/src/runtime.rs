@@ -25,18 +25,18 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::sublet_op_kind;
 use crate::workspace::Room;
 
-/// A plan that runs. One thread uses it at a time.
+/// A runtime: carries out a verified schedule on a device, iteration after iteration. One thread uses it at a time.
 pub struct sublet_runtime {
     on: On,
     how: How,
-    /// The operands of the latest launch.
+    /// The blocks and masks that the latest launch uses.
     operands: Vec<sublet_operand>,
 }
 
 handles!(sublet_runtime: b"runtime ");
 
-/// How a runtime makes programs (verified schedules as steps on streams): the alignment of offsets, in bytes, and when
-/// copies begin.
+/// How a runtime turns schedules into programs, which are their steps on streams: the alignment of offsets, in bytes,
+/// and when copies begin.
 #[derive(Clone, Copy)]
 struct How {
     alignment: u64,
@@ -48,7 +48,8 @@ enum On {
     Host(Runtime<HostBackend>),
 }
 
-/// Evaluates an expression with the runtime, on the GPU or on the host.
+/// Evaluates an expression with the `Runtime` that an `On` holds, whether it is one for a GPU or for the host as a
+/// device.
 macro_rules! on {
     ($on:expr, $runtime:ident => $body:expr) => {
         match $on {
@@ -58,19 +59,19 @@ macro_rules! on {
     };
 }
 
-/// The device that a plan runs on, and how. NULL, or all 0 but `struct_size`, is the first GPU, with a stream of the
-/// runtime's own, and copies in pinned memory.
+/// The device on which a runtime carries out its plan, and in what way. NULL, or all 0 but `struct_size`, is the first
+/// GPU, with a stream of the runtime's own, and copies in pinned memory of the host.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_runtime_params {
     /// sizeof(sublet_runtime_params).
     pub struct_size: u32,
-    /// 0: a GPU. 1: the host as a device, whose streams are threads.
+    /// 0: the device is a GPU. 1: it is the host, with threads in place of streams.
     pub on_host: u32,
     /// The number of the GPU.
     pub gpu: u32,
-    /// 0: copies begin as soon as nothing uses the bytes any more. 1: copies begin when they do in the simulation, to
-    /// compare a device with it.
+    /// When copies begin. 0: as soon as nothing uses their bytes any more. 1: when they do in the simulation, so that a
+    /// device can be compared with it.
     pub as_simulated: u32,
     /// Every offset must be a multiple of this, in bytes; 0 is 256.
     pub alignment: u64,
@@ -78,10 +79,11 @@ pub struct sublet_runtime_params {
     /// runtime; NULL is a stream of the runtime's own. The default stream, which is PyTorch's and has the handle NULL
     /// there, is given as CU_STREAM_LEGACY, `(void *)0x1`.
     pub stream: *mut c_void,
-    /// The folder for a file that holds the copies of blocks in place of pinned memory, past the page cache; NULL is no
-    /// file.
+    /// The path of a folder. The copies of blocks are then held in a file there, read and written past the page cache,
+    /// and not in pinned memory. NULL is no file.
     pub folder: *const c_char,
-    /// With `on_host`: the bytes of the device's memory, up to which an arena can grow; 0 is what the plan needs.
+    /// With `on_host`: the size of the device's memory in bytes, up to which an arena can grow; 0 is what the plan
+    /// needs.
     pub memory: u64,
 }
 
@@ -104,16 +106,16 @@ pub struct sublet_operand {
     pub write: u32,
 }
 
-/// The operator whose kernels the caller is to launch now, and on what: which stream and which blocks.
+/// The operator whose kernels the caller is to launch now, on which stream, and with which blocks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_launch {
     /// sizeof(sublet_launch).
     pub struct_size: u32,
-    /// The number of the operator.
+    /// The number of the operator to launch.
     pub op: u32,
-    /// A sublet_op_kind: with SUBLET_OP_KIND_RERUN the operator is recomputed, and what it updates beside its operands
-    /// must stay unchanged.
+    /// A sublet_op_kind. With SUBLET_OP_KIND_RERUN the operator is recomputed: what it updates beside its operands,
+    /// such as running averages, must then stay as it is.
     pub op_kind: u32,
     /// 1 if only the kernel that makes the mask is to be launched: from the block that the launch reads, it makes one
     /// bit for each element. 0 if the whole operator is to be launched.
@@ -122,8 +124,8 @@ pub struct sublet_launch {
     pub ended: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// What the launch uses; valid until the next call of sublet_runtime_next, sublet_runtime_replan or
-    /// sublet_runtime_destroy.
+    /// The blocks and masks that the launch uses; valid until the next call of sublet_runtime_next,
+    /// sublet_runtime_replan or sublet_runtime_destroy.
     pub operands: *const sublet_operand,
     /// How many operands there are.
     pub operand_count: usize,
@@ -131,7 +133,7 @@ pub struct sublet_launch {
     pub stream: *mut c_void,
 }
 
-/// What an iteration took, in ns.
+/// How long an iteration took on the device and takes in the simulation, in ns, and how fast its copies were.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_measured {
@@ -139,13 +141,13 @@ pub struct sublet_measured {
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// The time from the begin of the iteration until all streams were done, as measured.
+    /// The measured time from the begin of the iteration until all streams were done, in ns.
     pub time_ns: f64,
-    /// The time of an iteration in the simulation.
+    /// The time of an iteration in the simulation, in ns.
     pub simulated_ns: f64,
-    /// How long compute waited in all, as measured.
+    /// How long compute, the stream of operators, stood still in all, as measured, in ns.
     pub stalled_ns: f64,
-    /// How long compute waits in all in the simulation.
+    /// How long compute, the stream of operators, stands still in all in the simulation, in ns.
     pub simulated_stalled_ns: f64,
     /// The bandwidth of the copies to the host as measured, in bytes per second; 0 unless there were copies both ways.
     pub out_bandwidth: f64,
@@ -165,9 +167,9 @@ unsafe impl Params for sublet_launch {}
 // SAFETY: as above.
 unsafe impl Params for sublet_measured {}
 
-/// Makes a runtime for a schedule. The schedule is verified first, as by sublet_verify_schedule for iterations that
-/// repeat, and simulated on the device that `trace` describes: sublet_runtime_measured tells the times of this
-/// simulation beside those measured. `params` may be NULL.
+/// Makes a runtime, which carries out a schedule on a device. The schedule is verified first, as by
+/// sublet_verify_schedule for iterations that repeat, and simulated on the device that `trace` describes:
+/// sublet_runtime_measured tells the times of this simulation beside those measured. `params` may be NULL.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or one so old that it lacks a function that is needed, or no
 /// such GPU; SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE:
@@ -253,14 +255,15 @@ fn made<B: Backend>(
     })
 }
 
-/// Goes over to another plan between iterations, as sublet_runtime_create takes it: because the batch is another, or
-/// the network is evaluated and not trained, or a better plan was found. Persistent values are kept, and the next
-/// iteration is the new plan's first. The arena grows where it is; where the device cannot do that, another arena is
-/// allocated and the old one freed. It never shrinks, so that plans can take turns.
+/// Replaces the plan of a runtime between two iterations by another, `trace` and `schedule` as for
+/// sublet_runtime_create: because the batch is another, or the network is evaluated and not trained, or a better plan
+/// was found. Persistent values are kept, and the next iteration is the new plan's first. The arena grows where it is;
+/// where the device cannot do that, another arena is allocated and the old one freed. It never shrinks, so that plans
+/// can take turns.
 ///
-/// `was` tells for each of the trace's blocks, if it persists, which block it was in the plan before. UINT32_MAX is
-/// none: the block holds anything until it is written. If `was` is NULL, all blocks have the numbers that they had, and
-/// those that were not there hold anything.
+/// `was` tells for each block of `trace`, if it persists, which block it was in the plan before. UINT32_MAX is none:
+/// the block holds anything until it is written. If `was` is NULL, all blocks have the numbers that they had, and those
+/// that were not there hold anything.
 ///
 /// Fails as sublet_runtime_create does, and with SUBLET_STATUS_INTERRUPTED: an iteration is under way;
 /// SUBLET_STATUS_NOT_PERSISTENT: a new block has its value, by `was`, from block `index` of the old plan, but that
@@ -303,10 +306,10 @@ pub unsafe extern "C" fn sublet_runtime_destroy(runtime: *mut sublet_runtime) {
     });
 }
 
-/// Goes on to the next launch, and writes it to `launch`; the caller makes that launch before the next call of this
-/// function. Copies are queued on streams of their own, and the launch's stream is told to wait for what the launch
-/// needs; the calling thread does not wait. After the last launch of an iteration `ended` is 1, and the next call
-/// begins another iteration.
+/// Tells in `launch` which operator of the iteration the caller is to launch next, and on what; the caller launches it
+/// before the next call of this function. Copies are queued on streams of their own, and the launch's stream is told to
+/// wait for what the launch needs; the calling thread does not wait. After the last launch of an iteration `ended` is
+/// 1, and the next call begins another iteration.
 ///
 /// After an error the iteration is broken: see sublet_runtime_restart. SUBLET_STATUS_INTERRUPTED: an earlier error has
 /// broken the iteration already.
@@ -412,7 +415,7 @@ pub unsafe extern "C" fn sublet_runtime_call(
     })
 }
 
-/// Writes a persistent block, between iterations. Waits for the work that is running.
+/// Copies `content` into a persistent block, between iterations. Waits for the work that is running.
 ///
 /// SUBLET_STATUS_NOT_PERSISTENT: the block is not persistent, the iteration does not use it, or its size is not `size`;
 /// SUBLET_STATUS_INTERRUPTED: an iteration is under way.
@@ -436,8 +439,8 @@ pub unsafe extern "C" fn sublet_runtime_write(
     })
 }
 
-/// Reads a persistent block, between iterations. Waits for the work that is running. Fails as sublet_runtime_write
-/// does.
+/// Copies what a persistent block holds to `content`, between iterations. Waits for the work that is running. Fails as
+/// sublet_runtime_write does.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_read(
@@ -458,7 +461,7 @@ pub unsafe extern "C" fn sublet_runtime_read(
     })
 }
 
-/// Waits until the streams have done all their work.
+/// Waits until all work on the streams of a runtime is done.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_finish(
@@ -472,8 +475,8 @@ pub unsafe extern "C" fn sublet_runtime_finish(
     })
 }
 
-/// After an error: waits for the streams, and makes the next iteration the first. The persistent blocks hold anything,
-/// and have to be written anew.
+/// Makes a runtime usable again after an error: waits for the streams, and makes the next iteration the first. The
+/// persistent blocks hold anything, and have to be written anew.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_restart(
@@ -487,7 +490,7 @@ pub unsafe extern "C" fn sublet_runtime_restart(
     })
 }
 
-/// The address of the arena on the device, and its size in bytes. Either may be NULL.
+/// Tells the address of a runtime's arena on the device, and its size in bytes. Either result may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_arena(
@@ -509,7 +512,8 @@ pub unsafe extern "C" fn sublet_runtime_arena(
     })
 }
 
-/// Measures the next iteration, alone: waits for the work that is running.
+/// Has the next iteration timed, for sublet_runtime_measured. It runs alone: the call waits for the work that is
+/// running.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_measure(
