@@ -25,22 +25,24 @@ use crate::workspace::{Needed, Room, sublet_layout};
 /// iteration, and what holds something from before it, such as a table that was filled when the network was made.
 pub const SUBLET_MEMORY_KEEP: u32 = 1;
 
-/// The flag of a memory that holds nothing from one operator to the next: each operator that uses it writes it first.
+/// The flag of a memory (a tensor's storage) that holds no value from one operator to the next: each operator that uses
+/// it writes it first.
 pub const SUBLET_MEMORY_SCRATCH: u32 = 2;
 
 /// A memory of a framework: the storage of one or more of its tensors.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_memory {
-    /// The size of the memory in bytes; 0 is memory that is gone when its operator ends, and has no place in the arena.
+    /// The size of the memory in bytes. 0: what an operator writes to it is gone when the operator ends, and it has no
+    /// place in the arena.
     pub bytes: u64,
-    /// SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added.
+    /// The flags of the memory, SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added up; 0 is none.
     pub flags: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
 }
 
-/// An operator of a framework, a layer's forward or backward pass.
+/// An operator of a framework's network: the forward or backward pass of a layer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_layer {
@@ -77,8 +79,9 @@ pub struct sublet_access {
     pub how: u32,
 }
 
-/// One pass of a framework that keeps its tensors, as its hooks have seen it. Memories and operators are numbered from
-/// 0; operators in the order in which they run.
+/// One pass of a framework that allocates each tensor once and keeps it: which operators use which memories (tensors'
+/// storages), as the framework's hooks have seen it. Memories and operators are numbered from 0; operators in the order
+/// in which they run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network {
@@ -86,56 +89,63 @@ pub struct sublet_network {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// The memories.
+    /// The memories of the network, by their numbers.
     pub memories: *const sublet_memory,
-    /// How many memories there are.
+    /// How many memories the network has.
     pub memory_count: usize,
-    /// The operators.
+    /// The operators of the network, by their numbers.
     pub operators: *const sublet_layer,
-    /// How many operators there are.
+    /// How many operators the network has.
     pub operator_count: usize,
-    /// The accesses, in the order of the operators; an operator may use a memory several times.
+    /// Which operator uses which memory, in the order of the operators; an operator may use a memory several times.
     pub accesses: *const sublet_access,
-    /// How many accesses there are.
+    /// How many accesses, uses of a memory by an operator, the network has.
     pub access_count: usize,
-    /// The device of the arena; NULL is the host's own memory, from which nothing is swapped.
+    /// The device in whose memory the arena lies; NULL: it lies in the host's own memory, from which nothing is
+    /// swapped.
     pub device: *const sublet_device,
 }
 
-/// The options of a network's plan. NULL, or all 0 but `struct_size`, is a plan without a limit.
+/// The options of sublet_network_plan. NULL, or all 0 but `struct_size`, is a plan without a limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network_params {
     /// sizeof(sublet_network_params).
     pub struct_size: u32,
-    /// SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE, added; 0 is both. Swapping needs a device.
+    /// What the plan may do to stay within the limit, added up: SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE; 0 is
+    /// both. Swapping needs a device.
     pub means: u32,
     /// The most bytes of the arena; 0 is no limit, and then nothing is swapped or recomputed.
     pub limit: u64,
     /// All offsets are multiples of this power of two, in bytes; 0 is 64.
     pub alignment: u64,
-    /// How much the search for a plan within the limit may do for each row of the network's trace, in operators and
-    /// gaps (times between two uses of a memory) looked at; 0 is 5,000. Rows beyond the first 10,000 add none.
+    /// The work that the search for a plan within the limit may do for each row of the network's trace: how many
+    /// operators and gaps (times between two uses of a memory) it may look at. 0 is 5,000. Rows beyond the first 10,000
+    /// add none.
     pub work: u64,
-    /// The seed of all random choices.
+    /// The seed of all random choices; 0 is 1.
     pub seed: u64,
 }
 
-/// The kinds of steps that a framework is to do.
+/// What a framework is to do in one step of its plan.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_action {
-    /// Memory `subject` lies at `offset` of the arena from here on. Its content is undefined until it is written.
+    /// The memory of number `subject` lies at `offset` of the arena from here on. Its content is undefined until it is
+    /// written.
     Bind = 0,
-    /// Operator `subject`, which has run, is recomputed, on the memories as they are bound now.
+    /// The operator of number `subject`, which has run, is recomputed, with each memory at the place where it is bound
+    /// now.
     Run = 1,
-    /// Memory `subject` is copied to `offset` of the host's memory.
+    /// The memory of number `subject` is copied to the host, to `offset` of the memory that the host has for such
+    /// copies.
     CopyOut = 2,
-    /// Memory `subject` is copied from `offset` of the host's memory, to where it is bound now.
+    /// The memory of number `subject` is copied back from the host, from `offset` of the memory that the host has for
+    /// such copies, to where it is bound in the arena now.
     CopyIn = 3,
 }
 
-/// One step of a plan: something for a framework to do before an operator.
+/// One step of a plan: something that a framework is to do right before an operator.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_step {
@@ -143,16 +153,16 @@ pub struct sublet_step {
     pub before: u32,
     /// A sublet_action: what is to be done.
     pub action: u32,
-    /// The number of the memory, or with SUBLET_ACTION_RUN of the operator, that the step is about.
+    /// The number of what the step is about: of an operator with SUBLET_ACTION_RUN, of a memory otherwise.
     pub subject: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
     /// An offset in bytes: for SUBLET_ACTION_BIND in the arena, for SUBLET_ACTION_COPY_OUT and SUBLET_ACTION_COPY_IN in
-    /// the host's memory; 0 for SUBLET_ACTION_RUN.
+    /// the memory that the host has for copies; 0 for SUBLET_ACTION_RUN.
     pub offset: u64,
 }
 
-/// The figures of a network's plan.
+/// What a network's plan takes: its steps, the bytes of its arena, and the simulated time of an iteration.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network_planned {
@@ -160,9 +170,9 @@ pub struct sublet_network_planned {
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// How many steps were written.
+    /// How many steps were written to `steps`.
     pub step_count: usize,
-    /// How many bytes the arena has to have.
+    /// How many bytes the arena must have.
     pub peak: u64,
     /// The most bytes of the arena that are used at once.
     pub max_load: u64,
@@ -172,8 +182,8 @@ pub struct sublet_network_planned {
     pub planned_bytes: u64,
     /// The bytes of all memories that keep their own place, which the plan does not bind to the arena.
     pub kept_bytes: u64,
-    /// How an iteration runs by the plan, given the times of the operators; `host_bytes` are the bytes of the copies on
-    /// the host.
+    /// The simulated time of an iteration by the plan, given the times of the operators, and the bytes that it copies.
+    /// Its `host_bytes` are what the copies take on the host.
     pub run: sublet_run,
 }
 
@@ -196,10 +206,10 @@ unsafe impl Params for sublet_network_planned {}
 const USES: [(sublet_use, Use); 3] =
     [(sublet_use::Read, Use::Read), (sublet_use::Write, Use::Write), (sublet_use::Overwrite, Use::Overwrite)];
 
-/// The means that a network may be planned with.
+/// The means of saving memory that a network may be planned with: swapping to the host and recomputing.
 const MEANS: Using = Using::NONE.with(Means::Swap).with(Means::Recompute);
 
-/// What the arguments 0 and 1 of a call hold: a network, and the options of its plan.
+/// What the arguments 0 and 1 of a call hold, once checked: a network, and the options of its plan.
 struct Given<'a> {
     memories: &'a [sublet_memory],
     operators: &'a [sublet_layer],
@@ -249,8 +259,8 @@ impl<'a> Given<'a> {
         self.options.limit < u64::MAX
     }
 
-    /// The most elements that each output of planning this network can have (rows, residencies, steps), and the
-    /// workspace for planning it.
+    /// How many elements each slice for planning this network can need at most (slices of rows, residencies and steps),
+    /// and how large a workspace.
     fn most(&self) -> network::Needed {
         network::Needed::most(self.accesses.len(), self.is_limited())
     }
@@ -346,10 +356,10 @@ impl From<Planned> for sublet_network_planned {
     }
 }
 
-/// The most steps of a plan of this network, and the workspace that sublet_network_plan needs with these parameters.
-/// The size of the workspace is linear in the counts, and far smaller without a limit. But the exact search for
-/// offsets, which runs for up to 6,000 live ranges of memories in the arena, needs a workspace that grows with the
-/// square of their number.
+/// Tells in `step_capacity` the most steps that a plan of this network can have, and in `layout` the workspace that
+/// sublet_network_plan needs with these parameters. The size of the workspace is linear in the counts of memories,
+/// operators and accesses, and far smaller without a limit. But the exact search for offsets, which runs for up to
+/// 6,000 live ranges of memories in the arena, needs a workspace that grows with the square of their number.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_workspace(
@@ -371,8 +381,9 @@ pub unsafe extern "C" fn sublet_network_workspace(
     })
 }
 
-/// Plans the memory of a framework that keeps its tensors, and writes what is to be done before each operator of an
-/// iteration. Without a limit each planned memory is bound once, and need not be bound again in later iterations.
+/// Plans the memory of a framework that allocates each tensor once and keeps it, and writes to `steps` what the
+/// framework is to do before each operator of an iteration. Without a limit each planned memory is bound to an offset
+/// once, and need not be bound again in later iterations.
 ///
 /// A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
 /// All other memories keep their place. An operator that writes a kept memory is never recomputed, whatever its flags
@@ -381,7 +392,7 @@ pub unsafe extern "C" fn sublet_network_workspace(
 ///
 /// The steps are in the order in which they are done. Before operator k of each iteration a framework does the steps
 /// whose `before` is k, and no later step. A step that recomputes an operator calls it as it was called before. Between
-/// iterations planned memories hold anything.
+/// iterations the content of planned memories is undefined.
 ///
 /// `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
 /// NULL.
