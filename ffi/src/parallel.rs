@@ -17,7 +17,7 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::copy;
 use crate::workspace::{Needed, sublet_layout};
 
-/// A workspace that is enough for sublet_parallel_lifetimes and for sublet_longest_paths.
+/// The size of a workspace that is enough for sublet_parallel_lifetimes and for sublet_longest_paths.
 fn needed(Counts { tensors, nodes, operands }: Counts) -> Needed {
     let len = parallel::workspace(tensors, nodes, operands).max(parallel::paths_workspace(tensors, nodes, operands));
     Needed::workspace(len)
@@ -27,8 +27,8 @@ fn needed(Counts { tensors, nodes, operands }: Counts) -> Needed {
         .and::<Residency>(tensors + nodes)
 }
 
-/// The workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Of `graph` only the counts are read, in
-/// which its size is linear.
+/// Tells the workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Its size is linear in the counts
+/// of tensors, operators and operands; nothing but these counts is read of `graph`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_parallel_workspace(
@@ -88,9 +88,9 @@ pub unsafe extern "C" fn sublet_parallel_lifetimes(
     })
 }
 
-/// Puts the operators of a graph on at most `path_count` streams, one number for each in `streams`: those of the
-/// longest path, by their times, on stream 0, those of the longest path of what is left on stream 1, and so on; what is
-/// left at last shares the last stream. O(path_count * edges).
+/// Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
+/// stream to `streams`. Stream 0 gets the operators of the longest path, by their times, stream 1 those of the longest
+/// path of what is left, and so on; what is left at last shares the last stream. O(path_count * edges).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_longest_paths(

@@ -15,7 +15,7 @@ use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 
-/// A method of placement.
+/// A method by which blocks get their offsets.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_solver {
@@ -29,14 +29,17 @@ pub enum sublet_solver {
     Portfolio = 1,
     /// An exact search, which looks at no more than `nodes` nodes of the search tree.
     Search = 2,
-    /// The skyline heuristic from many starts; the best plan is taken.
+    /// The skyline heuristic, a form of best fit, started many times with different preferences; the best plan is
+    /// taken.
     Multistart = 3,
-    /// Best fit (Sekiyama et al. 2018): again and again, the steps whose lowest free offset is the lowest of all get
-    /// the longest-lived block that fits there.
+    /// Best fit (Sekiyama et al. 2018): memory is filled from address 0 up. Each time the steps at which it is filled
+    /// least high get the longest-lived block that fits there.
     BestFit = 4,
-    /// Weighted interval colouring (Zhang et al. 2019), first fit.
+    /// Weighted interval colouring (Zhang et al. 2019): blocks from the largest on, of equal ones the earliest first,
+    /// each in the lowest hole that is large enough.
     ColoringFirstFit = 5,
-    /// Weighted interval colouring, best fit.
+    /// Weighted interval colouring (Zhang et al. 2019): blocks from the largest on, of equal ones the earliest first,
+    /// each in the smallest hole that is large enough.
     ColoringBestFit = 6,
     /// Blocks from the largest on, each at the lowest offset where it fits.
     SizeFirstFit = 7,
@@ -54,9 +57,9 @@ pub enum sublet_solver {
     LifetimeFirstFit = 13,
     /// Blocks from the longest-lived on, each in the smallest hole where it fits.
     LifetimeBestFit = 14,
-    /// Blocks in the order of their first steps, each at the lowest offset where it fits.
+    /// Blocks in the order in which their lifetimes begin, each at the lowest offset where it fits.
     StartFirstFit = 15,
-    /// Blocks in the order of their first steps, each in the smallest hole where it fits.
+    /// Blocks in the order in which their lifetimes begin, each in the smallest hole where it fits.
     StartBestFit = 16,
     /// One plan by the skyline heuristic, improved by ejection chains: blocks that are in the way of others are moved.
     Improve = 17,
@@ -68,7 +71,7 @@ pub enum sublet_solver {
 
 use sublet_solver as N;
 
-/// For each solver: its number in C, the solver of `core`, and its name.
+/// For each solver: its number in C, the solver of the crate `sublet_core`, and its name.
 const SOLVERS: [(N, Solver, &CStr); 20] = [
     (N::Auto, Solver::Auto, c"auto"),
     (N::Portfolio, Solver::Portfolio, c"portfolio"),
@@ -92,7 +95,7 @@ const SOLVERS: [(N, Solver, &CStr); 20] = [
     (N::Outward, Solver::Outward, c"outward"),
 ];
 
-/// The figures of a placement.
+/// What is known of a plan that a solver made: the size of its arena, and a lower bound on that size.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_placement {
@@ -104,12 +107,12 @@ pub struct sublet_placement {
     pub peak: u64,
     /// A lower bound on the peak of every placement, in bytes; the plan is optimal if its peak equals this.
     pub lower_bound: u64,
-    /// How many nodes of the search tree were looked at.
+    /// How many nodes of the exact search's tree were looked at.
     pub nodes: u64,
 }
 
-/// A function of the caller's that is called as a placement goes on. If it returns another value than 0, the work ends,
-/// and the best plan so far is the result. It must return: no exception and no longjmp.
+/// A function of the caller's that is called with the best plan so far as a placement goes on. If it returns another
+/// value than 0, the work ends, and the best plan so far is the result. It must return: no exception and no longjmp.
 pub type sublet_watch = Option<unsafe extern "C" fn(context: *mut c_void, best: *const sublet_placement) -> i32>;
 
 /// The options of a placement. As a rule, set `struct_size` and leave all else 0.
@@ -118,7 +121,7 @@ pub type sublet_watch = Option<unsafe extern "C" fn(context: *mut c_void, best: 
 pub struct sublet_place_params {
     /// sizeof(sublet_place_params).
     pub struct_size: u32,
-    /// A sublet_solver.
+    /// The sublet_solver that is to place the blocks.
     pub solver: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
@@ -130,12 +133,12 @@ pub struct sublet_place_params {
     /// The budget of the solvers that could go on without end, such as many starts, in blocks placed. 0 is the default,
     /// 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
-    /// The most nodes of the search tree that are looked at. 0 is the default, 300,000, which suffices for most hard
-    /// instances of a few hundred blocks, in about a second; with more blocks it takes longer.
+    /// The most nodes of the exact search's tree that are looked at. 0 is the default, 300,000, which suffices for most
+    /// hard instances of a few hundred blocks, in about a second; with more blocks it takes longer.
     pub nodes: u64,
-    /// Called as the placement goes on, and can end it; or NULL.
+    /// A function that is called as the placement goes on, and can end it; NULL is none.
     pub watch: sublet_watch,
-    /// Passed to `watch`.
+    /// The pointer that each call of `watch` gets as its `context`.
     pub watch_context: *mut c_void,
 }
 
@@ -159,7 +162,7 @@ impl sublet_place_params {
     }
 }
 
-/// The solver of this number; fails, for the argument at this position, if there is none.
+/// The solver that has this number in C. Fails if there is none: an error of argument number `position`.
 pub(crate) fn solver(number: u32, position: u32) -> Result<Solver, Failure> {
     let known = SOLVERS.iter().find(|&&(n, ..)| n as u32 == number);
     known.map(|&(_, solver, _)| solver).ok_or(Failure::new(S::UnknownValue, position, 0, number.into()))
@@ -173,8 +176,8 @@ impl From<Summary> for sublet_placement {
     }
 }
 
-/// The most blocks that the search takes. It keeps the square of their number, which must be countable where pointers
-/// have 32 bits.
+/// The most blocks that the exact search takes. Its memory grows with the square of their number, which must be
+/// countable where pointers have 32 bits.
 const MOST_SEARCHED: usize = if usize::BITS < 64 { 1 << 14 } else { MOST_COUNTED };
 
 /// How much memory placing `n` blocks takes. Fails if the solver is the exact search and `n` is above
@@ -192,7 +195,7 @@ pub extern "C" fn sublet_solver_name(solver: u32) -> *const c_char {
     SOLVERS.iter().find(|(number, ..)| *number as u32 == solver).map_or(ptr::null(), |(_, _, name)| name.as_ptr())
 }
 
-/// The sublet_solver of this name, as sublet_solver_name returns it.
+/// Finds the sublet_solver that has this name, one of those that sublet_solver_name returns.
 ///
 /// SUBLET_STATUS_UNKNOWN_NAME: there is no solver of this name.
 #[must_use]
@@ -211,9 +214,9 @@ pub unsafe extern "C" fn sublet_solver_named(
     })
 }
 
-/// The workspace that sublet_place needs for so many blocks and these parameters, which may be NULL. Its size is linear
-/// in the number of blocks, or quadratic where the search may run: for SUBLET_SOLVER_SEARCH, and for SUBLET_SOLVER_AUTO
-/// with up to 6000 blocks.
+/// Tells the workspace that sublet_place needs for `block_count` blocks and the parameters `params`, which may be NULL.
+/// Its size is linear in the number of blocks, or quadratic where the exact search may run: for SUBLET_SOLVER_SEARCH,
+/// and for SUBLET_SOLVER_AUTO with up to 6000 blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_place_workspace(
