@@ -18,8 +18,8 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace;
 use crate::workspace::{self, Needed, sublet_layout};
 
-/// The constraints on a rewritten trace and its plan. NULL, or all 0 but `struct_size`, is an iteration that repeats,
-/// without alignment and capacity.
+/// The constraints that a rewritten trace and its plan have to keep. NULL, or all 0 but `struct_size`, is an iteration
+/// that repeats, without alignment and capacity.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_schedule_params {
@@ -30,11 +30,11 @@ pub struct sublet_schedule_params {
     pub once: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
-    /// The capacity of the arena, in bytes; 0 is no constraint.
+    /// The most bytes that the arena may take; 0 is no constraint.
     pub capacity: u64,
 }
 
-/// The figures of a schedule that has been proved valid.
+/// What the proof of a schedule finds: the size of the arena, and the simulated times and copies of an iteration.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_verified {
@@ -44,9 +44,10 @@ pub struct sublet_verified {
     pub reserved: u32,
     /// The bytes that the arena takes: the highest end of a block.
     pub peak: u64,
-    /// The most bytes that are alive at one step: no offsets for the schedule's rows have a lower peak.
+    /// The most bytes of blocks that are alive at one step: no offsets for the schedule's rows have a lower peak.
     pub max_load: u64,
-    /// How the rewritten trace runs. This is the last field, so that this struct and sublet_run can both grow.
+    /// The simulated time of the rewritten trace, and the bytes that it copies and holds. This is the last field, so
+    /// that this struct and sublet_run can both grow.
     pub run: sublet_run,
 }
 
@@ -67,8 +68,8 @@ pub(crate) fn needed(trace: Counts, rewritten: usize, residencies: usize) -> Nee
 }
 
 /// Verifies the schedule `given` against the trace `recorded`. Copies are timed for `device`; `repeats` says whether
-/// iterations repeat. `room` is what is left, after `recorded` was cut from it, of memory of the size that [`needed`]
-/// returns. Fails if a row or the plan is not valid, or if there is not one offset for each malloc row.
+/// iterations repeat. `room` is memory of the size that [`needed`] returns, less the part that `recorded` takes. Fails
+/// if a row or the plan is not valid, or if there is not one offset for each malloc row.
 pub(crate) fn verified<'a>(
     recorded: &Recorded<'_>,
     given: &Schedule<'a>,
@@ -90,8 +91,8 @@ pub(crate) fn verified<'a>(
     Ok(schedule::schedule(recorded, rewritten, given.offsets, (device, repeats), constraints, scratch, own)?)
 }
 
-/// The workspace that sublet_verify_schedule needs. Of the arguments only the counts are read, in which its size is
-/// linear.
+/// Tells the workspace that sublet_verify_schedule needs. Its size is linear in the counts of rows, operators, blocks
+/// and offsets; nothing but these counts is read of `trace` and `schedule`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_schedule_workspace(

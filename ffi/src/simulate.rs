@@ -13,12 +13,12 @@ use crate::status::sublet_status;
 use crate::trace;
 use crate::workspace::{Needed, sublet_layout};
 
-/// When a row of a rewritten trace happens, in ns.
+/// When a row of a rewritten trace happens in the simulation, in ns from the start of the iteration.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_timing {
-    /// When the operators before the row are done, so that compute, the queue of operators, reaches the row; in ns from
-    /// the start of the iteration.
+    /// When compute, the queue of operators, reaches the row, since all operators before it are done; in ns from the
+    /// start of the iteration.
     pub reached: f64,
     /// When the row begins, in ns from the start of the iteration: when the operators before it are done (`reached`),
     /// or later if it has to wait for copies.
@@ -35,13 +35,13 @@ pub struct sublet_run {
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// When compute and the copies each way are all done, in ns.
+    /// When all operators and the copies in both directions are done, in ns from the start of the iteration.
     pub time_ns: f64,
-    /// How long the trace from which the rewritten one was made takes, in ns.
+    /// How long the original trace takes, of which this one is a rewriting, in ns.
     pub original_ns: u64,
-    /// Bytes that were copied, both ways together.
+    /// How many bytes are copied between device and host, both ways together.
     pub swapped_bytes: u64,
-    /// The most bytes that are on the device at once.
+    /// The most bytes of blocks that are on the device at once.
     pub peak_load: u64,
     /// The bytes of the blocks that are copied, each block counted once: what the host has to hold.
     pub host_bytes: u64,
@@ -82,7 +82,8 @@ fn needed(trace: Counts, rewritten: usize) -> Needed {
         .and::<Timing>(rewritten)
 }
 
-/// The workspace that sublet_simulate needs. Of the arguments only the counts are read, in which its size is linear.
+/// Tells the workspace that sublet_simulate needs. Its size is linear in the counts of rows, operators and blocks;
+/// nothing but these counts is read of `trace` and `schedule`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_simulate_workspace(
@@ -101,8 +102,9 @@ pub unsafe extern "C" fn sublet_simulate_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Times the rows of `schedule`, which hold the accesses of `trace`, with three queues: compute, copies out, copies in.
-/// Whether the schedule is valid is judged by sublet_verify_schedule and not here; its offsets are not read.
+/// Simulates when each row of `schedule`, a rewritten form of `trace`, happens, with three queues: operators, copies to
+/// the host, copies to the device. Whether the schedule is valid is judged by sublet_verify_schedule and not here; its
+/// offsets are not read.
 ///
 /// `timings`, one for each row of `schedule`, may be NULL, and so may `run`. O(rows).
 #[must_use]

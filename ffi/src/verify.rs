@@ -11,7 +11,7 @@ use crate::error::sublet_error;
 use crate::status::sublet_status;
 use crate::workspace::{Needed, sublet_layout};
 
-/// The figures of a plan that has been proved valid.
+/// What the proof of a plan finds: the size of its arena, and a lower bound on that size.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_certificate {
@@ -21,8 +21,8 @@ pub struct sublet_certificate {
     pub reserved: u32,
     /// The bytes that the arena takes: the highest end of a block.
     pub peak: u64,
-    /// The most bytes that are alive at one step: no plan has a lower peak, so that a plan whose peak equals this is
-    /// optimal.
+    /// The most bytes of blocks that are alive at one step: no plan has a lower peak, so that a plan whose peak equals
+    /// this is optimal.
     pub max_load: u64,
 }
 
@@ -40,7 +40,7 @@ fn needed(n: usize) -> Needed {
     Needed::workspace(verify::workspace(n)).and::<Block>(n)
 }
 
-/// The workspace that sublet_verify needs for so many blocks. Its size is linear in the number of blocks.
+/// Tells the workspace that sublet_verify needs for `block_count` blocks. Its size is linear in the number of blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_workspace(
