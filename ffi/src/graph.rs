@@ -18,20 +18,21 @@ use crate::workspace::{Needed, Room, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_storage {
-    /// From the operator that produces the tensor to its last reader; from the beginning if no operator produces it.
+    /// From the operator that produces the tensor to its last reader; from the beginning of the iteration if no
+    /// operator produces it.
     Transient = 0,
-    /// From the operator that produces the tensor, or else from the beginning, to the end of the iteration: inputs and
-    /// results.
+    /// From the operator that produces the tensor, or else from the beginning of the iteration, to the end of the
+    /// iteration: for inputs and results.
     Iteration = 1,
-    /// Always, over all iterations: parameters and their state.
+    /// Always, over all iterations: for parameters, and for what an optimizer keeps for them.
     Persistent = 2,
 }
 
-/// One value of a graph, which takes one block of memory.
+/// One value of a graph, a tensor, which takes one block of memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_tensor {
-    /// Size in bytes; at least 1.
+    /// Size of the tensor in bytes; at least 1.
     pub bytes: u64,
     /// A sublet_storage: how long the tensor's memory is needed.
     pub storage: u32,
@@ -54,7 +55,7 @@ pub struct sublet_node {
     pub output_count: u32,
 }
 
-/// A static graph.
+/// A static graph: operators, and the tensors that they read and write.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_graph {
@@ -62,17 +63,17 @@ pub struct sublet_graph {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// The tensors.
+    /// The tensors of the graph; each has its index as its number.
     pub tensors: *const sublet_tensor,
-    /// How many tensors there are.
+    /// How many tensors the graph has.
     pub tensor_count: usize,
-    /// The operators.
+    /// The operators of the graph.
     pub nodes: *const sublet_node,
-    /// How many operators there are.
+    /// How many operators the graph has.
     pub node_count: usize,
-    /// The operands of all operators: numbers of tensors.
+    /// The operands of all operators, one operator after the other: numbers of tensors.
     pub operands: *const u32,
-    /// How many operands there are.
+    /// How many operands all operators have together.
     pub operand_count: usize,
     /// The stream of each operator, for sublet_parallel_lifetimes alone. An operator on a stream runs after those
     /// before it there. An operator whose stream is not below `node_count` runs as soon as its inputs are there; so do
@@ -90,7 +91,8 @@ const STORAGES: [(sublet_storage, Storage); 3] = [
     (sublet_storage::Persistent, Storage::Persistent),
 ];
 
-/// Translates the tensors of a graph from C into the planner's [`Tensor`]s, which are written to `room`.
+/// Translates the tensors of a graph from C into the planner's [`Tensor`]s, which are written to `room`. Fails at the
+/// first one with an unknown `storage` or a reserved field that is not 0.
 fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [Tensor], Failure> {
     room.slice(given.len(), |i| {
         let tensor = given.get(i).ok_or(Failure::of(S::Unnamed))?;
@@ -105,7 +107,7 @@ fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [
 }
 
 /// Translates the operators of a graph from C into the planner's [`Node`]s, which are written to `room`, each with its
-/// own part of `operands`.
+/// own part of `operands`. Fails if the operators have more or fewer operands than there are.
 fn nodes<'a>(room: &mut Room<'a>, given: &[sublet_node], operands: &'a [u32]) -> Result<&'a mut [Node<'a>], Failure> {
     let mut rest = operands;
     let mut cut = |n: u32, i: usize| {
@@ -144,7 +146,8 @@ impl Counts {
 }
 
 impl sublet_graph {
-    /// The counts of the graph, which is the argument at this position.
+    /// How many tensors, operators and operands this graph has. Fails if one of these numbers is too large to be
+    /// planned, or if the reserved field is not 0: an error of argument number `position`, which is the graph.
     fn counts(&self, position: u32) -> Result<Counts, Failure> {
         none(self.reserved, position)?;
         let count = |n: usize| counted(n, position);
@@ -153,10 +156,12 @@ impl sublet_graph {
     }
 }
 
-/// The counts of a graph, which is the next argument; the pointers in it are not followed.
+/// Checks the next argument of the call, a graph, but follows none of the pointers in it; returns how many tensors,
+/// operators and operands the graph has. Fails if `graph` is NULL or no valid struct, or if one of these numbers is too
+/// large to be planned.
 ///
 /// # Safety
-/// If it is not NULL, as many bytes can be read as its first field says.
+/// If `graph` is not NULL, as many bytes can be read as its first field says.
 pub(crate) unsafe fn counts(arguments: &mut Arguments<'_>, graph: *const sublet_graph) -> Result<Counts, Failure> {
     let position = arguments.position();
     // SAFETY: as promised.
@@ -173,10 +178,12 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Checks the next argument, a graph, and the arrays that it points to.
+    /// Checks the next argument of the call, a graph, and the arrays that it points to. Fails at the first pointer,
+    /// length or value that is wrong.
     ///
     /// # Safety
-    /// If it is not NULL, as many bytes can be read as its first field says, and what it points to.
+    /// If `graph` is not NULL, as many bytes can be read as its first field says, and so can the arrays that it points
+    /// to.
     pub(crate) unsafe fn new(arguments: &mut Arguments<'a>, graph: *const sublet_graph) -> Result<Self, Failure> {
         let at = arguments.position();
         // SAFETY: as promised.
@@ -205,6 +212,7 @@ impl<'a> Given<'a> {
     }
 
     /// Translates the graph from C into the planner's [`Graph`], whose tensors and operators are written to `room`.
+    /// Fails if a tensor holds an unknown value, or if the operators have more or fewer operands than there are.
     pub(crate) fn graph(&self, room: &mut Room<'a>) -> Result<Graph<'a>, Failure> {
         Ok(Graph { tensors: tensors(room, self.tensors)?, nodes: nodes(room, self.nodes, self.operands)? })
     }
@@ -217,7 +225,8 @@ fn needed(graph: Counts) -> Needed {
         .and::<Row>(graph.most_rows())
 }
 
-/// The workspace that sublet_graph_rows needs. Of `graph` only the counts are read, in which its size is linear.
+/// Tells the workspace that sublet_graph_rows needs. Its size is linear in the counts of tensors, operators and
+/// operands; nothing but these counts is read of `graph`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_graph_rows_workspace(

@@ -21,14 +21,14 @@ pub struct sublet_trace {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// The rows, in the order of time.
+    /// The rows of the trace, in the order of time.
     pub rows: *const sublet_row,
-    /// How many rows there are.
+    /// How many rows the trace has.
     pub row_count: usize,
     /// What is known of the operators, by their numbers: which may not be recomputed, which work in place, which are
     /// ReLUs. Of operators beyond the end nothing is known; NULL, with `operator_count` 0, is none.
     pub operators: *const sublet_operator,
-    /// How many operators are described.
+    /// How many operators `operators` describes.
     pub operator_count: usize,
     /// How many block numbers the rows use: all are below this. In a rewritten trace, number `block_count` + b is the
     /// mask of block b: one bit for each of its elements, which the gradient of a ReLU reads in place of the block.
@@ -45,11 +45,11 @@ pub struct sublet_schedule {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// The rows, in the order of time.
+    /// The rows of the rewritten trace, in the order of time.
     pub rows: *const sublet_row,
-    /// How many rows there are.
+    /// How many rows the rewritten trace has.
     pub row_count: usize,
-    /// The offset of the block of each malloc row, in bytes, in the order of these rows.
+    /// The offsets of blocks in the arena, in bytes: one for each malloc row, in the order of these rows.
     pub offsets: *const u64,
     /// How many offsets there are: one for each malloc row.
     pub residency_count: usize,
@@ -90,7 +90,7 @@ impl sublet_schedule {
     }
 }
 
-/// Checks that a reserved field of the argument at this position is 0.
+/// Checks that `reserved`, a reserved field of argument number `position`, is 0. Fails if it is not.
 pub(crate) fn none(reserved: u32, position: u32) -> Result<(), Failure> {
     if reserved == 0 { Ok(()) } else { Err(Failure::new(S::UnknownValue, position, 0, reserved.into())) }
 }
@@ -131,10 +131,12 @@ pub(crate) struct Trace<'a> {
 }
 
 impl<'a> Trace<'a> {
-    /// Checks the next argument, a trace, and the arrays that it points to.
+    /// Checks the next argument of the call, a trace, and what it points to: arrays and a device. Fails at the first
+    /// pointer, length or value that is wrong.
     ///
     /// # Safety
-    /// If it is not NULL, as many bytes can be read as its first field says, and what it points to.
+    /// If `trace` is not NULL, as many bytes can be read as its first field says, and so can the arrays and the device
+    /// that it points to.
     pub(crate) unsafe fn new(arguments: &mut Arguments<'a>, trace: *const sublet_trace) -> Result<Self, Failure> {
         let at = arguments.position();
         // SAFETY: as promised.
@@ -164,17 +166,19 @@ impl<'a> Trace<'a> {
 
 /// The arrays of a schedule that has been checked.
 pub(crate) struct Schedule<'a> {
-    /// The position of the argument that is the schedule.
+    /// Which argument of the call, counted from 0, the schedule is.
     pub(crate) position: u32,
     pub(crate) rows: &'a [sublet_row],
     pub(crate) offsets: &'a [u64],
 }
 
 impl<'a> Schedule<'a> {
-    /// Checks the next argument, a schedule, and the arrays that it points to.
+    /// Checks the next argument of the call, a schedule, and the arrays that it points to. Fails at the first pointer,
+    /// length or value that is wrong.
     ///
     /// # Safety
-    /// As for `Trace::new`.
+    /// If `schedule` is not NULL, as many bytes can be read as its first field says, and so can the arrays that it
+    /// points to.
     pub(crate) unsafe fn new(arguments: &mut Arguments<'a>, schedule: *const sublet_schedule) -> Result<Self, Failure> {
         let at = arguments.position();
         // SAFETY: as promised.

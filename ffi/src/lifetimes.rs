@@ -33,7 +33,8 @@ impl From<Residency> for sublet_residency {
     }
 }
 
-/// How many residencies a trace has, one for each of its mallocs: sublet_lifetimes writes as many blocks.
+/// Tells how many residencies (live ranges of blocks on the device) a trace has, one for each of its mallocs:
+/// sublet_lifetimes writes as many blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_residencies(

@@ -13,19 +13,20 @@ pub const SUBLET_OPERATOR_IN_PLACE: u32 = 1;
 /// The flag of an operator that may not be recomputed, or would not give the same result, such as a dropout.
 pub const SUBLET_OPERATOR_ONCE: u32 = 2;
 
-/// The flag of an operator that may run as soon as what it reads is there. An operator without it keeps its place among
-/// those without it, as random numbers and collectives have to.
+/// The flag of an operator that may run as soon as what it reads is there. Operators without the flag keep their order
+/// among themselves, as random numbers and collectives have to.
 pub const SUBLET_OPERATOR_UNORDERED: u32 = 4;
 
 /// What an operator computes, as far as planning needs to know.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_operator_kind {
-    /// Any other computation.
+    /// Any computation that is none of the other kinds.
     Other = 0,
     /// A ReLU: after it, one bit for each element (a mask) can be kept in place of what it reads or writes.
     Relu = 1,
-    /// The gradient of a ReLU: it can read a mask, one bit for each element, in place of the block.
+    /// The gradient of a ReLU: it can read a mask that was kept after the ReLU, one bit for each element, in place of
+    /// the block that the ReLU read or wrote.
     ReluBackward = 2,
 }
 
@@ -34,12 +35,13 @@ pub enum sublet_operator_kind {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_operator {
-    /// SUBLET_OPERATOR_IN_PLACE, SUBLET_OPERATOR_ONCE and SUBLET_OPERATOR_UNORDERED, added.
+    /// The flags of the operator, SUBLET_OPERATOR_IN_PLACE, SUBLET_OPERATOR_ONCE and SUBLET_OPERATOR_UNORDERED, added
+    /// up; 0 is none.
     pub flags: u32,
-    /// A sublet_operator_kind.
+    /// A sublet_operator_kind: what the operator computes.
     pub kind: u32,
-    /// The bytes of an element of what the operator reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has one
-    /// bit for each element; an element of 8 bytes counts as two of 4.
+    /// The bytes of one element of what the operator reads and writes: 1, 2, 4 or 8; 0 is 4. The length of a ReLU's
+    /// mask follows from it: one bit for each element, where an element of 8 bytes counts as two of 4.
     pub element: u32,
 }
 

@@ -29,7 +29,8 @@ pub enum sublet_event {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_op_kind {
-    /// The row belongs to no operator: frees between operators, mallocs of persistent blocks, inputs.
+    /// The row belongs to no operator: it is a free between operators, a malloc of a persistent block, or a row of an
+    /// input.
     None = 0,
     /// The row belongs to the operator of number `op`, in its first run.
     First = 1,
@@ -37,7 +38,7 @@ pub enum sublet_op_kind {
     Rerun = 2,
 }
 
-/// One row of a trace; its position is its step.
+/// One row of a trace: something that happens to a block. The row's position is its step.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_row {
@@ -72,7 +73,8 @@ pub(crate) fn event(number: u32) -> Option<Event> {
 }
 
 impl sublet_row {
-    /// The row in the form that `core` takes; the error is a value in a field that this version does not know.
+    /// The row in the form that the crate `sublet_core` takes. The error is the value of `event` or `op_kind` that this
+    /// version does not know.
     fn row(&self) -> Result<Row, u32> {
         let op = match self.op_kind {
             k if k == sublet_op_kind::None as u32 => Op::None,
@@ -110,7 +112,7 @@ pub(crate) fn rows<'a>(room: &mut Room<'a>, given: &[sublet_row]) -> Result<&'a 
     room.slice(given.len(), |i| row(given, i))
 }
 
-/// Copies values in the form of C to the beginning of an output.
+/// Writes values of the planner to the beginning of `to`, an output of the call, in the form that they have in C.
 pub(crate) fn copy<T: Copy + Into<U>, U>(from: &[T], to: &mut [U]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = (*from).into();
