@@ -14,19 +14,19 @@ use crate::error::{Failure, sublet_error};
 use crate::handle::{self, handles};
 use crate::status::{sublet_status, sublet_status as S};
 
-/// How elements are stored.
+/// The format in which the numbers of an array are stored.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_format {
-    /// IEEE binary32.
+    /// A number of 32 bits, IEEE binary32.
     F32 = 0,
-    /// IEEE binary16.
+    /// A number of 16 bits, IEEE binary16.
     F16 = 1,
-    /// The upper half of a binary32.
+    /// A number of 16 bits, bfloat16: the upper half of an IEEE binary32.
     Bf16 = 2,
 }
 
-/// The activation, and the format of its elements. NULL, or all 0 but `struct_size`, is ReLU of f32.
+/// The activation function, and the format of its elements. NULL, or all 0 but `struct_size`, is ReLU of f32.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_relu_params {
@@ -34,7 +34,7 @@ pub struct sublet_relu_params {
     pub struct_size: u32,
     /// A sublet_format: how each element of the arrays is stored.
     pub format: u32,
-    /// 0: ReLU, `x < 0 ? 0 : x`. 1: leaky ReLU, `x > 0 ? x : x * slope`.
+    /// The activation. 0: ReLU, `x < 0 ? 0 : x`. 1: leaky ReLU, `x > 0 ? x : x * slope`.
     pub leaky: u32,
     /// The slope of leaky ReLU; any number.
     pub slope: f32,
@@ -63,8 +63,8 @@ impl sublet_relu_params {
     }
 }
 
-/// The failure of a call for an error of `sublet_cuda::relu`. `mask` is the number of the argument that holds the mask
-/// (one bit for each element); where the mask is too short, that argument is at fault.
+/// Translates an error of the module `sublet_cuda::relu` into the failure of a C call. `mask` is the number of the
+/// argument that holds the mask (one bit for each element), which is at fault where the mask is too short.
 fn failure(error: Error, mask: u32) -> Failure {
     match error {
         Error::Length { needed, got } => Failure::new(S::BufferTooSmall, 0, needed as u64, got as u64),
@@ -76,7 +76,7 @@ fn failure(error: Error, mask: u32) -> Failure {
     }
 }
 
-/// How many 32-bit words the mask of so many elements has: one bit for each element.
+/// How many words of 32 bits the mask of `elements` elements has: one bit for each element.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_relu_mask_words(elements: usize) -> usize {
     mask_words(elements)
@@ -98,10 +98,11 @@ trait Work {
     ) -> Result<(), Failure>;
 }
 
-/// Runs `work` with the element format that `params` names; `params` is argument number `position`.
+/// Runs `work`, a pass of ReLU, on elements of the format that `params` names; `params` is argument number `position`.
+/// Fails if `params` is not valid, or if `work` fails.
 ///
 /// # Safety
-/// As `Work::of`; the parameters can be read.
+/// `params` can be read, and the arrays of `work` are as `Work::of` asks.
 unsafe fn with_format(
     work: &impl Work,
     arguments: &mut Arguments<'_>,
@@ -120,11 +121,11 @@ unsafe fn with_format(
     }
 }
 
-/// On the processor: computes `y`, the activation of `x` that params says, and the mask of `x`. The bit of element i is
-/// bit i mod 32 of word i / 32, words little-endian; it says that the gradient passes. `x` and `y`, arrays of
-/// `elements` as params says, are the same array or share no memory; the mask has at least
-/// sublet_relu_mask_words(elements) words, of which those are written. Values are those of PyTorch: a NaN stays what it
-/// is, and -0.0 too.
+/// Computes on the processor `y`, the activation of `x`, and the mask of `x`; `params` tells which activation, and the
+/// format of the elements. The bit of element i is bit i mod 32 of word i / 32, words little-endian; it says that the
+/// gradient passes. `x` and `y`, arrays of `elements` elements, are the same array or share no memory; the mask has at
+/// least sublet_relu_mask_words(elements) words, of which those are written. Values are those of PyTorch: a NaN stays
+/// what it is, and -0.0 too.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_forward(
@@ -170,8 +171,8 @@ pub unsafe extern "C" fn sublet_relu_forward(
     })
 }
 
-/// On the processor: computes `dx`, the gradient of x, from `dy`, that of y, and the mask that sublet_relu_forward has
-/// written. `dy` and `dx` are the same array or share no memory.
+/// Computes on the processor `dx`, the gradient of an activation's input, from `dy`, the gradient of its output, and
+/// the mask that sublet_relu_forward has written. `dy` and `dx` are the same array or share no memory.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_backward(
@@ -226,10 +227,10 @@ pub struct sublet_relu_kernels {
 
 handles!(sublet_relu_kernels: b"kernels ");
 
-/// Loads the kernels for a GPU, into its primary context, which the CUDA runtime uses too.
+/// Loads the ReLU kernels for a GPU, into its primary context, which the CUDA runtime uses too.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU; SUBLET_STATUS_DRIVER
-/// and SUBLET_STATUS_DEVICE_LOST with a CUresult in `got`.
+/// and SUBLET_STATUS_DEVICE_LOST: a call of the driver failed, with the CUresult in `got`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_kernels_create(
@@ -248,7 +249,7 @@ pub unsafe extern "C" fn sublet_relu_kernels_create(
     })
 }
 
-/// Unloads the kernels; launches must be done. NULL does nothing.
+/// Unloads the ReLU kernels from the GPU; all their launches must be done by then. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_kernels) {
     let _ = boundary(ptr::null_mut(), |_| {
@@ -260,7 +261,7 @@ pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_k
     });
 }
 
-/// The operands of a launch: addresses on the device, such as those of sublet_operand.
+/// The operands of a launch of a ReLU kernel: addresses on the device, such as those of sublet_operand.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_relu_operands {
@@ -279,7 +280,7 @@ pub struct sublet_relu_operands {
     pub elements: u64,
     /// The address of the mask, one bit for each element: the forward pass writes it, the backward pass reads it.
     pub mask: u64,
-    /// How long the mask is, in bytes: `bytes` of its sublet_operand.
+    /// The length of the mask in bytes, as in the field `bytes` of its sublet_operand.
     pub mask_bytes: u64,
 }
 
@@ -287,8 +288,8 @@ plain!(sublet_relu_operands);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_relu_operands {}
 
-/// Launches the kernel of the forward pass, or of the backward pass if `forward` is false, on `stream`. Only the caller
-/// knows whether the operands' addresses are memory of the GPU.
+/// Launches the ReLU kernel of the forward pass, or of the backward pass if `forward` is false, on `stream`. Only the
+/// caller knows whether the operands' addresses are memory of the GPU.
 unsafe fn launch(
     arguments: &mut Arguments<'_>,
     kernels: *mut sublet_relu_kernels,
@@ -318,12 +319,12 @@ unsafe fn launch(
     launched.map_err(|error| failure(error, 1))
 }
 
-/// On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. Elements and the mask's words
-/// are aligned to their size.
+/// Queues what sublet_relu_forward computes on `stream`, a CUstream or cudaStream_t of a GPU. Elements and the mask's
+/// words are aligned to their size.
 ///
-/// SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: with the address in `got`.
-/// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as when the mask was planned for
-/// elements of another size.
+/// SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: an operand is not aligned, or two share memory;
+/// the address is in `got`. SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as when the
+/// mask was planned for elements of another size.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_forward(
@@ -337,7 +338,7 @@ pub unsafe extern "C" fn sublet_relu_launch_forward(
     boundary(error, |arguments| unsafe { launch(arguments, kernels, operands, params, stream, true) })
 }
 
-/// On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_backward. Elements and the mask's
+/// Queues what sublet_relu_backward computes on `stream`, a CUstream or cudaStream_t of a GPU. Elements and the mask's
 /// words are aligned to their size. Fails as sublet_relu_launch_forward does.
 #[must_use]
 #[unsafe(no_mangle)]
