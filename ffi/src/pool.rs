@@ -24,13 +24,13 @@ handles!(sublet_pool: b"pool    ");
 pub struct sublet_pool_usage {
     /// sizeof(sublet_pool_usage).
     pub struct_size: u32,
-    /// How many blocks are live.
+    /// How many blocks of the pool are live.
     pub blocks: u32,
-    /// Bytes of the live blocks, rounded up to the alignment.
+    /// Bytes of the live blocks, each size rounded up to the alignment.
     pub live: u64,
     /// The most bytes of blocks that were live at once so far, rounded up to the alignment.
     pub peak: u64,
-    /// The highest end of a block so far, in bytes.
+    /// The highest end that a block has had so far, in bytes from address 0.
     pub footprint: u64,
 }
 
@@ -42,7 +42,7 @@ fn needed(live: usize) -> Needed {
     Needed::workspace(pool::workspace(live)).and::<Marked<sublet_pool>>(1)
 }
 
-/// The memory that a pool needs for at most so many live blocks.
+/// Tells the workspace of a pool that has at most `live` live blocks at once.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_workspace(
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn sublet_pool_workspace(
 }
 
 /// Makes a pool of `capacity` bytes, all free. Addresses are multiples of `alignment`, a power of two, to which sizes
-/// are rounded up. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+/// are rounded up. The pool lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_create(

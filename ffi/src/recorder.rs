@@ -30,7 +30,7 @@ fn needed(rows: usize) -> Needed {
     Needed::NOTHING.and::<Marked<sublet_recorder>>(1).and::<Row>(rows)
 }
 
-/// The memory that a recorder with room for so many rows needs.
+/// Tells the workspace of a recorder that has room for `row_capacity` rows.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_workspace(
@@ -46,7 +46,8 @@ pub unsafe extern "C" fn sublet_recorder_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Makes a recorder without rows. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+/// Makes a recorder that has no rows yet, and room for `row_capacity`. The recorder lives in `workspace`, as long as
+/// that is lent to it; there is nothing to destroy.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_create(
@@ -66,8 +67,9 @@ pub unsafe extern "C" fn sublet_recorder_create(
     })
 }
 
-/// Moves the recording into memory with room for more rows; to be called after SUBLET_STATUS_RECORD_FULL. The call that
-/// failed may then be repeated with `larger`, and the memory of the old recorder is the caller's again.
+/// Moves what a recorder has recorded into memory with room for more rows; to be called after
+/// SUBLET_STATUS_RECORD_FULL. The call that failed may then be repeated with the new recorder, `larger`, and the memory
+/// of the old one is the caller's again.
 ///
 /// SUBLET_STATUS_RECORD_FULL: the new memory has no room for another row either.
 #[must_use]
@@ -93,10 +95,10 @@ pub unsafe extern "C" fn sublet_recorder_hand_over(
     })
 }
 
-/// Calls `body` with the rows of the recorder that a pointer leads to.
+/// Calls `body` with the recorder that the handle `recorder` points to; a failure is written to `error`.
 ///
 /// # Safety
-/// As for `Arguments::handle`.
+/// The handle is as `Arguments::handle` asks, and `error` is NULL or can be written.
 unsafe fn with(
     recorder: *mut sublet_recorder,
     error: *mut sublet_error,
@@ -171,8 +173,8 @@ pub unsafe extern "C" fn sublet_recorder_write(
     unsafe { with(recorder, error, |r| r.write(time_ns, block)) }
 }
 
-/// Begins the next operator, and ends one that has not ended. Operators are numbered from 0, in the order of these
-/// calls.
+/// Begins the next operator, and ends the one before if it has not ended. Operators are numbered from 0, in the order
+/// of these calls.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_begin_op(
     recorder: *mut sublet_recorder,
@@ -186,7 +188,7 @@ pub unsafe extern "C" fn sublet_recorder_begin_op(
     unsafe { with(recorder, error, body) }
 }
 
-/// Ends the operator: rows that follow belong to none.
+/// Ends the current operator: rows that are recorded after it belong to no operator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_end_op(
     recorder: *mut sublet_recorder,
@@ -200,7 +202,7 @@ pub unsafe extern "C" fn sublet_recorder_end_op(
     unsafe { with(recorder, error, body) }
 }
 
-/// Requests from here on are not part of the plan: their blocks have the number SUBLET_OUTSIDE.
+/// Takes the allocation requests from here on out of the plan: their blocks have the number SUBLET_OUTSIDE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_interrupt(
     recorder: *mut sublet_recorder,
@@ -214,7 +216,7 @@ pub unsafe extern "C" fn sublet_recorder_interrupt(
     unsafe { with(recorder, error, body) }
 }
 
-/// Requests from here on are part of the plan again.
+/// Ends what sublet_recorder_interrupt began: allocation requests from here on are part of the plan again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_resume(
     recorder: *mut sublet_recorder,
@@ -228,8 +230,8 @@ pub unsafe extern "C" fn sublet_recorder_resume(
     unsafe { with(recorder, error, body) }
 }
 
-/// Copies the rows so far. `row_count` receives how many there are, and `block_count` how many block numbers they use;
-/// either may be NULL. With a capacity of 0 nothing is copied, which is no failure.
+/// Copies the rows that were recorded so far to `rows`. `row_count` receives how many there are, and `block_count` how
+/// many block numbers they use; either may be NULL. With a `row_capacity` of 0 nothing is copied, which is no failure.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_rows(

@@ -13,20 +13,21 @@ use crate::handle::{self, Marked, handles};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, sublet_layout};
 
-/// A plan and how far it has been followed in the current iteration. One thread uses it at a time.
+/// A replay: a plan that answers the allocation requests of an iteration, and how far it has been followed in the
+/// current one. One thread uses it at a time.
 pub struct sublet_replay(Replay<'static>);
 
 handles!(sublet_replay: b"replay  ");
 
-/// The memory that a replay of `n` blocks needs in all, and the part of it that is used only while the replay is made
-/// and its plan is verified.
+/// The memory that a replay of a plan for `n` blocks needs in all, and the part of it that is used only while the
+/// replay is made and its plan is verified.
 fn needed(n: usize) -> (Needed, WorkspaceLen) {
     let scratch = verify::workspace(n).max(replay::scratch(n));
     let kept = replay::workspace(n);
     (Needed::workspace(scratch).and::<Marked<sublet_replay>>(1).and::<u64>(kept.words).and::<Block>(n), scratch)
 }
 
-/// The memory that a replay of a plan of so many blocks needs.
+/// Tells the workspace of a replay of a plan for `block_count` blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_workspace(
@@ -42,10 +43,10 @@ pub unsafe extern "C" fn sublet_replay_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Verifies a plan, blocks and an offset for each, and makes a replay of it, which answers the requests of an
-/// iteration. The blocks are expected to be requested in the order of their first steps, and at the same step in their
-/// order in `blocks`. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives in
-/// `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
+/// Verifies a plan, blocks and an offset for each, and makes a replay of it, which answers the allocation requests of
+/// an iteration. The blocks are expected to be requested in the order of their first steps, and at the same step in
+/// their order in `blocks`. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives
+/// in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_create(
@@ -81,7 +82,8 @@ pub unsafe extern "C" fn sublet_replay_create(
     })
 }
 
-/// Answers the next request: `offset` receives its planned offset in the arena. O(1) amortised over the iteration.
+/// Answers the next allocation request of the iteration: `offset` receives the block's planned offset in the arena.
+/// O(1) amortised over the iteration.
 ///
 /// SUBLET_STATUS_NOT_PLANNED: the request is not what the plan expects, or a block that should be freed by now is in
 /// its place. The caller has to serve it elsewhere. In the first case the plan still expects the same request as

@@ -25,18 +25,19 @@ pub struct sublet_torch_statistics {
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// How many requests got their address from a plan.
+    /// How many allocation requests got their address from a plan.
     pub planned: u64,
-    /// How many requests got an allocation of their own from the driver and not a place in a plan; memory for CUDA
+    /// How many allocation requests got memory of their own from the driver and not a place in a plan; memory for CUDA
     /// graphs is not counted.
     pub unplanned: u64,
     /// How many plans were made.
     pub plans: u64,
-    /// The bytes of the allocation behind the plan in use; 0 without one.
+    /// The bytes of the driver's allocation in which the plan in use has its addresses; 0 without a plan.
     pub arena: u64,
-    /// The bytes of the device's memory that are held now, live or not.
+    /// The bytes of the device's memory that the allocator holds now, whether live blocks use them or not.
     pub held: u64,
-    /// The most bytes of the device's memory that were held at once so far, live or not.
+    /// The most bytes of the device's memory that the allocator held at once so far, whether live blocks used them or
+    /// not.
     pub held_peak: u64,
 }
 
@@ -96,9 +97,9 @@ impl sublet_torch_pool {
     }
 }
 
-/// Notes that a graph is about to be captured whose memory belongs to this pool: what CUDAPluggableAllocator takes by
-/// `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also after
-/// it is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
+/// Notes that a CUDA graph is about to be captured whose memory belongs to this pool: what CUDAPluggableAllocator takes
+/// by `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also
+/// after it is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_begin_allocate_to_pool(device: c_int, pool: sublet_torch_pool, filter: *const c_void) {
     let _ = filter;
@@ -110,7 +111,8 @@ pub extern "C" fn sublet_torch_begin_allocate_to_pool(device: c_int, pool: suble
     });
 }
 
-/// Notes that the capture for this pool has ended: what CUDAPluggableAllocator takes by `set_end_allocate_to_pool_fn`.
+/// Notes that the capture of a CUDA graph whose memory belongs to this pool has ended: what CUDAPluggableAllocator
+/// takes by `set_end_allocate_to_pool_fn`.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_end_allocate_to_pool(device: c_int, pool: sublet_torch_pool) {
     told("sublet_torch_end_allocate_to_pool", Some(device), || {
@@ -118,8 +120,9 @@ pub extern "C" fn sublet_torch_end_allocate_to_pool(device: c_int, pool: sublet_
     });
 }
 
-/// Notes that a graph of this pool was destroyed: what CUDAPluggableAllocator takes by `set_release_pool`. The memory
-/// of a pool goes back to the device after as many of these calls as of sublet_torch_begin_allocate_to_pool.
+/// Notes that a CUDA graph whose memory belongs to this pool was destroyed: what CUDAPluggableAllocator takes by
+/// `set_release_pool`. The memory of a pool goes back to the device after as many of these calls as of
+/// sublet_torch_begin_allocate_to_pool.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_release_pool(device: c_int, pool: sublet_torch_pool) {
     told("sublet_torch_release_pool", Some(device), || DEVICES.with(device, |memory| memory.release_pool(pool.id())));
@@ -132,8 +135,8 @@ pub extern "C" fn sublet_torch_reset() {
     told("sublet_torch_reset", None, || DEVICES.all(Device::reset));
 }
 
-/// Limits the device's memory to this fraction of it, from 0 to 1, from here on: what CUDAPluggableAllocator takes by
-/// `set_memory_fraction_fn`. What is held already is kept.
+/// Limits the memory that is held on a device to `fraction` of what the device has, from 0 to 1, from here on: what
+/// CUDAPluggableAllocator takes by `set_memory_fraction_fn`. What is held already is kept.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_memory_fraction(fraction: f64, device: c_int) {
     told("sublet_torch_memory_fraction", Some(device), || {
@@ -181,8 +184,8 @@ pub unsafe extern "C" fn sublet_torch_stats(
     })
 }
 
-/// Runs `body`; returns its result, or `None` after a failure. PyTorch cannot be told why, and would go on with NULL: a
-/// line on standard error tells the reason.
+/// Runs `body`; returns its result, or `None` after a failure. PyTorch cannot be told why, and would go on with NULL:
+/// so a line on standard error tells the reason, `function` and `device`.
 fn told<T>(function: &str, device: Option<c_int>, body: impl FnOnce() -> Result<T>) -> Option<T> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(result)) => return Some(result),
