@@ -12,7 +12,7 @@ use crate::arguments::{Arguments, Out};
 use crate::failure::Failure;
 use crate::status::sublet_status as S;
 
-/// A value that C refers to by a pointer.
+/// A value that C refers to by an opaque pointer, its handle.
 pub(crate) trait Handle {
     /// The mark of this type: a number, different for each type, that stands in memory before every value of the type
     /// that C refers to. A pointer from C is accepted only if the mark of the expected type is there.
@@ -46,7 +46,7 @@ pub(crate) fn put<T: Handle>(
     put_at(place, value, to).map(drop)
 }
 
-/// As [`put`], which makes a handle of `value` in the memory `place`; also returns a reference to the value, which is
+/// Makes a handle of `value` in the memory `place`, as [`put`] does. Also returns a reference to the value, which is
 /// now in that memory.
 pub(crate) fn put_at<'a, T: Handle>(
     place: Option<&'a mut MaybeUninit<Marked<T>>>,
@@ -58,7 +58,7 @@ pub(crate) fn put_at<'a, T: Handle>(
     Ok(&marked.value)
 }
 
-/// Makes a handle in memory of its own, which `unboxed` frees.
+/// Makes a handle of `value` in newly allocated memory, which `unboxed` frees.
 #[cfg(feature = "cuda")]
 pub(crate) fn boxed<T: Handle>(value: T) -> *mut T {
     Box::into_raw(Box::new(Marked { mark: T::MARK, value })).cast()

@@ -86,7 +86,7 @@ pub mod runtime;
 #[cfg(feature = "cuda")]
 pub mod torch;
 
-/// `core` reaches no panic; the language asks for a handler all the same.
+/// The panic handler, which the language asks for although the crate `sublet_core` reaches no panic.
 ///
 /// `ci.sh no_panic` builds with `prove_no_panic`: then the handler calls what nobody defines, and a function that
 /// reaches a panic does not link.

@@ -11,11 +11,11 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use kind::Lock;
 
-/// Tells which thread, by its number, is in a function of the user that it called while it held a lock; 0 if no thread
-/// is.
+/// The number of the thread that is in a function of the user, which it called while it held a lock; 0 if there is no
+/// such thread.
 pub(crate) struct Caller(AtomicUsize);
 
-/// The error of a lock that another thread has.
+/// The error that another thread holds the lock.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) struct Busy;
 
@@ -24,7 +24,8 @@ impl Caller {
         Self(AtomicUsize::new(0))
     }
 
-    /// Calls a function of the user, by `body`, and notes meanwhile that this thread is in it.
+    /// Runs `body`, which calls a function of the user; meanwhile the number of this thread is stored, so that a lock
+    /// knows that the thread is in such a function.
     pub(crate) fn during<R>(&self, body: impl FnOnce() -> R) -> R {
         self.0.store(kind::this_thread(), Ordering::Relaxed);
         let result = body();
@@ -64,8 +65,8 @@ mod kind {
             Self { mutex: Mutex::new(value), caller }
         }
 
-        /// Runs `body` with the value while no other thread has it. Fails if this thread has it already, or if a panic
-        /// may have left the value broken.
+        /// Runs `body` with the value that the lock guards, once no other thread has it. Fails if this thread has it
+        /// already, or if a panic may have left the value broken.
         #[inline]
         pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
             let mut guard = match self.mutex.try_lock() {
@@ -84,8 +85,8 @@ mod kind {
             self.mutex.lock().map_err(|_| Failure::of(S::Panicked))
         }
 
-        /// Takes the lock; fails if another thread has it. `None` if this thread has it already, or if a panic has
-        /// closed it.
+        /// Takes the lock without waiting. Fails if another thread has it. `None` if this thread has it already, or if
+        /// a panic has closed the lock.
         #[cfg(unix)]
         pub(crate) fn hold(&self) -> Result<Option<MutexGuard<'_, T>>, super::Busy> {
             match self.mutex.try_lock() {
@@ -132,7 +133,8 @@ mod kind {
             Self { taken: AtomicBool::new(false), caller, value: UnsafeCell::new(value) }
         }
 
-        /// Runs `body` with the value while nobody else has it. Fails while a function of the user runs.
+        /// Runs `body` with the value that the lock guards, once nobody else has it. Fails while a function of the user
+        /// runs that was called by whoever has it.
         #[inline]
         pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
             while self.taken.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {

@@ -1,9 +1,9 @@
 //! Values that cross to C as the bytes that they are.
 
-/// Types of which any bytes are a value: integers, reals, pointers, and `repr(C)` structs of them.
+/// Types of which any bytes are a valid value: integers, reals, pointers, and `repr(C)` structs of them.
 ///
 /// # Safety
-/// No bytes may be invalid; alignment is at most that of `u64`.
+/// Whatever bytes a value has, it is valid; the type's alignment is at most that of `u64`.
 pub(crate) unsafe trait Plain: Copy {}
 
 macro_rules! plain {

@@ -21,13 +21,13 @@ mod kind {
         event: Event,
     }
 
-    /// The rows since the trace began.
+    /// A recording of an allocator's requests: one row for each malloc and free since it began.
     #[derive(Default)]
     pub(crate) struct Profile {
-        /// When the trace began; `None` if it has ended.
+        /// When the recording began; `None` while nothing is recorded.
         since: Option<Instant>,
         rows: Vec<Row>,
-        /// By address of a live block: the block's number in the trace.
+        /// The live blocks, by address: the number that each has in the recording.
         live: HashMap<u64, u32>,
         blocks: u32,
     }
@@ -85,8 +85,8 @@ mod kind {
 mod kind {
     use crate::error::Text;
 
-    /// The trace of an allocator's requests where there is no standard library. Without its memory and clock nothing is
-    /// recorded, so there are no fields.
+    /// A recording of an allocator's requests, where there is no standard library. Without its memory and clock nothing
+    /// is recorded, so there are no fields.
     #[derive(Default)]
     pub(crate) struct Profile {}
 

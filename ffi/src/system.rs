@@ -5,8 +5,8 @@ use core::ffi::c_void;
 use crate::failure::Failure;
 use crate::status::sublet_status as S;
 
-/// Allocates `bytes` bytes of addresses, whose pages are taken when they are first touched, and are all 0. More may be
-/// allocated than there is memory, but not touched.
+/// Allocates `bytes` bytes of addresses, all 0, whose pages of memory are taken only when they are first touched. More
+/// may be allocated than there is memory, but not touched. Fails if `bytes` is 0 or the system refuses.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
@@ -39,15 +39,17 @@ pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failu
     Ok(pointer)
 }
 
+/// Gives memory of `alloc` back to the system.
+///
 /// # Safety
-/// `alloc` has given the pointer for so many bytes, and it has not been given back.
+/// `alloc` has returned `pointer` for `bytes` bytes, and they have not been given back yet.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, _: usize) {
     // SAFETY: as promised; the last page goes with the bytes.
     unsafe { libc::munmap(pointer, bytes) };
 }
 
-/// Allocates `bytes` bytes that are all 0, where there is no mmap.
+/// Allocates `bytes` bytes that are all 0, on a system without mmap. Fails if `bytes` is 0 or there is no such memory.
 #[cfg(all(not(unix), any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
@@ -60,8 +62,10 @@ pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failu
     if pointer.is_null() { Err(none) } else { Ok(pointer.cast()) }
 }
 
+/// Gives memory of `alloc` back to the system.
+///
 /// # Safety
-/// `alloc` has given the pointer with these, and it has not been given back.
+/// `alloc` has returned `pointer` for these `bytes` and this `alignment`, and it has not been given back yet.
 #[cfg(all(not(unix), any(feature = "std", test)))]
 pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, alignment: usize) {
     if let Ok(layout) = std::alloc::Layout::from_size_align(bytes, alignment) {
@@ -70,7 +74,7 @@ pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, alignment: usize) 
     }
 }
 
-/// Fails: without an operating system there is no memory to take.
+/// Fails always: without an operating system there is nobody to take memory from.
 #[cfg(not(any(feature = "std", test)))]
 pub(crate) const fn alloc(_: usize, _: usize) -> Result<*mut c_void, Failure> {
     Err(Failure::of(S::Unavailable))

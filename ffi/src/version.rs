@@ -18,8 +18,8 @@ const STRING: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VE
     Err(_) => panic!("Cargo's versions hold no zero"),
 };
 
-/// The version of the library that runs: 1,000,000 × major + 1,000 × minor + patch. That of the header is
-/// SUBLET_VERSION_NUMBER.
+/// The version of the library that runs: 1,000,000 × major + 1,000 × minor + patch. The macro SUBLET_VERSION_NUMBER is
+/// that of the header.
 #[unsafe(no_mangle)]
 pub const extern "C" fn sublet_version_number() -> u32 {
     NUMBER

@@ -16,13 +16,14 @@ use sublet_core::{Workspace, WorkspaceLen};
 pub struct sublet_layout {
     /// Length of the memory in bytes.
     pub size: usize,
-    /// Alignment in bytes, a power of two; what malloc returns is aligned so.
+    /// Alignment of the memory in bytes, a power of two; memory from malloc has it.
     pub alignment: usize,
 }
 
 crate::plain::plain!(sublet_layout);
 
-/// The most blocks or rows for which a workspace is computed; where pointers have 32 bits, more would not fit anyway.
+/// The most blocks or rows for which the size of a workspace is computed; where pointers have 32 bits, a workspace for
+/// more would not fit anyway.
 pub(crate) const MOST_COUNTED: usize = if usize::BITS < 64 { 1 << 20 } else { sublet_core::block::MAX_BLOCKS };
 
 /// How much memory a call needs, in words of 8 bytes.
@@ -38,12 +39,12 @@ impl Needed {
         Self { words: len.words + len.indices.div_ceil(2) }
     }
 
-    /// Adds the scratch memory, of length `len`, of one more function of the crate `sublet_core` that the call runs.
+    /// Adds scratch memory of length `len` to what a call needs, for one more function of the crate `sublet_core`.
     pub(crate) const fn and_workspace(self, len: WorkspaceLen) -> Self {
         Self { words: self.words + Self::workspace(len).words }
     }
 
-    /// Adds the memory of `n` values of type `T`.
+    /// Adds memory for `n` values of type `T` to what a call needs.
     pub(crate) const fn and<T>(self, n: usize) -> Self {
         Self { words: self.words + words_of::<T>(n) }
     }
@@ -71,10 +72,10 @@ impl<'a> Room<'a> {
         Self { words }
     }
 
-    /// Cuts a slice of `n` values off the room, each made by `make` from its index. Fails if `make` does.
+    /// Cuts a slice of `n` values off the lent memory, each made by `make` from its index. Fails if `make` does.
     ///
-    /// If the room has the size of a [`Needed`], there is enough for all values that were counted in it. Where too
-    /// little is left, the slice is empty.
+    /// Memory of the size that a [`Needed`] tells is enough for all values that were counted in it. Where too little is
+    /// left, the slice is empty.
     pub(crate) fn slice<T: Copy, E>(
         &mut self,
         n: usize,
@@ -96,16 +97,16 @@ impl<'a> Room<'a> {
         Ok(unsafe { slice::from_raw_parts_mut(begin.cast::<T>(), n) })
     }
 
-    /// Cuts off a slice of `n` times the same value.
+    /// Cuts a slice off the lent memory that holds `value` `n` times.
     pub(crate) fn fill<T: Copy>(&mut self, n: usize, value: T) -> &'a mut [T] {
         self.slice(n, |_| Ok::<T, Infallible>(value)).unwrap_or_else(|never| match never {})
     }
 
-    /// Cuts off a slice of `n` values that are all zeros, without writing them: memory that is never used is then never
-    /// touched.
+    /// Cuts a slice of `n` values that are all zeros off the lent memory, without writing them: so memory that is never
+    /// used is never touched.
     ///
     /// # Safety
-    /// The words are all 0, and zeros are a value of the type.
+    /// The lent memory is all 0, and zeros are a valid value of type `T`.
     pub(crate) unsafe fn zeros<T: Copy>(&mut self, n: usize) -> &'a mut [T] {
         const { assert!(align_of::<T>() <= align_of::<u64>()) };
         let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words_of::<T>(n)).unwrap_or_default();
@@ -115,7 +116,7 @@ impl<'a> Room<'a> {
         unsafe { slice::from_raw_parts_mut(front.as_mut_ptr().cast::<T>(), n) }
     }
 
-    /// Cuts off room for one value that is written later; `None` if there is too little room.
+    /// Cuts room for one value, which is written later, off the lent memory; `None` if too little is left.
     pub(crate) fn uninit<T>(&mut self) -> Option<&'a mut MaybeUninit<T>> {
         const { assert!(align_of::<T>() <= align_of::<u64>()) };
         let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words_of::<T>(1))?;
@@ -124,7 +125,7 @@ impl<'a> Room<'a> {
         Some(unsafe { &mut *front.as_mut_ptr().cast::<MaybeUninit<T>>() })
     }
 
-    /// Cuts scratch memory of this length off the room, for a function of the crate `sublet_core`.
+    /// Cuts scratch memory of length `len` off the lent memory, for a function of the crate `sublet_core`.
     pub(crate) fn front(&mut self, len: WorkspaceLen) -> Workspace<'a> {
         let words = Needed::workspace(len).words;
         let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words).unwrap_or_default();
@@ -132,8 +133,8 @@ impl<'a> Room<'a> {
         Room { words: front }.workspace(len)
     }
 
-    /// Divides all the room that is left into the two slices of scratch memory that functions of the crate
-    /// `sublet_core` work on: first `len.words` numbers of 64 bits, then numbers of 32 bits in all the rest.
+    /// Divides all that is left of the lent memory into the two slices that functions of the crate `sublet_core` take
+    /// as scratch memory: first `len.words` numbers of 64 bits, then numbers of 32 bits in all the rest.
     pub(crate) fn parts(self, len: WorkspaceLen) -> (&'a mut [u64], &'a mut [u32]) {
         let (words, indices) = self.words.split_at_mut_checked(len.words).unwrap_or_default();
         // SAFETY: a word holds two indices, any bytes are one, and alignment only falls.
@@ -141,8 +142,8 @@ impl<'a> Room<'a> {
         (words, indices)
     }
 
-    /// All the room that is left, as scratch memory for a function of the crate `sublet_core`: `len.words` numbers of
-    /// 64 bits, and numbers of 32 bits in the rest.
+    /// All that is left of the lent memory, as scratch memory for a function of the crate `sublet_core`: `len.words`
+    /// numbers of 64 bits, and numbers of 32 bits in the rest.
     pub(crate) fn workspace(self, len: WorkspaceLen) -> Workspace<'a> {
         let (words, indices) = self.parts(len);
         Workspace::new(words, indices)
