@@ -48,7 +48,7 @@ const PART_WHERE_BEAM_LEADS: u64 = 4;
 /// where the beam search made the best plan so far.
 const FEW_BLOCKS: usize = 512;
 /// The search for plans without unused bytes gets the whole budget, `options.nodes`, divided by this. It is made only
-/// where the number of bytes alive, the load, is highest at every step.
+/// where the load, the number of bytes alive, is the max load at every step.
 const PART_OF_TILING: u64 = 4;
 /// Above this number of blocks, the slow heuristic that looks at 64 blocks before it places one (`Rule::WideFlush`)
 /// gets [`WORK_FOR_MANY`] times the work of the other heuristics in a round.
@@ -58,7 +58,7 @@ const MANY_BLOCKS: usize = 10_000;
 const WORK_FOR_MANY: u64 = 8;
 
 /// With more than [`search::MOST_BLOCKS`] blocks, the method [`outward`], which begins with the blocks of the busiest
-/// step and goes on from there, gets at least the work of placing all blocks this number of times.
+/// step and goes on in both directions of time, gets at least the work of placing all blocks this number of times.
 const OUTWARD_RUNS: u64 = 64;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -243,7 +243,8 @@ struct Told<'a> {
     best: Summary,
     /// The capacity of the constraints, in bytes: a peak within it is good enough. 0 if there is none.
     enough: u64,
-    /// How many nodes of the search tree were looked at by the exact searches and beam searches that have ended.
+    /// How many nodes of the search tree the exact searches that have ended have looked at. The work of beam searches
+    /// is added, as the number of nodes that take as long.
     nodes: u64,
     /// Whether the caller's `watch` has asked the placement to stop: it has returned `ControlFlow::Break`.
     stopped: bool,

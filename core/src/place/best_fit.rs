@@ -83,8 +83,8 @@ fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace
     })
 }
 
-/// Ranks the blocks by the preference of Sekiyama et al. 2018: the longest lifetime first, of equal ones the largest
-/// size, then by index.
+/// Ranks the blocks by the preference of Sekiyama et al. 2018, the longest lifetime first. Equal ones, which they leave
+/// open, go by size, the largest first, then by index.
 fn rank_longest_first(skyline: &mut Skyline<'_>) {
     skyline.rank_by_index();
     skyline.rank_by(|_, b| !b.size);

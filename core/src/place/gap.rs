@@ -25,7 +25,7 @@ pub enum Fit {
     Best,
 }
 
-/// The blocks, the sections of time in which they are alive, and those that are placed so far.
+/// The blocks, the sections of time in which they are alive, and the blocks that are placed so far.
 pub(crate) struct Gaps<'a> {
     blocks: &'a [Block],
     alignment: u64,

@@ -189,8 +189,8 @@ impl<'a> LifetimeTree<'a> {
         best
     }
 
-    /// The K lowest ranks among the members of the tree whose lifetimes are in the set `of`, lowest first; [`ABSENT`]
-    /// fills up if there are fewer members.
+    /// The K lowest ranks among the members of the tree whose lifetimes are in the set `of`, lowest first, filled up
+    /// with [`ABSENT`] if there are fewer.
     pub(crate) fn lowest<const K: usize>(&self, of: &Lifetimes) -> [u32; K] {
         let mut lowest = [ABSENT; K];
         self.visit(of, |rank| {
@@ -213,8 +213,8 @@ impl<'a> LifetimeTree<'a> {
         });
     }
 
-    /// Calls `member` with ranks of members of the tree whose lifetimes are in the set `of`. It returns the limit from
-    /// then on: members of that rank or worse are passed over.
+    /// Calls `member` with ranks of members of the tree whose lifetimes are in the set `of`. `member` returns the limit
+    /// from then on: members of that rank or worse are passed over.
     fn visit(&self, of: &Lifetimes, mut member: impl FnMut(u32) -> u32) {
         // A tree of at most 2^25 leaves keeps at most one sibling a level waiting.
         let mut waiting = [0; 32];

@@ -43,7 +43,8 @@ const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
 /// the cost of a gap for a block: the block's size times the steps between its end and that of the neighbour at which
 /// it would lie, divided by the block's lifetime in steps.
 const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
-/// To look at or move this number of free gaps in memory counts as much work as to place one block.
+/// To look at this number of free gaps in memory, or to move eight times as many, counts as much work as to place one
+/// block.
 const GAPS_PER_BLOCK: u64 = 256;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -303,9 +304,9 @@ impl<'a> Space<'a> {
     }
 
     /// Places all blocks that are alive only on this side of the busiest step around those that are alive at it, which
-    /// stay where they are. Each goes into the gap that costs least for it: `weight` multiplies the part of that cost
-    /// that grows with the steps between the block's end and its neighbour's. Returns the peak in bytes, or none if it
-    /// is not below `limit`.
+    /// stay where they are. Each goes into the gap that costs least for it, or on top if none is large enough. `weight`
+    /// multiplies the part of that cost that grows with the steps between the block's end and its neighbour's. Returns
+    /// the peak in bytes, or none if it is not below `limit`.
     fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
         let mut peak = self.fill_with_stack(offset);
         let mut passed = 0;

@@ -143,7 +143,7 @@ fn by_order(
 /// there, or the highest end of a pinned block. O(n (n + overlaps)).
 ///
 /// # Errors
-/// As [`place`], except those about offsets and scratch.
+/// What [`block::check`] refuses; and as [`place`] for pairs of blocks that cannot overlap.
 ///
 /// ```
 /// use sublet_core::place::overlap;

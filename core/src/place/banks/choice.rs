@@ -186,8 +186,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Gives a block whose lifetime begins a free slot, a number below 64, and enters the block there; `None` if all
-    /// slots are in use.
+    /// Gives `c`, a block that begins, a free slot (a number below 64), and enters the block there; `None` if all slots
+    /// are in use.
     fn slot(&mut self, c: &Candidate) -> Option<u32> {
         let slot = (!self.used).trailing_zeros();
         if slot >= SLOTS {
@@ -241,7 +241,7 @@ impl<'a> States<'a> {
 
     /// Drops each state (a set of blocks to put in the bank) for which another saves no less cost and has no living
     /// block that it has not. If more than [`WIDTH`] are left, drops or merges those that are least promising at
-    /// `step`. Returns whether at most [`WIDTH`] were left.
+    /// `step`, where the block in hand begins. Returns whether at most [`WIDTH`] were left.
     fn narrow(&mut self, step: u32) -> bool {
         // Every state that holds no more and gains no less comes before.
         sort::identity(&mut self.order, self.len);
@@ -289,7 +289,7 @@ impl<'a> States<'a> {
         sort::by_key(&mut self.kept, left, &mut self.aside, |s| !score[s]);
     }
 
-    /// Of the cost that the living block with number `slot` saves in the bank: the part for its lifetime from `step`
+    /// Of the cost that the living block in the slot `slot` saves in the bank: the part for its lifetime from `step`
     /// on, in proportion to the number of steps.
     fn owed(&self, slot: u32, step: u32) -> u64 {
         let [start, end, step] = [self.start[slot], self.end[slot], step].map(u128::from);

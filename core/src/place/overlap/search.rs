@@ -380,7 +380,7 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// Decides that the block does not lie at its least offset, but higher, on a block that is not placed yet. `Err` if
-    /// that leaves no placement within the capacity.
+    /// that shows that there is no such placement within the capacity.
     fn refuse(&mut self, b: u32) -> Outcome {
         let v = self.support(b);
         if self.pin[b] != NO_PIN || v <= self.least[b] {
@@ -459,7 +459,7 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// Raises the unplaced blocks of section `s` for which the others there leave no room at their least offsets. `Err`
-    /// if they do not all fit within the capacity.
+    /// if that shows that they do not all fit within the capacity.
     fn section(&mut self, s: u32) -> Outcome {
         self.looks += 1 + u64::from(self.n / (4 * AT_ONCE));
         let room = self.room(s).ok_or(Conflict)?;

@@ -132,7 +132,7 @@ pub fn place(
 }
 
 /// Looks for a plan with a lower peak than `incumbent`, the summary of the plan that is in `offsets`; without one, for
-/// any plan. The result is never worse than `incumbent`.
+/// the plan of least peak. The result is never worse than `incumbent`.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,

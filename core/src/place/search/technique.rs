@@ -26,7 +26,7 @@ pub enum Technique {
     Level,
     /// States of the search that were refuted are kept, and fail at once when they come again.
     Nogoods,
-    /// Windows of time are searched alone: if the blocks of one have no placement within the lower bound, it is raised.
+    /// Windows of time are searched alone: if the blocks of one do not fit within the lower bound, the bound is raised.
     Windows,
 }
 

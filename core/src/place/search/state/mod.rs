@@ -494,7 +494,7 @@ impl<'a> State<'a> {
     }
 
     /// Places block `b` at its least offset: all blocks that are not placed yet and are alive with it lie above. `Err`
-    /// if that leaves no placement within the capacity.
+    /// if that shows that there is no such placement within the capacity.
     pub(super) fn place(&mut self, b: u32) -> Outcome {
         self.open[b / 64] &= !(1 << (b % 64));
         self.open_count -= 1;
@@ -543,7 +543,7 @@ impl<'a> State<'a> {
     }
 
     /// Decides that block `b` does not lie at its least offset, but higher, on a block that is not placed yet. `Err` if
-    /// that leaves no placement within the capacity.
+    /// that shows that there is no such placement within the capacity.
     pub(super) fn refuse(&mut self, b: u32) -> Outcome {
         if self.pin[b] != u64::MAX {
             return Err(Conflict);
