@@ -219,8 +219,8 @@ impl<'a> Skyline<'a> {
         sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| key(original[i], &at(blocks, original[i])));
     }
 
-    /// Builds one placement by `rule`, and gives up when its peak cannot stay below `limit`, in bytes. Returns the peak,
-    /// or none if it has given up; and how many blocks were placed until then.
+    /// Builds one placement by `rule`, and gives up when its peak cannot stay below `limit`, in bytes. Returns the
+    /// peak, or none if it has given up; and how many blocks were placed until then.
     pub(crate) fn build(&mut self, rule: Rule, limit: u64, offsets: &mut Table<'_, u64>) -> (Option<u64>, u32) {
         if self.n == 0 {
             return (Some(0), 0);
