@@ -102,8 +102,9 @@ record! {
         /// 1 + the last row of the ReLU that can make the mask, which keeps the signs of the block's elements; 0 if
         /// there is none.
         relu: u32,
-        /// 1 + the last row of the last operator, or of the last copy, that needs the block's full values; 0 if none
-        /// does. Gradients of ReLU operators do not count: they need only the signs, which a mask keeps.
+        /// 1 + the last row of the last operator, or of the last copy to or from the host, that needs the block's full
+        /// values; 0 if none does. Gradients of ReLU operators do not count: they need only the signs, which a mask
+        /// keeps.
         needed: u32,
         /// How many times gradients of ReLU operators read the block after the row in `needed`. They use the signs of
         /// its elements only, so that each may read a mask instead.
@@ -237,7 +238,7 @@ impl Masks<'_> {
     }
 
     /// Writes what follows an operator: the mallocs and writes of the masks that it makes, and the frees of the blocks
-    /// that no later operator needs in full.
+    /// with masks that it is the last to need in full.
     fn after_operator(&mut self, running: &Running, rows: &[Row], writer: &mut Writer<'_>) {
         for written in [1, 2] {
             for (row, r) in running.rows(rows).filter(|(_, r)| r.event.is_access()) {

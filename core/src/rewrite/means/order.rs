@@ -58,7 +58,7 @@ const fn effort(rows: usize) -> Options {
     Options { states: states as u32, width: width as u32 }
 }
 
-/// The search for an order may keep this many sets of operators that have run, divided by the rows of the trace.
+/// The exact search for an order may keep this many sets of operators that have run, divided by the rows of the trace.
 const REMEMBERED: usize = 100_000_000;
 /// For each number of operators that have run, the beam search for an order keeps this many sets of them, divided by
 /// the square of the rows of the trace.
@@ -150,7 +150,7 @@ pub(in crate::rewrite) fn rewrite(
 
 impl Pass<'_> {
     /// Finds for each row the next row that accesses the same block and the next that writes it; also which operator
-    /// each row belongs to, and where each block is allocated and freed.
+    /// each row belongs to, where each block is allocated, how its accesses begin, and whether it is freed.
     fn find_touches(&mut self, program: &Program<'_>) {
         self.operators = program.accessing;
         for operator in 0..program.operators {

@@ -13,7 +13,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::zhang::Weights;
 
-/// How many sets of weights the Bayesian optimisation tries; each gives a schedule.
+/// How many sets of weights the Bayesian optimisation tries at most, each by making a schedule with it.
 const TRIALS: usize = 30;
 /// How many random sets of weights are compared to choose the one to try next: that with the largest expected
 /// improvement. Before that, each of the four scores of a gap is tried alone.

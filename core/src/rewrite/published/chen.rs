@@ -44,20 +44,20 @@ pub enum Plan {
     /// average of the forward pass.
     Cheap,
     /// The forward pass is cut into parts, these are cut again, and so on. The number says how many cuts are made in
-    /// each part; 0 counts as 1. Results that live across one of the first cuts are kept. The others are dropped, and
-    /// recomputed more often the deeper the cuts around them.
+    /// each part; 0 counts as 1. Results that live across one of the first cuts are kept, and so are those after the
+    /// last cut. The others are dropped, and recomputed more often the deeper the cuts around them.
     Recursive(u32, Cuts),
 }
 
 /// After which operators the forward pass may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cuts {
-    /// The forward pass may be cut after an operator if its later operators access just one of the blocks written so
-    /// far. Blocks of at most 1/256 of the largest do not count.
+    /// There may be a cut after an operator if later operators of the forward pass access just one of the blocks
+    /// written so far. Blocks of at most 1/256 of the largest do not count.
     One,
-    /// The forward pass may be cut after an operator if its later operators access just one of the blocks written so
-    /// far ([`Cuts::One`]), or if the bytes of such blocks have a local minimum there. Small dips do not count: between
-    /// two minima these bytes rise by a quarter at least.
+    /// There may be a cut after an operator if later operators of the forward pass access just one of the blocks
+    /// written so far ([`Cuts::One`]), or if the bytes of the blocks that they access have a local minimum there. Small
+    /// dips do not count: between two minima these bytes rise by a quarter at least.
     Narrow,
 }
 
@@ -69,7 +69,7 @@ pub struct Mirrored {
     /// The bytes that live across a cut of the forward pass, summed over the cuts (x in Chen et al. 2016); 0 for
     /// [`Plan::Cheap`].
     pub stored: u64,
-    /// The bytes of the largest segment between two cuts of the forward pass (y in Chen et al. 2016); 0 for
+    /// The bytes of the largest segment of the forward pass, of those that its cuts make (y in Chen et al. 2016); 0 for
     /// [`Plan::Cheap`].
     pub segment: u64,
     /// How many cuts divide the forward pass; for [`Plan::Recursive`], only the first cuts, not those of the parts; 0

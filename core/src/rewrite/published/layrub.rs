@@ -242,7 +242,7 @@ impl Layers<'_> {
         }
     }
 
-    /// What the operator `operator` computes, as the recording says.
+    /// What an operator computes, as the recording says.
     fn kind(&self, operator: u32) -> Kind {
         self.recorded.operator(self.mirror.values.program.op(operator)).kind
     }

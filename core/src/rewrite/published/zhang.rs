@@ -282,9 +282,9 @@ impl Selection<'_> {
     }
 }
 
-/// Moves the time at which a gap's block is allocated again ahead, as far as memory within `limit` bytes is free, so
-/// that the copy in can end before the block is used and before `link`, when the next copy in should begin. Returns
-/// when this copy in should begin. Times are in ns.
+/// Allocates a gap's block again earlier, as far as memory within `limit` bytes is free, so that the copy in can end
+/// before the block is used and before `link`, when the next copy in should begin. Returns when this copy in should
+/// begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();

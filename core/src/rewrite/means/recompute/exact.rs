@@ -107,7 +107,7 @@ workspace! {
             slots: u32[2 * n.next_power_of_two()],
         }
         parts {
-            /// The states from which the exact search has still to go on, the one with the least key first.
+            /// The states whose successors the exact search has still to find, the one with the least key first.
             waiting: Heap(WAITING * n),
         }
         state {
@@ -168,7 +168,7 @@ impl States<'_> {
         Ok(())
     }
 
-    /// Takes the state with the least key from those that wait to be gone on from; none if no state waits.
+    /// Takes the state with the least key from those whose successors are still to be found; none if there is none.
     fn take(&mut self) -> Option<u32> {
         while let Some((key, number)) = self.waiting.pop() {
             let i = u32::MAX - number;

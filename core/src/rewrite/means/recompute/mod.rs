@@ -58,13 +58,14 @@ const HEAT: f64 = 0.0005;
 
 /// The annealing checks its progress after each part of its work, of which there are at least this many. It ends at a
 /// check if, since the one before, the bytes by which the best script exceeds the limit have not fallen, and the time
-/// that this script adds has not fallen by more than that time divided by [`PROGRESS`].
+/// that this script adds has fallen by less than that time divided by [`PROGRESS`].
 const PATIENCE: u64 = 6;
-/// In long traces the annealing checks its progress more often: as many times as the rows divided by this, if that is
-/// more than [`PATIENCE`]. A move changes the weights of a few blocks, which makes little difference among so many.
+/// In long traces the annealing checks its progress more often, and so may end sooner: as many times as the rows
+/// divided by this, if that is more than [`PATIENCE`]. A move changes the weights of a few blocks, which makes little
+/// difference among so many.
 const PATIENCE_ROWS: usize = 2500;
 /// The annealing ends once, from one check of its progress to the next (see [`PATIENCE`]), the time that the best
-/// script adds falls by no more than that time divided by this.
+/// script adds falls by less than that time divided by this.
 const PROGRESS: u64 = 300;
 
 /// One move of the annealing in this many, on average, replaces the virtual uses; the others change the weights of

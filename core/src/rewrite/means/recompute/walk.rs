@@ -99,8 +99,8 @@ workspace! {
             /// index of its block access ([`Reference`]) that is looked at next.
             stack: [u32; 2][rows + 1],
             /// The versions (blocks' values from one write to the next) still to be visited, on the way through all
-            /// that a value is made from, or all that is made from it. While a recompute cost is summed, an entry is 2
-            /// · version, plus 1 if the version has to be recomputed anyway; else it is the version.
+            /// that a value is made from, or all that is made from it. While a recompute cost is summed, an entry is
+            /// 2 · version, plus 1 if the version has to be recomputed anyway; else it is the version.
             closure: u32[2 * CLOSURE as usize],
             /// The steps of this walk so far: runs and recomputations of operators, and frees of blocks.
             script: Step[most_rows(rows)],
@@ -492,8 +492,8 @@ impl<'a> Walk<'a> {
         self.push(Step::Free(block))
     }
 
-    /// Evicts blocks, the one with the least score first, until `need` more bytes fit within the limit or no block may
-    /// be evicted any more.
+    /// Evicts blocks, the one with the least score first, until `need` more bytes fit within the limit less the
+    /// headroom, or no block may be evicted any more.
     fn make_room(&mut self, need: u64) {
         let held = self.headroom[self.now.min(self.values.program.operators)];
         let limit = self.limit.saturating_sub(held);

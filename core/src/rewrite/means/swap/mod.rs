@@ -142,8 +142,9 @@ impl<'a> Swapper<'a> {
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Zhang et al.'s `load_min`, in bytes: the max load that is left if all blocks are swapped that can be on the host
-    /// during the operator with the highest load, within the iteration. The schedule is left like this.
+    /// Zhang et al.'s `load_min`, in bytes: the max load that is left if all blocks are swapped that can be copied out
+    /// before the operator with the original's max load, and back in after it, within the iteration. The schedule is
+    /// left like this.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -157,7 +158,7 @@ impl<'a> Swapper<'a> {
         self.schedule.peak().0
     }
 
-    /// The highest load of an operator in the present schedule, in bytes, with its headroom added.
+    /// The highest sum of an operator's load and its headroom in the present schedule, in bytes.
     pub(in crate::rewrite) fn peak(&self) -> u64 {
         self.schedule.peak().0
     }
@@ -179,8 +180,8 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The work of choosing gaps by scores so far, counted as the search counts its own: one for each operator or gap
-    /// that is looked at.
+    /// The work of choosing gaps by scores so far, in the unit of the search's work, which is a look of the search at
+    /// one operator or gap. While gaps are chosen, several looks make one unit.
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }
@@ -347,7 +348,7 @@ impl<'a> Swapper<'a> {
 
     /// Searches anew for a schedule, not from the present one, and keeps the present one if it takes no longer than
     /// what is found. `planned` is how much longer the present one takes than the original, in ns; none if it misses
-    /// the limit. Returns the same of the schedule that is kept.
+    /// the limit. Returns the same figure for the schedule that is kept.
     pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
         self.left.keep(&self.schedule);
         let found = self.search(limit, work);

@@ -38,8 +38,8 @@ workspace! {
     }
 }
 
-/// A move of the search that changes where the blocks of gaps are freed and allocated this many times, or would more
-/// often, is undone.
+/// The most changes of a gap (of where its block is freed and allocated again) that the log of a move holds. A move of
+/// the search that fills the log is undone.
 const LOG: usize = 512;
 /// The same number as [`LOG`], as a `u32`.
 const LOG_U32: u32 = 512;

@@ -69,8 +69,8 @@ impl Walk<'_> {
         there && may && values.program.size[block] >= self.least
     }
 
-    /// The score of a block, by which the lowest is evicted first. If it is not below `least`, some number from `least`
-    /// up to the score; infinite if the block cannot be recomputed.
+    /// The score of a block; the block with the lowest is evicted first. If the score is not below `least`, some number
+    /// from `least` up to it; infinite if the block cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn score(&mut self, block: u32, least: f64) -> f64 {
         self.work += 1;
