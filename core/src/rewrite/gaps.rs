@@ -45,9 +45,9 @@ record! {
 }
 
 impl Gap {
-    /// Whether, if the block is on the host when the iteration begins or ends, its final value has to be on the host at
-    /// the end. So it is in the gaps before the first access of a persistent block and after its last, if the block is
-    /// written in the iteration.
+    /// Whether the gap lies before the first access of a persistent block or after its last, and the block is written
+    /// in the iteration. If such a block is on the host when the iteration begins or ends, its final value has to be on
+    /// the host at the end.
     #[inline]
     pub(super) fn crosses_end(&self) -> bool {
         (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean

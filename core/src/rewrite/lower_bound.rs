@@ -33,8 +33,8 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
         .and(Away::workspace(rows + blocks))
 }
 
-/// A lower bound in bytes: no schedule of swaps that takes at most `overhead_ns` longer than the trace has a lower peak
-/// load.
+/// A lower bound, in bytes, on the peak load of every schedule of swaps that takes at most `overhead_ns` longer than
+/// the trace.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a trace that is not as recorded;
@@ -100,8 +100,8 @@ pub fn least_load(
 }
 
 record! {
-    /// An idle time of a block: between two accesses by different operators. If row `end` is not after row `begin`, it
-    /// reaches across the end of the iteration.
+    /// An idle time of a block: between two accesses by different operators, or from the last access in an iteration to
+    /// the first in the next. In the second case row `end` is not after row `begin`.
     pub(super) struct Idle {
         pub(super) block: u32,
         /// The row of the block's last access before the idle time.
@@ -145,7 +145,8 @@ record! {
 }
 
 workspace! {
-    /// The idle times of a program's blocks: between two accesses of a block by different operators.
+    /// The idle times of a program's blocks: between two accesses of a block by different operators, or from its last
+    /// access in an iteration to its first in the next.
     pub(super) struct IdleBlocks<'a>(rows, blocks) {
         tables {
             /// The indices of the idle times in `list`: first the one whose block's value was written last, at the end

@@ -28,7 +28,8 @@ workspace! {
 }
 
 impl Tournament<'_> {
-    /// Begins with a tree in which no number has a key; each inner node holds some number of the leaves below it.
+    /// Begins with a tree in which no number has a key; each inner node holds one of the numbers in the
+    /// leaves below it.
     fn begin(&mut self) {
         self.clear();
         for node in (1..self.n).rev() {

@@ -259,8 +259,9 @@ impl<'a> Values<'a> {
         r.owner == Owner::Recorded && self.version.get(r.version).until < before
     }
 
-    /// Whether an operator may be recomputed right before operator `now`: it may be recomputed at all, and no input
-    /// whose block is allocated and freed as recorded has been overwritten or freed by then.
+    /// Whether an operator may be recomputed right before operator `now`: it may be recomputed at all, and no value
+    /// that it reads or writes in a block that is allocated and freed as recorded has been overwritten or freed by
+    /// then. Persistent blocks that it updates do not count: a recomputation leaves them out.
     pub(super) fn may_recompute(&self, operator: u32, now: u32) -> bool {
         self.is_recomputable(operator) && !self.references(operator).any(|r| !r.updated && self.is_gone(&r, now))
     }

@@ -19,8 +19,8 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// The orders of the operators that are tried, one after the other; `None` is the recorded one.
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
-/// How often the search for the lowest limit that works halves its interval, which at first reaches from half of the
-/// least footprint that was made to that footprint.
+/// How often, at most, the search for the lowest limit that works halves its interval, which at first reaches from half
+/// of the least footprint that was made to that footprint.
 const PROBES: u32 = 7;
 /// While the lowest limit that works is searched for, schedules are made for several limits: for each, a search for
 /// swaps or recomputation may do the work that the options allow divided by this.
@@ -204,10 +204,10 @@ impl Bases<'_> {
         Ok(stage)
     }
 
-    /// Searches for the least limit, in bytes, for which there is a schedule that fits, by halving the interval from
-    /// half of `least`, a limit that works, to `least`. Returns the lowest limit that was found to work. The limits
-    /// that are tried do not depend on the limit in the options, so that a fit to the returned one succeeds. A schedule
-    /// that fits the limit in the options ends the search.
+    /// Searches below `least`, a limit in bytes that works, for a lower one that works, by halving the interval from
+    /// half of `least` to `least`. Returns the lowest limit that was found to work. The limits that are tried do not
+    /// depend on the limit in the options, so that a fit to the returned one succeeds. A schedule that fits the limit
+    /// in the options ends the search.
     pub(super) fn least_limit<'a, 'w>(
         &self,
         mut least: u64,

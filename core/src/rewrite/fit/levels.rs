@@ -26,7 +26,7 @@ const LOADS: u64 = 14;
 /// For each k from 1 to `PARTS` - 1, the time that is added if only the first k parts may be recomputed is estimated.
 const PARTS: u64 = 8;
 /// How many times the estimates are refined around the [`Level`] with the best one. Each time its four neighbours (a
-/// lower and a higher load, fewer and more values) are estimated, at half the distance of the time before.
+/// lower and a higher load, fewer and more values) are estimated, at half the distance of the round before.
 const ROUNDS: u64 = 4;
 /// The most [`Level`]s of recomputation that are estimated: one for each of the [`LOADS`], one fewer than [`PARTS`],
 /// and four in each of the [`ROUNDS`].

@@ -27,26 +27,27 @@ const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
 /// operators the swaps that are added for headroom are far from the best, and the little work of a later plan does not
 /// mend that.
 const LEAP: f64 = 1.5;
-/// Where [`LEAP`] is applied to the time that a plan adds, a plan that adds less than this part of the recording's time
-/// counts as adding that part: small differences are no reason to begin the search anew.
+/// When [`LEAP`] is applied, the earlier of the two plans counts as adding at least this part of the recording's time:
+/// small differences are no reason to begin the search anew.
 const LEAST_LEAP: f64 = 0.002;
 /// A search for swaps that starts over may do the work of the policy's first plan divided by this.
 const OVER: u64 = 4;
 /// Placing a block takes as long as this work of a search, in operators and gaps looked at.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
-/// How many blocks are placed before a placement far above the limit is given up, for the schedules of all policies but
-/// [`Policy::Auto`].
+/// How many blocks are placed, at least, before a placement far above the limit is given up, for the schedules of all
+/// policies but [`Policy::Auto`].
 const FEW: u64 = 20_000;
-/// How many blocks are placed before a placement far above the limit is given up, for the schedules of
+/// How many blocks are placed, at least, before a placement far above the limit is given up, for the schedules of
 /// [`Policy::Auto`]: fewer than [`FEW`], as its search plans more often.
 const FEW_OF_SEARCH: u64 = 12_000;
 
 /// How far the search for swaps goes on from a schedule that fits, to find better ones.
 #[derive(Clone, Copy)]
 struct Climb {
-    /// The work that the search may spend from that schedule on, in blocks placed for each row of the recording.
+    /// The work that may be spent ([`Trial::spent`]) before the search ends, in blocks placed for each row of the
+    /// recording.
     budget: u64,
-    /// The work that the search may spend from that schedule on even if the recording has few rows, in blocks placed.
+    /// The work that may be spent ([`Trial::spent`]) even if the recording has few rows, in blocks placed.
     least: u64,
     /// The work of each plan is that of a whole search divided by this.
     part: NonZeroU64,
@@ -258,11 +259,11 @@ impl Trial<'_, '_, '_, '_> {
         Ok(settled)
     }
 
-    /// Improves the schedule that was placed last, by plans that take less time. The headroom (bytes held back below
-    /// the limit) is lowered after a schedule that fits and after a plan that is no better, and raised after a
-    /// placement above the limit. `best` is how much longer the schedule takes than the trace before swaps, in ns;
-    /// returns the same of the best schedule. `work` is that of a whole search, in operators and gaps looked at. `Err`
-    /// if a row is refused or the memory is too short.
+    /// Improves the schedule that is planned, by plans that take less time. The headroom (bytes held back below the
+    /// limit) is lowered after a schedule that fits and after a plan that is no better, and raised after a placement
+    /// above the limit. `best` is how much longer the schedule takes than the trace before swaps, in ns; returns the
+    /// same of the best schedule. `work` is that of a whole search, in operators and gaps looked at. `Err` if a row is
+    /// refused or the memory is too short.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
         let budget = climb.budget.saturating_mul(rows).max(climb.least);

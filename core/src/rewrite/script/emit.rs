@@ -28,8 +28,9 @@ workspace! {
 
 /// Writes to `out` the rows of a script (the order in which operators run and are recomputed, and blocks are freed) of
 /// at most `steps` steps, and returns how many rows there are. Rows of a recomputation have the time of the row above
-/// them. A block is freed directly after its last access before the script frees it. Where the script frees it later,
-/// nobody reads the value in between, and the sooner it is freed, the better the rest can be placed.
+/// them. A block is freed directly after its last access before the script frees it. The script may free it later, only
+/// when memory runs out; but nobody reads the value in between, and the sooner it is freed, the better the rest can be
+/// placed.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if `out` is too short.

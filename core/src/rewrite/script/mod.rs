@@ -28,7 +28,7 @@ const FREE: u32 = 2 << 30;
 const WHICH: u32 = RECOMPUTE - 1;
 
 /// What a script (the order in which operators run and are recomputed, and blocks are freed) costs: memory above the
-/// limit, and time. Costs are compared by the excess, and equal ones by the delay.
+/// limit, and time. Costs are compared by the excess, and where that is equal, by the delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Cost {
     /// The most bytes by which the load exceeds the limit.
