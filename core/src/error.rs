@@ -43,7 +43,7 @@ pub enum Error {
     /// An alignment that is not a power of two.
     Alignment {
         /// The index of the block with this alignment; `None` if the alignment is not that of one block, but of a whole
-        /// plan, a bank or a request.
+        /// plan, a bank, an allocator or a request.
         block: Option<u32>,
         /// The alignment that was asked for, in bytes.
         alignment: u64,
@@ -59,9 +59,9 @@ pub enum Error {
     },
     /// Two pinned blocks that are alive at the same step share an address.
     PinsOverlap {
-        /// The index of one of the two pinned blocks that share an address: the lower index.
+        /// The lower of the indices of the two pinned blocks that share an address.
         first: u32,
-        /// The index of the other of the two pinned blocks that share an address: the higher index.
+        /// The higher of the indices of the two pinned blocks that share an address.
         second: u32,
     },
     /// The bytes that a plan of the blocks up to this one may need, with padding for alignments, do not fit in 64 bits.
@@ -229,7 +229,7 @@ pub enum RowFault {
     /// an access by an operator that is executed again; or an access by an operator whose accesses do not all stand
     /// together.
     NotRecorded,
-    /// An access in a rewritten trace that is not the one that comes next in the original trace.
+    /// An access in a rewritten trace other than the one that, by the original trace, has to come next.
     OtherAccess,
     /// A malloc, free or copy between the accesses of an operator where the original trace has none.
     InsideOperator,

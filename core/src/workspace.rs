@@ -101,7 +101,7 @@ impl<'a, R: Record<Kept: Cell>> Records<'a, R> {
     /// the type `R::Kept`.
     pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
 
-    /// A table of `n` records, in memory that is cut off a workspace; all words of that memory are 0 at first.
+    /// A table of `n` records, in memory that is cut off a workspace, all of it 0 at first.
     pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
         Self::new(R::Kept::lend(n, scratch))
     }
@@ -164,8 +164,8 @@ macro_rules! workspace {
         }
 
         impl<'a> $name<'a> {
-            /// The length of the workspace that [`lend`](Self::lend) takes for the tables and lists, given the same
-            /// lengths.
+            /// The length of the workspace that [`lend`](Self::lend) takes for the tables and lists, those of the parts
+            /// included, given the same lengths.
             $vis const fn workspace($($dim: usize),*) -> $crate::WorkspaceLen {
                 $crate::WorkspaceLen::NONE
                     $($(.and(<$cell as $crate::workspace::Cell>::LEN.times($n)))*)?
@@ -174,7 +174,8 @@ macro_rules! workspace {
                     $($(.and($part_type::workspace($($of),*)))*)?
             }
 
-            /// Makes a value of this type, whose tables and lists lie in memory cut off the front of `scratch`.
+            /// Makes a value of this type, whose tables and lists, those of the parts included, lie in memory cut off
+            /// the front of `scratch`; its other fields do not.
             $vis fn lend($($dim: usize,)* $($($given: $given_type,)+)? scratch: &mut $crate::Workspace<'a>) -> Self {
                 #[allow(unused_mut, reason = "not every structure has something to begin with")]
                 let mut lent = Self {

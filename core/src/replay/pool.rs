@@ -72,7 +72,7 @@ pub const fn workspace(live: usize) -> WorkspaceLen {
     workspace_of(live, 1)
 }
 
-/// Length of the workspace for a pool with at most `live` blocks at once, over up to `ranges` ranges of addresses.
+/// Length of the workspace for a pool with room for `live` blocks at once, over up to `ranges` ranges of addresses.
 pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
     let nodes = nodes(live, ranges);
     let trees = Treap::workspace(nodes).and(Treap::workspace(nodes));

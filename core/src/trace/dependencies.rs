@@ -217,8 +217,8 @@ impl<'a> Dependencies<'a> {
     }
 }
 
-/// Calls `edge` for each pair of nodes of which one has to wait for the other because both access this tensor: first
-/// the node that runs first, then the one that waits.
+/// Calls `edge` with pairs of nodes of which the second has to wait for the first because both access this tensor.
+/// Pairs that follow from others are left out.
 fn each_edge(accesses: &Table<'_, [u32; 2]>, entries: core::ops::Range<u32>, mut edge: impl FnMut(u32, u32)) {
     let producer = entries.clone().find(|&i| accesses[i][1] == WRITE);
     let mut last = producer.map(|i| accesses[i][0]);

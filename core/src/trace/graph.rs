@@ -107,7 +107,7 @@ struct Writer<'a, 'g> {
     time_ns: u64,
     /// By tensor: how many of the operators that use it have not run.
     users: Table<'a, u32>,
-    /// By tensor: 1 + the operator that used it last; 0 if none has.
+    /// By tensor: 1 + the operator that used it last; 0 if none has, or the tensor is freed.
     seen: Table<'a, u32>,
 }
 

@@ -238,7 +238,7 @@ fn least_load_by(
 }
 
 /// A lower bound on the max load of all orders, in bytes: the highest, over the operators, of the least load that is
-/// possible while the operator runs, which is a minimum cut of a flow network. Operators at which `order` has the
+/// possible while the operator runs, which a minimum cut of a flow network gives. Operators at which `order` has the
 /// highest load come first.
 fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>) -> u64 {
     let mut walk = model::Walk::new(model, &mut scratch);

@@ -32,9 +32,9 @@ use super::Event;
 use crate::table::Table;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// How many of the latest events a fingerprint covers, which is a hash. An equal fingerprint earlier in the stream
-/// suggests a period: the number of events after which the stream repeats. Loops within one operator are mostly too
-/// short to fill so many events, and so do not suggest a period.
+/// How many of the latest events a fingerprint (a hash) covers. An equal fingerprint earlier in the stream suggests a
+/// period: the number of events after which the stream repeats. Loops within one operator are mostly too short to fill
+/// so many events, and so do not suggest a period.
 const SPAN: u32 = 8;
 
 /// How many older events are checked with each new event while a candidate period is verified: whether they equal the
@@ -80,7 +80,7 @@ pub struct Detector<'a> {
     ended: Option<Ended>,
 }
 
-/// An accepted period that has ended, the latest. The events repeated with this period until it was taken for the
+/// The accepted period that ended last. The events repeated with this period for so long that it was taken for the
 /// length of an iteration; then an event came that differed from the event one period before.
 #[derive(Clone, Copy)]
 struct Ended {
@@ -246,8 +246,7 @@ impl<'a> Detector<'a> {
         if self.position >= MOST_POSITION { 1 } else { self.position + 1 }
     }
 
-    /// How many events came after the event at this position of the stream; `None` if the ring no longer holds the
-    /// event.
+    /// How many events came after the event at this position of the stream; `None` if the ring does not hold the event.
     #[inline]
     fn age(&self, position: u32) -> Option<u32> {
         let before = if position <= self.position { self.position } else { self.position + MOST_POSITION };
@@ -257,7 +256,7 @@ impl<'a> Detector<'a> {
         (known && age < self.held).then_some(age)
     }
 
-    /// The size of the block of the event at this position of the stream; `None` if the ring no longer holds the event.
+    /// The size of the block of the event at this position of the stream; `None` if the ring does not hold the event.
     pub(crate) fn bytes_at(&self, position: u32) -> Option<u64> {
         self.age(position).map(|age| self.ring[self.place(age)][0])
     }

@@ -34,8 +34,8 @@ pub enum Kind {
     /// An operator that is neither a ReLU nor the gradient of one.
     #[default]
     Other,
-    /// A ReLU. Of a block that it reads or writes a mask may be kept, one bit for the sign of each element, for its
-    /// gradient.
+    /// A ReLU. After it a mask of a block that it reads or writes may be kept for its gradient: one bit for the sign of
+    /// each element.
     Relu,
     /// The gradient of a ReLU. Instead of the block that it read in the recording it may read that block's mask, which
     /// the ReLU left: one bit for each element.
@@ -140,7 +140,7 @@ pub(crate) struct Operators<'a> {
     loose: usize,
     /// By block: 1 if it is allocated at time 0 and never freed, 0 if not.
     persistent: Table<'a, u32>,
-    /// By block, two words about the operator that accesses the block and was recomputed last: 1 + the row of its first
+    /// By block, two numbers for the operator that accesses the block and was recomputed last: 1 + the row of its first
     /// access, 0 if there is none; and its accesses of the block, 1 for reads, 2 for writes, 3 for both.
     touched: Table<'a, [u32; 2]>,
 }
@@ -159,7 +159,7 @@ pub(crate) struct Progress {
 
 impl<'a> Operators<'a> {
     /// Finds the operators of a recording. Returns an error for a block number of `recorded.blocks` or above, and for
-    /// an operator whose accesses do not follow one another.
+    /// an operator that is recomputed or whose accesses do not stand together.
     pub(crate) fn new(recorded: &Recorded<'a>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let Recorded { rows, blocks, .. } = *recorded;
         let mut persistent = scratch.indices(blocks);
@@ -322,7 +322,7 @@ pub(crate) fn ends(rows: &[Row]) -> Option<(u32, u32)> {
 
 /// Finds the next operator in the rows from `begin` on. Returns the row of its first access, the row after its last
 /// access, and the row after the frees that follow. The mallocs before the accesses and the frees after them belong to
-/// the operator. If no access is left, all three are the number of rows.
+/// the operator. If no access is left, all three are the number of rows, and all rows that are left belong to it.
 pub(crate) fn group(rows: &[Row], begin: usize) -> (usize, usize, usize) {
     let rest = rows.get(begin..).unwrap_or_default();
     let Some(access) = rest.iter().position(|r| r.event.is_access()).map(|i| begin + i) else {

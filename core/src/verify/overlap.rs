@@ -92,8 +92,8 @@ fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j
     Err(Error::Invalid(Violation::OverlapTooFar { output, input, distance }))
 }
 
-/// The max load, in bytes: of all steps, the most bytes that are alive at once, less the bytes that overlaps let live
-/// blocks share at that step. Only steps at which a block begins are looked at.
+/// The max load: the bytes that are alive at a step, less the most bytes that overlaps let live blocks share there, at
+/// the step at which this is most. Only steps at which a block begins are looked at.
 fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, by_end: &Table<'_, u32>) -> u64 {
     let n = count(blocks);
     let (mut load, mut most, mut ended) = (0u64, 0, 0);
@@ -111,7 +111,8 @@ fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, b
 }
 
 /// The most bytes that, by `overlaps`, live outputs may share with live inputs at a step. If the overlaps of one output
-/// do not stand side by side in the slice, it counts some bytes twice; the lower bound on the peak is then too low.
+/// do not stand side by side in the slice, some bytes count twice; the lower bound on the peak is then lower than it
+/// could be.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = overlaps.iter().filter(|o| at(blocks, o.output).start <= step && step < at(blocks, o.input).end);
     let (mut all, mut own, mut least, mut output) = (0u64, 0u64, u64::MAX, u32::MAX);
@@ -164,8 +165,9 @@ mod tests {
         })
     }
 
-    /// The max load, in bytes, by its definition: of all steps at which a block begins, the most bytes that live blocks
-    /// have, less the most bytes that each live output may share with its live inputs.
+    /// The max load by its definition: the bytes that are alive at a step, less the most bytes that each live output
+    /// may share with its live inputs there, at the step at which this is most. Only steps at which a block begins are
+    /// looked at.
     fn naive_max_load(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
         let at_step = |step: u32| {
             let alive = |b: &&Block| b.start <= step && step < b.end;
@@ -212,7 +214,8 @@ mod tests {
         }
     }
 
-    /// Two blocks that are alive together at step 1. An operator writes the second while it reads the first.
+    /// Two blocks that are alive together at step 1, at which an operator reads the first and writes the second. By
+    /// [`OVERLAP`] they may share bytes if the second begins at least 3 bytes below the first.
     const PAIR: [Block; 2] = [Block::new(0, 2, 8), Block::new(1, 3, 8)];
     const OVERLAP: Overlap = Overlap { output: 1, input: 0, distance: 3 };
 

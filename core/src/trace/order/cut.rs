@@ -39,10 +39,10 @@ pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize,
     WorkspaceLen { words: arcs, indices: 6 * nodes + 2 * arcs }
 }
 
-/// A lower bound on the max load of all orders, in bytes: the highest of one minimum cut for each operator. `operators`
-/// gives each operator and the load while it runs in some valid order, in bytes, the highest load first. The search
-/// ends when the bound reaches `enough` bytes, when no further cut can be higher, or when arcs have been looked at
-/// `looks` times.
+/// A lower bound on the max load of all orders, in bytes: the highest, over the operators, of the least load that is
+/// possible while the operator runs, which a minimum cut gives. `operators` gives each operator and the load while it
+/// runs in some valid order, in bytes, the highest load first. The search ends when the bound reaches `enough` bytes,
+/// when no further cut can raise it, or when arcs have been looked at `looks` times.
 pub(super) fn lower_bound(
     model: &Model<'_>,
     operators: impl Iterator<Item = (u32, u64)>,

@@ -34,7 +34,8 @@ struct States<'a> {
     sets: Table<'a, u64>,
     /// By set: the load after its operators have run, in bytes.
     load: Table<'a, u64>,
-    /// By set: the least max load while its operators run, in bytes, over the orders of them that were found.
+    /// By set: the least max load while its operators run, in bytes, over the orders of them that were found; or the
+    /// lower bound on the max load of all orders, if that is higher.
     key: Table<'a, u64>,
     /// By set: the index of the set from which it was made by running more operators; `u32::MAX` for the first set.
     parent: Table<'a, u32>,
