@@ -10,7 +10,7 @@
 
 use crate::error::Result;
 
-/// What a device can do, beyond its size and speed.
+/// How the memory of a device behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attributes {
     /// Whether host and device share one memory: then a copy to the host frees nothing.

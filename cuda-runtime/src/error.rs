@@ -17,7 +17,7 @@ pub enum Error {
     NoDevice {
         /// The number of the GPU that was asked for, counted from 0.
         ordinal: u32,
-        /// How many GPUs the machine has.
+        /// How many GPUs the driver finds.
         count: u32,
     },
     /// There is not enough memory.
@@ -48,10 +48,11 @@ pub enum Error {
         /// The most bytes that the arena can have without moving.
         room: u64,
     },
-    /// A range of addresses or offsets does not lie in memory, or a file, of this backend.
+    /// A range of addresses or offsets does not lie in memory of this backend, or in a buffer for the file; or a
+    /// fraction of the memory is not between 0 and 1.
     OutOfRange {
-        /// Where the range begins: an address on the device, or an offset in a file; for pinned memory it may be
-        /// either.
+        /// Where the range begins: an address on the device, or an offset in a file; in pinned memory an address on the
+        /// host or an offset.
         address: u64,
         /// The length of the range, in bytes; 0 where only an address was given.
         bytes: u64,
@@ -111,7 +112,7 @@ pub enum Memory {
     Pinned,
 }
 
-/// The operations of the operating system that may fail where blocks are swapped to a file.
+/// The operations of the operating system whose failure is an [`Error::Storage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StorageOperation {
     /// The operation opens a file past the page cache (`O_DIRECT`).

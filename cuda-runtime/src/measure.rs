@@ -160,13 +160,14 @@ fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
 #[derive(Clone, Debug)]
 pub(crate) struct Simulated {
     pub(crate) run: Run,
-    /// By step of the program: for a copy how long it takes, for a launch how long compute waits before it, in ns.
+    /// By step of the program: for a launch how long compute waits before it, for a copy of the schedule how long it
+    /// takes, in ns; 0 for a copy between iterations.
     pub(crate) ns: Vec<f64>,
 }
 
 impl Simulated {
-    /// Takes the predictions from a simulated schedule. `steps` yields, for each launch and copy, its row in `rows`,
-    /// and whether it is a launch.
+    /// Takes the predictions from a simulated schedule. `steps` yields, for each step of the program, its row and
+    /// whether it is a launch; the row of a copy between iterations is beyond `rows`.
     pub(crate) fn new(run: &Run, rows: &[Row], timings: &[Timing], steps: impl Iterator<Item = (u32, bool)>) -> Self {
         // The first row that no launch has counted yet.
         let mut counted = 0;

@@ -52,8 +52,8 @@ impl Pending {
 
 /// The copies that bring each block in `pending` to its new offset, in the order in which they are to be made.
 /// `targets` are the ranges of all blocks in the arena in the end, also of those that do not move. The next pair is the
-/// arena's length and the alignment of offsets, in bytes. `aside` reserves so many bytes on the host for a block that
-/// has to be moved aside there, and returns the number of that copy.
+/// arena's length and the alignment of offsets, in bytes. `aside` is called with the bytes of a block that has to be
+/// moved aside to the host: it reserves them there, and returns the number of that copy.
 pub(crate) fn untangle(
     mut pending: Vec<Pending>,
     targets: &[Range<u64>],

@@ -235,8 +235,8 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     persistent
 }
 
-/// The bytes that a step reads and writes, as one range of numbers: first the arena's bytes, then those of the pool on
-/// the host. `arena` is the arena's length.
+/// The bytes that a step reads and writes. They are numbered: first the arena's, from 0, then those of the pool on the
+/// host. `arena` is the arena's length.
 fn footprint(step: &Step, arena: u64) -> Footprint {
     let on_host = |at: u64, bytes: u64| {
         // Sums beyond 64 bits are refused when the memory is reserved.
@@ -264,8 +264,7 @@ struct Ends {
     /// copy out. `None` if it replaces the value (a write or a copy in), or if the block is not used.
     on_device: Option<u64>,
     touched: bool,
-    /// Whether a copy to or from the host came after the last write of the block, so that host and device have the same
-    /// value.
+    /// Whether a copy to or from the host came after the last write of the block, so that the host has its value.
     on_host_last: bool,
 }
 

@@ -131,7 +131,7 @@ impl<B: Backend> Runtime<B> {
         Self::on_stream(backend, program, stream)
     }
 
-    /// Makes a runtime as [`new`](Self::new) does, but launches operators on the caller's stream `compute`.
+    /// Makes a runtime as [`new`](Self::new) does, but with the caller's stream `compute` to launch operators on.
     ///
     /// # Errors
     /// As [`new`](Self::new).

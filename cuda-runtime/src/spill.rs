@@ -244,7 +244,7 @@ impl<B: Backend> Spill<B> {
         Ok(())
     }
 
-    /// The first pinned buffer, for reads and writes of the disk that this thread does itself, not a stream.
+    /// The first pinned buffer, for reads and writes of the disk that this thread does itself, in no stream's order.
     ///
     /// # Safety
     /// As for [`store`](Self::store); nobody else has the buffer, and the slice does not outlive `self`.

@@ -13,7 +13,7 @@ use half::{bf16, f16};
 
 use super::{Activation, Error, Format, mask_words};
 
-/// How many elements are computed at a time: one for each bit of a word of the mask.
+/// How many elements a block has, which are computed together: one for each bit of a word of the mask.
 const BLOCK: usize = 32;
 
 mod sealed {
@@ -125,8 +125,8 @@ const fn f32_to_bf16(x: f32) -> u16 {
     (if bits & 0x7fff_ffff > 0x7f80_0000 { bits >> 16 | 0x40 } else { rounded }) as u16
 }
 
-/// Implements [`Element`] for a floating-point type of 16 bits, whose numbers are compared as integers. `$infinity` is
-/// the bits of its infinity, and `$scaled` multiplies a block of numbers.
+/// Implements [`Element`] for a floating-point type of 16 bits, whose numbers are compared by their bits, as integers.
+/// `$infinity` is the bits of its infinity, and `$scaled` multiplies a block of numbers by the slope.
 macro_rules! two_bytes {
     ($type:ty, $format:expr, $infinity:expr, $scaled:expr) => {
         impl Bits for $type {
@@ -208,8 +208,8 @@ unsafe fn scaled_bf16(block: &[bf16; BLOCK], slope: f32, wide: bool) -> [bf16; B
     block.map(|x| bf16::from_bits(f32_to_bf16(bf16_to_f32(x.to_bits()) * slope)))
 }
 
-/// Each number of the block times the slope, rounded as by `f32_to_bf16`. Works on eight numbers at a time, with a
-/// vector instruction that the compiler does not use on its own.
+/// Each number of the block times the slope, rounded as by `f32_to_bf16`: eight numbers at a time, packed by an
+/// instruction that the compiler does not use on its own.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
@@ -365,9 +365,9 @@ fn filled<E: Bits>(rest: &[E]) -> [E; BLOCK] {
     block
 }
 
-/// Makes a function that does what `$plain` does, a loop over blocks of elements. It is compiled for AVX2 and F16C, and
-/// once without; which of the two runs is chosen by what the processor has. `block` does the work for one block; its
-/// last argument says whether AVX2 and F16C may be used.
+/// Makes a function that does what `$plain` does, a loop over blocks of elements. It is compiled for any processor and,
+/// on x86-64, for AVX2 and F16C too; at run time the latter is chosen where the processor has both. `block` does the
+/// work for one block; its last argument says whether AVX2 and F16C may be used.
 macro_rules! in_vectors {
     ($name:ident, $plain:ident($($argument:ident: $type:ty),*)) => {
         fn $name<E: Bits, W>(

@@ -80,7 +80,7 @@ pub struct Operands {
     /// The address of what the kernel writes: in the forward pass the outputs, in the backward pass the gradient of the
     /// inputs.
     pub to: u64,
-    /// The address of the mask, which takes [`mask_words`] words of 32 bits for this number of elements.
+    /// The address of the mask, which takes [`mask_words`] words of 32 bits for `elements` elements.
     pub mask: u64,
     /// How much memory the mask has, in bytes: for a mask of a plan, the bytes of its
     /// [operand](crate::Operand).

@@ -43,8 +43,8 @@ impl Backing {
     }
 }
 
-/// The driver's latest refusal of memory for an arena. The driver is asked again only after some more requests, and
-/// after twice as many if it refuses the same arena once more.
+/// The driver's latest refusal of memory for an arena. The driver is asked again only after some more requests; each
+/// further refusal of the same arena doubles their number.
 #[derive(Clone, Copy, Default)]
 struct Refused {
     /// How many plans had been made when the driver refused memory for the arena. Once there are more, the arena is
