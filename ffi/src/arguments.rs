@@ -206,6 +206,9 @@ impl<'a> Arguments<'a> {
     /// Checks the next argument, a text that ends with a zero byte, and returns the value that stands beside this text
     /// in `names`; fails if the text is none of the names. It is read up to where it differs from all names, no
     /// further.
+    ///
+    /// # Safety
+    /// If `pointer` is not NULL, the text can be read up to its zero.
     pub(crate) unsafe fn name<T>(
         &mut self,
         pointer: *const c_char,
@@ -393,8 +396,9 @@ impl<'a> Arguments<'a> {
     }
 
     /// Checks the next argument, a pointer to `len` values, which the call writes if `written`. Fails if the pointer is
-    /// NULL or misaligned, or if the values share memory with another argument and one of the two is written. Returns
-    /// whether `len` is more than 0; if not, the pointer may be anything.
+    /// NULL or misaligned, if `len` values are more than can be addressed, or if they share memory with an argument
+    /// that was checked before and one of the two is written. Returns whether `len` is more than 0; if not, the pointer
+    /// may be anything.
     fn look<T>(&mut self, pointer: *const T, len: usize, written: bool) -> Result<bool, Failure> {
         let position = self.next();
         if len == 0 {

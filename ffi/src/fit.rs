@@ -27,7 +27,7 @@ use crate::workspace::{Needed, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_policy {
-    /// The default: takes the best of what a search finds and of what every other policy but SUBLET_POLICY_LAYER gives.
+    /// The default: takes the best of what a search finds and of what every other policy gives.
     Auto = 0,
     /// Blocks are swapped in the gaps with the highest duration of absence first. A gap is the time between two uses of
     /// a block; the duration of absence is the gap less the time of the copies out and in (Zhang et al. 2019).

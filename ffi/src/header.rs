@@ -145,8 +145,8 @@ fn relu() -> String {
     text(cbindgen::Builder::new().with_config(config).with_src(source))
 }
 
-/// The names that sublet_relu.h declares, and sublet.h does not. It is a header of its own, since most libraries are
-/// built without these functions.
+/// The functions that sublet_relu.h declares, and sublet.h does not. It is a header of its own, since most libraries
+/// are built without them.
 const FOR_RELU: [&str; 7] = [
     "sublet_relu_mask_words",
     "sublet_relu_forward",
@@ -157,7 +157,7 @@ const FOR_RELU: [&str; 7] = [
     "sublet_relu_launch_backward",
 ];
 
-/// The names that sublet_runtime.h, a header of its own, declares, and sublet.h does not.
+/// The functions that sublet_runtime.h, a header of its own, declares, and sublet.h does not.
 const FOR_RUNTIME: [&str; 16] = [
     "sublet_runtime_create",
     "sublet_runtime_destroy",
@@ -177,7 +177,7 @@ const FOR_RUNTIME: [&str; 16] = [
     "sublet_runtime_measured",
 ];
 
-/// The names that sublet_torch.h, a header of its own, declares, and sublet.h does not.
+/// The functions that sublet_torch.h, a header of its own, declares, and sublet.h does not.
 const FOR_PYTORCH: [&str; 10] = [
     "sublet_torch_malloc",
     "sublet_torch_free",

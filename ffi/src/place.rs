@@ -107,12 +107,14 @@ pub struct sublet_placement {
     pub peak: u64,
     /// A lower bound on the peak of every placement, in bytes; the plan is optimal if its peak equals this.
     pub lower_bound: u64,
-    /// How many nodes of the exact search's tree were looked at.
+    /// How many nodes of its search tree the exact search looked at. Beam searches are added, as the number of nodes
+    /// that take as long.
     pub nodes: u64,
 }
 
-/// A function of the caller's that is called with the best plan so far as a placement goes on. If it returns another
-/// value than 0, the work ends, and the best plan so far is the result. It must return: no exception and no longjmp.
+/// A function of the caller's that is called as a placement goes on, with the figures of the best plan so far. If it
+/// returns another value than 0, the work ends, and that plan is the result. It must return: no exception and no
+/// longjmp.
 pub type sublet_watch = Option<unsafe extern "C" fn(context: *mut c_void, best: *const sublet_placement) -> i32>;
 
 /// The options of a placement. As a rule, set `struct_size` and leave all else 0.
@@ -133,8 +135,9 @@ pub struct sublet_place_params {
     /// The budget of the solvers that could go on without end, such as many starts, in blocks placed. 0 is the default,
     /// 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
-    /// The most nodes of the exact search's tree that are looked at. 0 is the default, 300,000, which suffices for most
-    /// hard instances of a few hundred blocks, in about a second; with more blocks it takes longer.
+    /// The most nodes of its search tree that the exact search looks at; a beam search may take as long as so many
+    /// nodes do. 0 is the default, 300,000, which suffices for most hard instances of a few hundred blocks, in about a
+    /// second; with more blocks it takes longer.
     pub nodes: u64,
     /// A function that is called as the placement goes on, and can end it; NULL is none.
     pub watch: sublet_watch,

@@ -21,13 +21,14 @@ mod kind {
         event: Event,
     }
 
-    /// A recording of an allocator's requests: one row for each malloc and free since it began.
+    /// A recording of an allocator's requests: one row for each malloc while it runs, and for each free of a block that
+    /// was allocated since it began.
     #[derive(Default)]
     pub(crate) struct Profile {
         /// When the recording began; `None` while nothing is recorded.
         since: Option<Instant>,
         rows: Vec<Row>,
-        /// The live blocks, by address: the number that each has in the recording.
+        /// The live blocks that were allocated since the recording began, by address: the number of each in it.
         live: HashMap<u64, u32>,
         blocks: u32,
     }

@@ -202,7 +202,7 @@ pub unsafe extern "C" fn sublet_recorder_end_op(
     unsafe { with(recorder, error, body) }
 }
 
-/// Takes the allocation requests from here on out of the plan: their blocks have the number SUBLET_OUTSIDE.
+/// Leaves the allocation requests that follow out of the plan: their blocks have the number SUBLET_OUTSIDE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_interrupt(
     recorder: *mut sublet_recorder,

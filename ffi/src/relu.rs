@@ -319,12 +319,12 @@ unsafe fn launch(
     launched.map_err(|error| failure(error, 1))
 }
 
-/// Queues what sublet_relu_forward computes on `stream`, a CUstream or cudaStream_t of a GPU. Elements and the mask's
+/// Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_forward computes. Elements and the mask's
 /// words are aligned to their size.
 ///
-/// SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: an operand is not aligned, or two share memory;
-/// the address is in `got`. SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as when the
-/// mask was planned for elements of another size.
+/// SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: an operand is not aligned, or two overlap that
+/// must not; the address is in `got`. SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as
+/// when the mask was planned for elements of another size.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_forward(
@@ -338,7 +338,7 @@ pub unsafe extern "C" fn sublet_relu_launch_forward(
     boundary(error, |arguments| unsafe { launch(arguments, kernels, operands, params, stream, true) })
 }
 
-/// Queues what sublet_relu_backward computes on `stream`, a CUstream or cudaStream_t of a GPU. Elements and the mask's
+/// Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_backward computes. Elements and the mask's
 /// words are aligned to their size. Fails as sublet_relu_launch_forward does.
 #[must_use]
 #[unsafe(no_mangle)]

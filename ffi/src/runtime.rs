@@ -145,9 +145,9 @@ pub struct sublet_measured {
     pub time_ns: f64,
     /// The time of an iteration in the simulation, in ns.
     pub simulated_ns: f64,
-    /// How long compute, the stream of operators, stood still in all, as measured, in ns.
+    /// How long compute, the stream of operators, waited in all, as measured, in ns.
     pub stalled_ns: f64,
-    /// How long compute, the stream of operators, stands still in all in the simulation, in ns.
+    /// How long compute, the stream of operators, waits in all in the simulation, in ns.
     pub simulated_stalled_ns: f64,
     /// The bandwidth of the copies to the host as measured, in bytes per second; 0 unless there were copies both ways.
     pub out_bandwidth: f64,

@@ -112,9 +112,11 @@ pub enum sublet_status {
     RowFreeWithoutMalloc = 83,
     /// Row `index` of a trace: a read, write or copy of a block that is not allocated.
     RowAccessWithoutMalloc = 84,
-    /// Row `index` of a trace: a malloc of a block that an earlier malloc gave another size.
+    /// Row `index` of a trace: a malloc of a block with another size than an earlier malloc gave it, or than it has in
+    /// the original trace.
     RowSizeChanged = 85,
-    /// Row `index` of a trace: its block number is not below the trace's number of blocks.
+    /// Row `index` of a trace: its block number is not below the trace's number of blocks; or, in a rewritten trace, it
+    /// is that of a block that the original does not allocate.
     RowUnknownBlock = 86,
     /// A trace has more rows than 32 bits can count.
     RowTooManyRows = 87,

@@ -136,8 +136,8 @@ impl<B: Iterator<Item = u8>> Lines<B> {
         Failure::new(S::PlanText, self.line, 0, 0)
     }
 
-    /// Whether this byte ends a line of the text, or `None` its last line. After a carriage return it reads one byte
-    /// more.
+    /// Whether `byte` ends a line; `None`, the end of the text, ends one too. After a carriage return the next byte is
+    /// read, which must be a line feed or the end of the text.
     fn end(&mut self, byte: Option<u8>) -> bool {
         matches!(byte, None | Some(b'\n')) || (byte == Some(b'\r') && matches!(self.rest.next(), None | Some(b'\n')))
     }
@@ -150,7 +150,7 @@ impl<B: Iterator<Item = u8>> Lines<B> {
     }
 
     /// Reads the next line, a block and its offset; returns `None` where the text ends. Fails if the line is not five
-    /// numbers.
+    /// numbers, or if a step is above 32 bits or another number above 64.
     fn next_block(&mut self) -> Result<Option<(sublet_block, u64)>, Failure> {
         self.line = self.line.saturating_add(1);
         let mut numbers = [0u64; 5];
