@@ -94,8 +94,8 @@
 #define SUBLET_OPERATOR_ONCE 2
 
 /**
- * The flag of an operator that may run as soon as what it reads is there. An operator without it keeps its place among
- * those without it, as random numbers and collectives have to.
+ * The flag of an operator that may run as soon as what it reads is there. Operators without the flag keep their order
+ * among themselves, as random numbers and collectives have to.
  */
 #define SUBLET_OPERATOR_UNORDERED 4
 
@@ -111,7 +111,8 @@
 #define SUBLET_MEMORY_KEEP 1
 
 /**
- * The flag of a memory that holds nothing from one operator to the next: each operator that uses it writes it first.
+ * The flag of a memory (a tensor's storage) that holds no value from one operator to the next: each operator that uses
+ * it writes it first.
  */
 #define SUBLET_MEMORY_SCRATCH 2
 
@@ -145,7 +146,7 @@ enum sublet_status
    */
   SUBLET_STATUS_UNNAMED = 2,
   /**
-   * Argument `index` is NULL, and its length is not 0.
+   * Argument `index` is NULL, although its length is not 0.
    */
   SUBLET_STATUS_NULL_POINTER = 10,
   /**
@@ -157,12 +158,12 @@ enum sublet_status
    */
   SUBLET_STATUS_LENGTH_OVERFLOW = 12,
   /**
-   * Arguments `index` and `got` share memory, and one of them is written. UINT32_MAX stands for `error`, which is
-   * then not written.
+   * Arguments `index` and `got` share memory, and one of them is written. UINT32_MAX in place of a number stands for
+   * the argument `error`, which is then not written.
    */
   SUBLET_STATUS_OVERLAPPING_BUFFERS = 13,
   /**
-   * `struct_size` of argument `index` is `got`; it is at least 4 and at most `needed`.
+   * Argument `index` is a struct whose `struct_size` is `got`; it must be at least 4 and at most `needed`.
    */
   SUBLET_STATUS_STRUCT_SIZE = 14,
   /**
@@ -182,11 +183,11 @@ enum sublet_status
    */
   SUBLET_STATUS_BUFFER_TOO_SMALL = 18,
   /**
-   * Argument `index` is not a known name.
+   * The text in argument `index` is not a name that is known here.
    */
   SUBLET_STATUS_UNKNOWN_NAME = 19,
   /**
-   * Argument `index` is no handle of this type: it is a handle of another type, or was destroyed.
+   * Argument `index` is no handle of the type that the call takes: it is a handle of another type, or was destroyed.
    */
   SUBLET_STATUS_NOT_A_HANDLE = 20,
   /**
@@ -222,8 +223,8 @@ enum sublet_status
    */
   SUBLET_STATUS_PINS_OVERLAP = 35,
   /**
-   * The blocks up to block `index`, stacked above the pinned ones with padding for their alignments, take more bytes
-   * than 64 bits can count.
+   * The blocks up to block `index` take more bytes than 64 bits can count if they are stacked above the pinned ones,
+   * with padding for their alignments.
    */
   SUBLET_STATUS_SIZE_OVERFLOW = 36,
   /**
@@ -246,7 +247,7 @@ enum sublet_status
    */
   SUBLET_STATUS_NO_BANK = 52,
   /**
-   * Invalid plan: block `index` at offset `got` ends beyond 64 bits.
+   * Invalid plan: block `index` lies at offset `got`, and its end (offset plus size) exceeds 64 bits.
    */
   SUBLET_STATUS_PLAN_END_OVERFLOW = 60,
   /**
@@ -280,8 +281,8 @@ enum sublet_status
    */
   SUBLET_STATUS_TWO_WRITERS = 71,
   /**
-   * Operator `index` of a graph needs a tensor that is computed, by way of other operators, from what it writes
-   * itself.
+   * Operator `index` of a graph depends on itself: by way of other operators, it needs a tensor that is computed
+   * from what it writes.
    */
   SUBLET_STATUS_CYCLE = 72,
   /**
@@ -295,57 +296,60 @@ enum sublet_status
    */
   SUBLET_STATUS_TENSOR_UNKNOWN_VALUE = 74,
   /**
-   * Row `index`: its time is before that of the row above it.
+   * The time of row `index` of a trace is before that of the row above it.
    */
   SUBLET_STATUS_ROW_TIME_BACKWARDS = 80,
   /**
-   * Row `index`: a malloc of no bytes.
+   * Row `index` of a trace: a malloc of 0 bytes.
    */
   SUBLET_STATUS_ROW_ZERO_SIZE = 81,
   /**
-   * Row `index`: a malloc of a block that is allocated.
+   * Row `index` of a trace: a malloc of a block that is allocated already.
    */
   SUBLET_STATUS_ROW_ALLOCATED_TWICE = 82,
   /**
-   * Row `index`: a free of a block that is not allocated.
+   * Row `index` of a trace: a free of a block that is not allocated.
    */
   SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC = 83,
   /**
-   * Row `index`: a read, write or copy of a block that is not allocated.
+   * Row `index` of a trace: a read, write or copy of a block that is not allocated.
    */
   SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC = 84,
   /**
-   * Row `index`: a later malloc of a block with another size than the first.
+   * Row `index` of a trace: a malloc of a block with another size than an earlier malloc gave it, or than it has in
+   * the original trace.
    */
   SUBLET_STATUS_ROW_SIZE_CHANGED = 85,
   /**
-   * Row `index`: a block number at or above the number of blocks.
+   * Row `index` of a trace: its block number is not below the trace's number of blocks; or, in a rewritten trace, it
+   * is that of a block that the original does not allocate.
    */
   SUBLET_STATUS_ROW_UNKNOWN_BLOCK = 86,
   /**
-   * More rows than 32 bits can count as steps.
+   * A trace has more rows than 32 bits can count.
    */
   SUBLET_STATUS_ROW_TOO_MANY_ROWS = 87,
   /**
-   * Row `index` of a recorded trace: a copy, a second malloc of a block, a recomputed operator, or an operator whose
-   * accesses do not stand together.
+   * Row `index` is not possible in a recorded trace: it is a copy, a second malloc of a block, an access by a
+   * recomputed operator, or by an operator whose accesses do not stand together.
    */
   SUBLET_STATUS_ROW_NOT_RECORDED = 88,
   /**
-   * Row `index` of a rewritten trace: not the access that comes next in the original.
+   * Row `index` of a rewritten trace: an access other than the one that comes next in the original trace.
    */
   SUBLET_STATUS_ROW_OTHER_ACCESS = 89,
   /**
-   * Row `index` of a rewritten trace: a malloc, free or copy between the accesses of an operator, where the original
-   * has none and no memory is reused in place.
+   * Row `index` of a rewritten trace: a malloc, free or copy between two accesses of one operator, where the
+   * original has no such row and no block takes over the memory of another in place.
    */
   SUBLET_STATUS_ROW_INSIDE_OPERATOR = 90,
   /**
-   * Row `index` of a rewritten trace: a read of another value than in the original.
+   * Row `index` of a rewritten trace: a read that sees another value of the block than it does in the original
+   * trace.
    */
   SUBLET_STATUS_ROW_OTHER_VALUE = 91,
   /**
-   * Row `index` of a rewritten trace: a copy of a block that is not on the host.
+   * Row `index` of a rewritten trace: a copy to the device of a block that has no copy on the host.
    */
   SUBLET_STATUS_ROW_NOT_ON_HOST = 92,
   /**
@@ -353,41 +357,45 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_ACCESSES_MISSING = 93,
   /**
-   * At the end of a rewritten trace, row `index`: a persistent block is not where it has to be, or has not its
-   * value.
+   * The rewritten trace ends, at row `index`, with a persistent block that is not where it has to be (on the device
+   * or on the host), or that does not hold its final value.
    */
   SUBLET_STATUS_ROW_END_NOT_RESTORED = 94,
   /**
-   * Row `index`: `got` is no event, or no kind of operator.
+   * Row `index` of a trace: `got`, the value of its `event` or `op_kind`, is no sublet_event or no sublet_op_kind.
    */
   SUBLET_STATUS_ROW_UNKNOWN_VALUE = 95,
   /**
-   * Row `index` of a rewritten trace: the operator may not be recomputed.
+   * Row `index` of a rewritten trace recomputes an operator that may not be recomputed.
    */
   SUBLET_STATUS_ROW_MAY_NOT_RERUN = 96,
   /**
-   * Row `index` of a rewritten trace: a malloc of a mask that is too small to have a bit for each element.
+   * Row `index` of a rewritten trace: a malloc of a mask that is too small to have a bit for each element of its
+   * block.
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
-   * Row `index` of a rewritten trace: a mask that is not written right after a ReLU.
+   * Row `index` of a rewritten trace: a write of a mask that does not stand right after a ReLU that accesses the
+   * mask's block.
    */
   SUBLET_STATUS_ROW_MASK_ELSEWHERE = 98,
   /**
-   * Row `index` of a rewritten trace: the block reuses another's memory in place, but has another offset.
+   * Row `index` of a rewritten trace: the block takes over another block's memory in place, but has another offset
+   * than that block.
    */
   SUBLET_STATUS_ROW_NOT_IN_PLACE = 99,
   /**
-   * Row `index` of a recorded trace that is to be fitted: a malloc of a persistent block (allocated at time 0, never
-   * freed) below the first row that reads or writes a block.
+   * Row `index` of a recorded trace that is to be fitted into a limit: a malloc of a persistent block (allocated at
+   * time 0, never freed) after the first read or write of a block.
    */
   SUBLET_STATUS_ROW_PERSISTENT_LATE = 100,
   /**
-   * Operator `index`: `got` is no kind of operator, or flags of which this version does not know all.
+   * Operator `index` of a trace: `got`, which is its kind, its flags or its element size, is not known to this
+   * version.
    */
   SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE = 109,
   /**
-   * A device with a bandwidth that is not positive or a latency that is negative.
+   * The device has a bandwidth that is not positive, or a latency that is negative.
    */
   SUBLET_STATUS_DEVICE = 110,
   /**
@@ -395,7 +403,7 @@ enum sublet_status
    */
   SUBLET_STATUS_HOST_TOO_SMALL = 111,
   /**
-   * No schedule within `got` bytes was found; one within `needed` bytes was.
+   * No schedule within the limit, `got` bytes, was found; one within `needed` bytes was.
    */
   SUBLET_STATUS_OVER_LIMIT = 112,
   /**
@@ -407,7 +415,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ACCESS_UNKNOWN_OPERATOR = 121,
   /**
-   * Access `index` of a network is by an operator before that of the access above it.
+   * Access `index` of a network is by an operator of a lower number than that of the access above it.
    */
   SUBLET_STATUS_ACCESS_OUT_OF_ORDER = 122,
   /**
@@ -454,7 +462,7 @@ enum sublet_status
    */
   SUBLET_STATUS_REENTRANT = 138,
   /**
-   * Block `index` has no value of `got` bytes that is kept from one iteration to the next.
+   * Block `index` is not persistent: it has no value of `got` bytes that is kept from one iteration to the next.
    */
   SUBLET_STATUS_NOT_PERSISTENT = 150,
   /**
@@ -462,7 +470,7 @@ enum sublet_status
    */
   SUBLET_STATUS_INTERRUPTED = 151,
   /**
-   * The plan keeps `needed` bytes on the host, but host and device share one memory: that frees nothing.
+   * The plan keeps `needed` bytes on the host, but host and device share one memory, so that this frees nothing.
    */
   SUBLET_STATUS_HOST_IS_DEVICE = 152,
   /**
@@ -480,7 +488,7 @@ enum sublet_status
    */
   SUBLET_STATUS_DRIVER = 155,
   /**
-   * The arena cannot grow to `needed` bytes in its place; `got` bytes of addresses are reserved for it.
+   * The arena cannot grow to `needed` bytes where it is: only `got` bytes of addresses are reserved for it.
    */
   SUBLET_STATUS_CANNOT_GROW = 156,
 };
@@ -493,7 +501,7 @@ typedef int32_t sublet_status;
 #endif // __cplusplus
 
 /**
- * A method of placement.
+ * A method by which blocks get their offsets.
  */
 enum sublet_solver
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -517,20 +525,23 @@ enum sublet_solver
    */
   SUBLET_SOLVER_SEARCH = 2,
   /**
-   * The skyline heuristic from many starts; the best plan is taken.
+   * The skyline heuristic, a form of best fit, started many times with different preferences; the best plan is
+   * taken.
    */
   SUBLET_SOLVER_MULTISTART = 3,
   /**
-   * Best fit (Sekiyama et al. 2018): again and again, the steps whose lowest free offset is the lowest of all get
-   * the longest-lived block that fits there.
+   * Best fit (Sekiyama et al. 2018): memory is filled from address 0 up. Each time the steps at which it is filled
+   * least high get the longest-lived block that fits there.
    */
   SUBLET_SOLVER_BEST_FIT = 4,
   /**
-   * Weighted interval colouring (Zhang et al. 2019), first fit.
+   * Weighted interval colouring (Zhang et al. 2019): blocks from the largest on, of equal ones the earliest first,
+   * each in the lowest hole that is large enough.
    */
   SUBLET_SOLVER_COLORING_FIRST_FIT = 5,
   /**
-   * Weighted interval colouring, best fit.
+   * Weighted interval colouring (Zhang et al. 2019): blocks from the largest on, of equal ones the earliest first,
+   * each in the smallest hole that is large enough.
    */
   SUBLET_SOLVER_COLORING_BEST_FIT = 6,
   /**
@@ -566,11 +577,11 @@ enum sublet_solver
    */
   SUBLET_SOLVER_LIFETIME_BEST_FIT = 14,
   /**
-   * Blocks in the order of their first steps, each at the lowest offset where it fits.
+   * Blocks in the order in which their lifetimes begin, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_START_FIRST_FIT = 15,
   /**
-   * Blocks in the order of their first steps, each in the smallest hole where it fits.
+   * Blocks in the order in which their lifetimes begin, each in the smallest hole where it fits.
    */
   SUBLET_SOLVER_START_BEST_FIT = 16,
   /**
@@ -644,7 +655,8 @@ enum sublet_op_kind
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The row belongs to no operator: frees between operators, mallocs of persistent blocks, inputs.
+   * The row belongs to no operator: it is a free between operators, a malloc of a persistent block, or a row of an
+   * input.
    */
   SUBLET_OP_KIND_NONE = 0,
   /**
@@ -673,7 +685,7 @@ enum sublet_operator_kind
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * Any other computation.
+   * Any computation that is none of the other kinds.
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
@@ -681,7 +693,8 @@ enum sublet_operator_kind
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
-   * The gradient of a ReLU: it can read a mask, one bit for each element, in place of the block.
+   * The gradient of a ReLU: it can read a mask that was kept after the ReLU, one bit for each element, in place of
+   * the block that the ReLU read or wrote.
    */
   SUBLET_OPERATOR_KIND_RELU_BACKWARD = 2,
 };
@@ -702,7 +715,7 @@ enum sublet_policy
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The policy to use: takes the best of a search and of every other policy but SUBLET_POLICY_LAYER.
+   * The default: takes the best of what a search finds and of what every other policy gives.
    */
   SUBLET_POLICY_AUTO = 0,
   /**
@@ -747,7 +760,7 @@ typedef uint32_t sublet_policy;
 #endif // __cplusplus
 
 /**
- * A means to save memory; several are added.
+ * The means to save memory that a fit can use. Several are allowed by adding their values.
  */
 enum sublet_means
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -778,7 +791,7 @@ enum sublet_means
    */
   SUBLET_MEANS_LAYER = 16,
   /**
-   * Operators with SUBLET_OPERATOR_UNORDERED may run in another order.
+   * Operators with SUBLET_OPERATOR_UNORDERED may run in another order than that of the trace.
    */
   SUBLET_MEANS_ORDER = 32,
 };
@@ -821,7 +834,7 @@ typedef uint32_t sublet_use;
 #endif // __cplusplus
 
 /**
- * The kinds of steps that a framework is to do.
+ * What a framework is to do in one step of its plan.
  */
 enum sublet_action
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -829,19 +842,23 @@ enum sublet_action
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * Memory `subject` lies at `offset` of the arena from here on. Its content is undefined until it is written.
+   * The memory of number `subject` lies at `offset` of the arena from here on. Its content is undefined until it is
+   * written.
    */
   SUBLET_ACTION_BIND = 0,
   /**
-   * Operator `subject`, which has run, is recomputed, on the memories as they are bound now.
+   * The operator of number `subject`, which has run, is recomputed, with each memory at the place where it is bound
+   * now.
    */
   SUBLET_ACTION_RUN = 1,
   /**
-   * Memory `subject` is copied to `offset` of the host's memory.
+   * The memory of number `subject` is copied to the host, to `offset` of the memory that the host has for such
+   * copies.
    */
   SUBLET_ACTION_COPY_OUT = 2,
   /**
-   * Memory `subject` is copied from `offset` of the host's memory, to where it is bound now.
+   * The memory of number `subject` is copied back from the host, from `offset` of the memory that the host has for
+   * such copies, to where it is bound in the arena now.
    */
   SUBLET_ACTION_COPY_IN = 3,
 };
@@ -892,16 +909,17 @@ enum sublet_storage
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * From the operator that produces the tensor to its last reader; from the beginning if no operator produces it.
+   * From the operator that produces the tensor to its last reader; from the beginning of the iteration if no
+   * operator produces it.
    */
   SUBLET_STORAGE_TRANSIENT = 0,
   /**
-   * From the operator that produces the tensor, or else from the beginning, to the end of the iteration: inputs and
-   * results.
+   * From the operator that produces the tensor, or else from the beginning of the iteration, to the end of the
+   * iteration: for inputs and results.
    */
   SUBLET_STORAGE_ITERATION = 1,
   /**
-   * Always, over all iterations: parameters and their state.
+   * Always, over all iterations: for parameters, and for what an optimizer keeps for them.
    */
   SUBLET_STORAGE_PERSISTENT = 2,
 };
@@ -941,7 +959,8 @@ typedef struct sublet_pool sublet_pool;
 typedef struct sublet_recorder sublet_recorder;
 
 /**
- * A plan and how far it has been followed in the current iteration. One thread uses it at a time.
+ * A replay: a plan that answers the allocation requests of an iteration, and how far it has been followed in the
+ * current one. One thread uses it at a time.
  */
 typedef struct sublet_replay sublet_replay;
 
@@ -959,17 +978,17 @@ typedef struct sublet_error {
    */
   uint32_t index;
   /**
-   * The amount that would suffice, in bytes or a count, by the status; or another figure that the status names.
+   * The amount that would suffice, in bytes or as a count, or another figure: each status says which.
    */
   uint64_t needed;
   /**
-   * The amount that was given or found, in bytes or a count, by the status; or another figure that the status names.
+   * The amount that was given or found, in bytes or as a count, or another figure: each status says which.
    */
   uint64_t got;
 } sublet_error;
 
 /**
- * The figures of a placement.
+ * What is known of a plan that a solver made: the size of its arena, and a lower bound on that size.
  */
 typedef struct sublet_placement {
   /**
@@ -989,14 +1008,16 @@ typedef struct sublet_placement {
    */
   uint64_t lower_bound;
   /**
-   * How many nodes of the search tree were looked at.
+   * How many nodes of its search tree the exact search looked at. Beam searches are added, as the number of nodes
+   * that take as long.
    */
   uint64_t nodes;
 } sublet_placement;
 
 /**
- * A function of the caller's that is called as a placement goes on. If it returns another value than 0, the work ends,
- * and the best plan so far is the result. It must return: no exception and no longjmp.
+ * A function of the caller's that is called as a placement goes on, with the figures of the best plan so far. If it
+ * returns another value than 0, the work ends, and that plan is the result. It must return: no exception and no
+ * longjmp.
  */
 typedef int32_t (*sublet_watch)(void *context, const struct sublet_placement *best);
 
@@ -1009,7 +1030,7 @@ typedef struct sublet_place_params {
    */
   uint32_t struct_size;
   /**
-   * A sublet_solver.
+   * The sublet_solver that is to place the blocks.
    */
   uint32_t solver;
   /**
@@ -1031,16 +1052,17 @@ typedef struct sublet_place_params {
    */
   uint64_t work;
   /**
-   * The most nodes of the search tree that are looked at. 0 is the default, 300,000, which suffices for most hard
-   * instances of a few hundred blocks, in about a second; with more blocks it takes longer.
+   * The most nodes of its search tree that the exact search looks at; a beam search may take as long as so many
+   * nodes do. 0 is the default, 300,000, which suffices for most hard instances of a few hundred blocks, in about a
+   * second; with more blocks it takes longer.
    */
   uint64_t nodes;
   /**
-   * Called as the placement goes on, and can end it; or NULL.
+   * A function that is called as the placement goes on, and can end it; NULL is none.
    */
   sublet_watch watch;
   /**
-   * Passed to `watch`.
+   * The pointer that each call of `watch` gets as its `context`.
    */
   void *watch_context;
 } sublet_place_params;
@@ -1054,7 +1076,7 @@ typedef struct sublet_layout {
    */
   size_t size;
   /**
-   * Alignment in bytes, a power of two; what malloc returns is aligned so.
+   * Alignment of the memory in bytes, a power of two; memory from malloc has it.
    */
   size_t alignment;
 } sublet_layout;
@@ -1132,7 +1154,7 @@ typedef struct sublet_bank {
 } sublet_bank;
 
 /**
- * How a block is used.
+ * How much of a block is read and written, and which banks it may lie in.
  */
 typedef struct sublet_bank_use {
   /**
@@ -1163,7 +1185,7 @@ typedef struct sublet_banks_params {
    */
   const struct sublet_bank *banks;
   /**
-   * How each block is used: one for each block.
+   * How each block uses the banks: one entry for each block.
    */
   const struct sublet_bank_use *uses;
 } sublet_banks_params;
@@ -1207,7 +1229,7 @@ typedef struct sublet_banks_cost {
 } sublet_banks_cost;
 
 /**
- * The figures of a plan that has been proved valid.
+ * What the proof of a plan finds: the size of its arena, and a lower bound on that size.
  */
 typedef struct sublet_certificate {
   /**
@@ -1223,8 +1245,8 @@ typedef struct sublet_certificate {
    */
   uint64_t peak;
   /**
-   * The most bytes that are alive at one step: no plan has a lower peak, so that a plan whose peak equals this is
-   * optimal.
+   * The most bytes of blocks that are alive at one step: no plan has a lower peak, so that a plan whose peak equals
+   * this is optimal.
    */
   uint64_t max_load;
 } sublet_certificate;
@@ -1266,7 +1288,7 @@ typedef struct sublet_device {
 } sublet_device;
 
 /**
- * One row of a trace; its position is its step.
+ * One row of a trace: something that happens to a block. The row's position is its step.
  */
 typedef struct sublet_row {
   /**
@@ -1301,16 +1323,17 @@ typedef struct sublet_row {
  */
 typedef struct sublet_operator {
   /**
-   * SUBLET_OPERATOR_IN_PLACE, SUBLET_OPERATOR_ONCE and SUBLET_OPERATOR_UNORDERED, added.
+   * The flags of the operator, SUBLET_OPERATOR_IN_PLACE, SUBLET_OPERATOR_ONCE and SUBLET_OPERATOR_UNORDERED, added
+   * up; 0 is none.
    */
   uint32_t flags;
   /**
-   * A sublet_operator_kind.
+   * A sublet_operator_kind: what the operator computes.
    */
   uint32_t kind;
   /**
-   * The bytes of an element of what the operator reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has one
-   * bit for each element; an element of 8 bytes counts as two of 4.
+   * The bytes of one element of what the operator reads and writes: 1, 2, 4 or 8; 0 is 4. The length of a ReLU's
+   * mask follows from it: one bit for each element, where an element of 8 bytes counts as two of 4.
    */
   uint32_t element;
 } sublet_operator;
@@ -1328,11 +1351,11 @@ typedef struct sublet_trace {
    */
   uint32_t reserved;
   /**
-   * The rows, in the order of time.
+   * The rows of the trace, in the order of time.
    */
   const struct sublet_row *rows;
   /**
-   * How many rows there are.
+   * How many rows the trace has.
    */
   size_t row_count;
   /**
@@ -1341,7 +1364,7 @@ typedef struct sublet_trace {
    */
   const struct sublet_operator *operators;
   /**
-   * How many operators are described.
+   * How many operators `operators` describes.
    */
   size_t operator_count;
   /**
@@ -1370,11 +1393,11 @@ typedef struct sublet_residency {
 } sublet_residency;
 
 /**
- * One value of a graph, which takes one block of memory.
+ * One value of a graph, a tensor, which takes one block of memory.
  */
 typedef struct sublet_tensor {
   /**
-   * Size in bytes; at least 1.
+   * Size of the tensor in bytes; at least 1.
    */
   uint64_t bytes;
   /**
@@ -1411,7 +1434,7 @@ typedef struct sublet_node {
 } sublet_node;
 
 /**
- * A static graph.
+ * A static graph: operators, and the tensors that they read and write.
  */
 typedef struct sublet_graph {
   /**
@@ -1423,27 +1446,27 @@ typedef struct sublet_graph {
    */
   uint32_t reserved;
   /**
-   * The tensors.
+   * The tensors of the graph; each has its index as its number.
    */
   const struct sublet_tensor *tensors;
   /**
-   * How many tensors there are.
+   * How many tensors the graph has.
    */
   size_t tensor_count;
   /**
-   * The operators.
+   * The operators of the graph.
    */
   const struct sublet_node *nodes;
   /**
-   * How many operators there are.
+   * How many operators the graph has.
    */
   size_t node_count;
   /**
-   * The operands of all operators: numbers of tensors.
+   * The operands of all operators, one operator after the other: numbers of tensors.
    */
   const uint32_t *operands;
   /**
-   * How many operands there are.
+   * How many operands all operators have together.
    */
   size_t operand_count;
   /**
@@ -1467,15 +1490,15 @@ typedef struct sublet_schedule {
    */
   uint32_t reserved;
   /**
-   * The rows, in the order of time.
+   * The rows of the rewritten trace, in the order of time.
    */
   const struct sublet_row *rows;
   /**
-   * How many rows there are.
+   * How many rows the rewritten trace has.
    */
   size_t row_count;
   /**
-   * The offset of the block of each malloc row, in bytes, in the order of these rows.
+   * The offsets of blocks in the arena, in bytes: one for each malloc row, in the order of these rows.
    */
   const uint64_t *offsets;
   /**
@@ -1485,12 +1508,12 @@ typedef struct sublet_schedule {
 } sublet_schedule;
 
 /**
- * When a row of a rewritten trace happens, in ns.
+ * When a row of a rewritten trace happens in the simulation, in ns from the start of the iteration.
  */
 typedef struct sublet_timing {
   /**
-   * When the operators before the row are done, so that compute, the queue of operators, reaches the row; in ns from
-   * the start of the iteration.
+   * When compute, the queue of operators, reaches the row, since all operators before it are done; in ns from the
+   * start of the iteration.
    */
   double reached;
   /**
@@ -1517,19 +1540,19 @@ typedef struct sublet_run {
    */
   uint32_t reserved;
   /**
-   * When compute and the copies each way are all done, in ns.
+   * When all operators and the copies in both directions are done, in ns from the start of the iteration.
    */
   double time_ns;
   /**
-   * How long the trace from which the rewritten one was made takes, in ns.
+   * How long the original trace takes, of which this one is a rewriting, in ns.
    */
   uint64_t original_ns;
   /**
-   * Bytes that were copied, both ways together.
+   * How many bytes are copied between device and host, both ways together.
    */
   uint64_t swapped_bytes;
   /**
-   * The most bytes that are on the device at once.
+   * The most bytes of blocks that are on the device at once.
    */
   uint64_t peak_load;
   /**
@@ -1543,8 +1566,8 @@ typedef struct sublet_run {
 } sublet_run;
 
 /**
- * The constraints on a rewritten trace and its plan. NULL, or all 0 but `struct_size`, is an iteration that repeats,
- * without alignment and capacity.
+ * The constraints that a rewritten trace and its plan have to keep. NULL, or all 0 but `struct_size`, is an iteration
+ * that repeats, without alignment and capacity.
  */
 typedef struct sublet_schedule_params {
   /**
@@ -1561,13 +1584,13 @@ typedef struct sublet_schedule_params {
    */
   uint64_t alignment;
   /**
-   * The capacity of the arena, in bytes; 0 is no constraint.
+   * The most bytes that the arena may take; 0 is no constraint.
    */
   uint64_t capacity;
 } sublet_schedule_params;
 
 /**
- * The figures of a schedule that has been proved valid.
+ * What the proof of a schedule finds: the size of the arena, and the simulated times and copies of an iteration.
  */
 typedef struct sublet_verified {
   /**
@@ -1583,11 +1606,12 @@ typedef struct sublet_verified {
    */
   uint64_t peak;
   /**
-   * The most bytes that are alive at one step: no offsets for the schedule's rows have a lower peak.
+   * The most bytes of blocks that are alive at one step: no offsets for the schedule's rows have a lower peak.
    */
   uint64_t max_load;
   /**
-   * How the rewritten trace runs. This is the last field, so that this struct and sublet_run can both grow.
+   * The simulated time of the rewritten trace, and the bytes that it copies and holds. This is the last field, so
+   * that this struct and sublet_run can both grow.
    */
   struct sublet_run run;
 } sublet_verified;
@@ -1621,11 +1645,11 @@ typedef struct sublet_fit_output {
    */
   uint32_t reserved;
   /**
-   * The rewritten rows.
+   * The rows of the rewritten trace.
    */
   struct sublet_row *rows;
   /**
-   * When each of the rewritten rows happens; may be NULL.
+   * When each row of the rewritten trace happens; may be NULL.
    */
   struct sublet_timing *timings;
   /**
@@ -1637,12 +1661,13 @@ typedef struct sublet_fit_output {
    */
   uint64_t *offsets;
   /**
-   * The lifetime of each residency, in rewritten rows: of each time that a block is on the device. May be NULL.
+   * The lifetime of each residency (each time that a block is on the device): from which row of the rewritten trace
+   * to which. May be NULL.
    */
   struct sublet_block *blocks;
   /**
-   * For each residency, a time that a block is on the device: the number of the block, and how many times it was
-   * there before. May be NULL.
+   * Whose each residency is: the number of the block, and how often that block was on the device before. May be
+   * NULL.
    */
   struct sublet_residency *names;
   /**
@@ -1673,9 +1698,8 @@ typedef struct sublet_fit_params {
    */
   uint64_t seed;
   /**
-   * How much the search may do for each row of the trace, counted in operators, and in gaps between two uses of a
-   * block, that it looks at; 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 add
-   * none.
+   * How much the search may do for each row of the trace: how many operators, and gaps between two uses of a block,
+   * it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 add none.
    */
   uint64_t work;
   /**
@@ -1696,7 +1720,7 @@ typedef struct sublet_fit_params {
 } sublet_fit_params;
 
 /**
- * The result of a fit.
+ * What sublet_fit has found: how long the rewritten trace is, how much memory it takes, and how it runs.
  */
 typedef struct sublet_fitted {
   /**
@@ -1735,11 +1759,12 @@ typedef struct sublet_fitted {
  */
 typedef struct sublet_memory {
   /**
-   * The size of the memory in bytes; 0 is memory that is gone when its operator ends, and has no place in the arena.
+   * The size of the memory in bytes. 0: what an operator writes to it is gone when the operator ends, and it has no
+   * place in the arena.
    */
   uint64_t bytes;
   /**
-   * SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added.
+   * The flags of the memory, SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added up; 0 is none.
    */
   uint32_t flags;
   /**
@@ -1749,7 +1774,7 @@ typedef struct sublet_memory {
 } sublet_memory;
 
 /**
- * An operator of a framework, a layer's forward or backward pass.
+ * An operator of a framework's network: the forward or backward pass of a layer.
  */
 typedef struct sublet_layer {
   /**
@@ -1785,8 +1810,9 @@ typedef struct sublet_access {
 } sublet_access;
 
 /**
- * One pass of a framework that keeps its tensors, as its hooks have seen it. Memories and operators are numbered from
- * 0; operators in the order in which they run.
+ * One pass of a framework that allocates each tensor once and keeps it: which operators use which memories (tensors'
+ * storages), as the framework's hooks have seen it. Memories and operators are numbered from 0; operators in the order
+ * in which they run.
  */
 typedef struct sublet_network {
   /**
@@ -1798,37 +1824,38 @@ typedef struct sublet_network {
    */
   uint32_t reserved;
   /**
-   * The memories.
+   * The memories of the network, by their numbers.
    */
   const struct sublet_memory *memories;
   /**
-   * How many memories there are.
+   * How many memories the network has.
    */
   size_t memory_count;
   /**
-   * The operators.
+   * The operators of the network, by their numbers.
    */
   const struct sublet_layer *operators;
   /**
-   * How many operators there are.
+   * How many operators the network has.
    */
   size_t operator_count;
   /**
-   * The accesses, in the order of the operators; an operator may use a memory several times.
+   * Which operator uses which memory, in the order of the operators; an operator may use a memory several times.
    */
   const struct sublet_access *accesses;
   /**
-   * How many accesses there are.
+   * How many accesses, uses of a memory by an operator, the network has.
    */
   size_t access_count;
   /**
-   * The device of the arena; NULL is the host's own memory, from which nothing is swapped.
+   * The device in whose memory the arena lies; NULL: it lies in the host's own memory, from which nothing is
+   * swapped.
    */
   const struct sublet_device *device;
 } sublet_network;
 
 /**
- * The options of a network's plan. NULL, or all 0 but `struct_size`, is a plan without a limit.
+ * The options of sublet_network_plan. NULL, or all 0 but `struct_size`, is a plan without a limit.
  */
 typedef struct sublet_network_params {
   /**
@@ -1836,7 +1863,8 @@ typedef struct sublet_network_params {
    */
   uint32_t struct_size;
   /**
-   * SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE, added; 0 is both. Swapping needs a device.
+   * What the plan may do to stay within the limit, added up: SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE; 0 is
+   * both. Swapping needs a device.
    */
   uint32_t means;
   /**
@@ -1848,18 +1876,19 @@ typedef struct sublet_network_params {
    */
   uint64_t alignment;
   /**
-   * How much the search for a plan within the limit may do for each row of the network's trace, in operators and
-   * gaps (times between two uses of a memory) looked at; 0 is 5,000. Rows beyond the first 10,000 add none.
+   * The work that the search for a plan within the limit may do for each row of the network's trace: how many
+   * operators and gaps (times between two uses of a memory) it may look at. 0 is 5,000. Rows beyond the first 10,000
+   * add none.
    */
   uint64_t work;
   /**
-   * The seed of all random choices.
+   * The seed of all random choices; 0 is 1.
    */
   uint64_t seed;
 } sublet_network_params;
 
 /**
- * One step of a plan: something for a framework to do before an operator.
+ * One step of a plan: something that a framework is to do right before an operator.
  */
 typedef struct sublet_step {
   /**
@@ -1871,7 +1900,7 @@ typedef struct sublet_step {
    */
   uint32_t action;
   /**
-   * The number of the memory, or with SUBLET_ACTION_RUN of the operator, that the step is about.
+   * The number of what the step is about: of an operator with SUBLET_ACTION_RUN, of a memory otherwise.
    */
   uint32_t subject;
   /**
@@ -1880,13 +1909,13 @@ typedef struct sublet_step {
   uint32_t reserved;
   /**
    * An offset in bytes: for SUBLET_ACTION_BIND in the arena, for SUBLET_ACTION_COPY_OUT and SUBLET_ACTION_COPY_IN in
-   * the host's memory; 0 for SUBLET_ACTION_RUN.
+   * the memory that the host has for copies; 0 for SUBLET_ACTION_RUN.
    */
   uint64_t offset;
 } sublet_step;
 
 /**
- * The figures of a network's plan.
+ * What a network's plan takes: its steps, the bytes of its arena, and the simulated time of an iteration.
  */
 typedef struct sublet_network_planned {
   /**
@@ -1898,11 +1927,11 @@ typedef struct sublet_network_planned {
    */
   uint32_t reserved;
   /**
-   * How many steps were written.
+   * How many steps were written to `steps`.
    */
   size_t step_count;
   /**
-   * How many bytes the arena has to have.
+   * How many bytes the arena must have.
    */
   uint64_t peak;
   /**
@@ -1922,8 +1951,8 @@ typedef struct sublet_network_planned {
    */
   uint64_t kept_bytes;
   /**
-   * How an iteration runs by the plan, given the times of the operators; `host_bytes` are the bytes of the copies on
-   * the host.
+   * The simulated time of an iteration by the plan, given the times of the operators, and the bytes that it copies.
+   * Its `host_bytes` are what the copies take on the host.
    */
   struct sublet_run run;
 } sublet_network_planned;
@@ -2025,7 +2054,7 @@ typedef struct sublet_statistics {
    */
   uint32_t struct_size;
   /**
-   * A sublet_state.
+   * What the allocator is doing: a sublet_state.
    */
   uint32_t state;
   /**
@@ -2077,11 +2106,11 @@ typedef struct sublet_pool_usage {
    */
   uint32_t struct_size;
   /**
-   * How many blocks are live.
+   * How many blocks of the pool are live.
    */
   uint32_t blocks;
   /**
-   * Bytes of the live blocks, rounded up to the alignment.
+   * Bytes of the live blocks, each size rounded up to the alignment.
    */
   uint64_t live;
   /**
@@ -2089,7 +2118,7 @@ typedef struct sublet_pool_usage {
    */
   uint64_t peak;
   /**
-   * The highest end of a block so far, in bytes.
+   * The highest end that a block has had so far, in bytes from address 0.
    */
   uint64_t footprint;
 } sublet_pool_usage;
@@ -2099,8 +2128,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the library that runs: 1,000,000 × major + 1,000 × minor + patch. That of the header is
- * SUBLET_VERSION_NUMBER.
+ * The version of the library that runs: 1,000,000 × major + 1,000 × minor + patch. The macro SUBLET_VERSION_NUMBER is
+ * that of the header.
  */
 uint32_t sublet_version_number(void);
 
@@ -2129,16 +2158,16 @@ sublet_status sublet_format_error(const struct sublet_error *error, char *buffer
 const char *sublet_solver_name(uint32_t solver);
 
 /**
- * The sublet_solver of this name, as sublet_solver_name returns it.
+ * Finds the sublet_solver that has this name, one of those that sublet_solver_name returns.
  *
  * SUBLET_STATUS_UNKNOWN_NAME: there is no solver of this name.
  */
 SUBLET_MUST_USE sublet_status sublet_solver_named(const char *name, uint32_t *solver, struct sublet_error *error);
 
 /**
- * The workspace that sublet_place needs for so many blocks and these parameters, which may be NULL. Its size is linear
- * in the number of blocks, or quadratic where the search may run: for SUBLET_SOLVER_SEARCH, and for SUBLET_SOLVER_AUTO
- * with up to 6000 blocks.
+ * Tells the workspace that sublet_place needs for `block_count` blocks and the parameters `params`, which may be NULL.
+ * Its size is linear in the number of blocks, or quadratic where the exact search may run: for SUBLET_SOLVER_SEARCH,
+ * and for SUBLET_SOLVER_AUTO with up to 6000 blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place_workspace(size_t block_count,
@@ -2211,7 +2240,7 @@ sublet_status sublet_place_banks(const struct sublet_block *blocks,
                                  struct sublet_error *error);
 
 /**
- * The workspace that sublet_verify needs for so many blocks. Its size is linear in the number of blocks.
+ * Tells the workspace that sublet_verify needs for `block_count` blocks. Its size is linear in the number of blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_workspace(size_t block_count,
@@ -2246,7 +2275,8 @@ sublet_status sublet_device_named(const char *name,
                                   struct sublet_error *error);
 
 /**
- * How many residencies a trace has, one for each of its mallocs: sublet_lifetimes writes as many blocks.
+ * Tells how many residencies (live ranges of blocks on the device) a trace has, one for each of its mallocs:
+ * sublet_lifetimes writes as many blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_residencies(const struct sublet_row *rows,
@@ -2285,7 +2315,8 @@ sublet_status sublet_lifetimes(const struct sublet_trace *trace,
                                struct sublet_error *error);
 
 /**
- * The workspace that sublet_graph_rows needs. Of `graph` only the counts are read, in which its size is linear.
+ * Tells the workspace that sublet_graph_rows needs. Its size is linear in the counts of tensors, operators and
+ * operands; nothing but these counts is read of `graph`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
@@ -2316,8 +2347,8 @@ sublet_status sublet_graph_rows(const struct sublet_graph *graph,
                                 struct sublet_error *error);
 
 /**
- * The workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Of `graph` only the counts are read, in
- * which its size is linear.
+ * Tells the workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Its size is linear in the counts
+ * of tensors, operators and operands; nothing but these counts is read of `graph`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
@@ -2345,9 +2376,9 @@ sublet_status sublet_parallel_lifetimes(const struct sublet_graph *graph,
                                         struct sublet_error *error);
 
 /**
- * Puts the operators of a graph on at most `path_count` streams, one number for each in `streams`: those of the
- * longest path, by their times, on stream 0, those of the longest path of what is left on stream 1, and so on; what is
- * left at last shares the last stream. O(path_count * edges).
+ * Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
+ * stream to `streams`. Stream 0 gets the operators of the longest path, by their times, stream 1 those of the longest
+ * path of what is left, and so on; what is left at last shares the last stream. O(path_count * edges).
  */
 SUBLET_MUST_USE
 sublet_status sublet_longest_paths(const struct sublet_graph *graph,
@@ -2358,7 +2389,8 @@ sublet_status sublet_longest_paths(const struct sublet_graph *graph,
                                    struct sublet_error *error);
 
 /**
- * The workspace that sublet_simulate needs. Of the arguments only the counts are read, in which its size is linear.
+ * Tells the workspace that sublet_simulate needs. Its size is linear in the counts of rows, operators and blocks;
+ * nothing but these counts is read of `trace` and `schedule`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_simulate_workspace(const struct sublet_trace *trace,
@@ -2367,8 +2399,9 @@ sublet_status sublet_simulate_workspace(const struct sublet_trace *trace,
                                         struct sublet_error *error);
 
 /**
- * Times the rows of `schedule`, which hold the accesses of `trace`, with three queues: compute, copies out, copies in.
- * Whether the schedule is valid is judged by sublet_verify_schedule and not here; its offsets are not read.
+ * Simulates when each row of `schedule`, a rewritten form of `trace`, happens, with three queues: operators, copies to
+ * the host, copies to the device. Whether the schedule is valid is judged by sublet_verify_schedule and not here; its
+ * offsets are not read.
  *
  * `timings`, one for each row of `schedule`, may be NULL, and so may `run`. O(rows).
  */
@@ -2382,8 +2415,8 @@ sublet_status sublet_simulate(const struct sublet_trace *trace,
                               struct sublet_error *error);
 
 /**
- * The workspace that sublet_verify_schedule needs. Of the arguments only the counts are read, in which its size is
- * linear.
+ * Tells the workspace that sublet_verify_schedule needs. Its size is linear in the counts of rows, operators, blocks
+ * and offsets; nothing but these counts is read of `trace` and `schedule`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
@@ -2451,8 +2484,8 @@ sublet_status sublet_fit(const struct sublet_trace *trace,
                          struct sublet_error *error);
 
 /**
- * The workspace that sublet_load_without_overhead needs. Of `trace` only the counts are read, in which its size is
- * linear.
+ * The workspace that sublet_load_without_overhead needs. Its size is linear in the counts of `trace`, of which nothing
+ * else is read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *trace,
@@ -2460,8 +2493,8 @@ sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *
                                                      struct sublet_error *error);
 
 /**
- * Writes to `load` a lower bound, in bytes: with swaps alone, every schedule of less load takes longer than the
- * original.
+ * Writes to `load` a lower bound on the bytes that are alive on the device at once: with swaps alone, every schedule
+ * that stays below the bound takes longer than the original trace.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
@@ -2471,10 +2504,10 @@ sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
                                            struct sublet_error *error);
 
 /**
- * The most steps of a plan of this network, and the workspace that sublet_network_plan needs with these parameters.
- * The size of the workspace is linear in the counts, and far smaller without a limit. But the exact search for
- * offsets, which runs for up to 6,000 live ranges of memories in the arena, needs a workspace that grows with the
- * square of their number.
+ * Tells in `step_capacity` the most steps that a plan of this network can have, and in `layout` the workspace that
+ * sublet_network_plan needs with these parameters. The size of the workspace is linear in the counts of memories,
+ * operators and accesses, and far smaller without a limit. But the exact search for offsets, which runs for up to
+ * 6,000 live ranges of memories in the arena, needs a workspace that grows with the square of their number.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_workspace(const struct sublet_network *network,
@@ -2484,8 +2517,9 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
                                        struct sublet_error *error);
 
 /**
- * Plans the memory of a framework that keeps its tensors, and writes what is to be done before each operator of an
- * iteration. Without a limit each planned memory is bound once, and need not be bound again in later iterations.
+ * Plans the memory of a framework that allocates each tensor once and keeps it, and writes to `steps` what the
+ * framework is to do before each operator of an iteration. Without a limit each planned memory is bound to an offset
+ * once, and need not be bound again in later iterations.
  *
  * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
  * All other memories keep their place. An operator that writes a kept memory is never recomputed, whatever its flags
@@ -2494,7 +2528,7 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
  *
  * The steps are in the order in which they are done. Before operator k of each iteration a framework does the steps
  * whose `before` is k, and no later step. A step that recomputes an operator calls it as it was called before. Between
- * iterations planned memories hold anything.
+ * iterations the content of planned memories is undefined.
  *
  * `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
  * NULL.
@@ -2512,7 +2546,8 @@ sublet_status sublet_network_plan(const struct sublet_network *network,
                                   struct sublet_error *error);
 
 /**
- * The bookkeeping memory that an allocator with these parameters needs: about 300 bytes for each of its `events`.
+ * Tells the size and alignment of the bookkeeping memory that an allocator with these parameters needs: about 300
+ * bytes for each of the `events` that `params` asks for.
  */
 SUBLET_MUST_USE
 sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *params,
@@ -2520,9 +2555,9 @@ sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *p
                                          struct sublet_error *error);
 
 /**
- * Makes an allocator without live blocks. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0
- * takes the system's memory, where there is a system, whose pages are touched only as they are used. Of lent memory 40
- * bytes for each of `events` are written at once.
+ * Makes an allocator without live blocks. It uses `workspace` until sublet_allocator_destroy, and writes 40 bytes of
+ * it for each of `events` at once. If `workspace` is NULL and its size 0, it takes memory of the operating system
+ * instead, where there is one; then pages are touched only as they are used.
  */
 SUBLET_MUST_USE
 sublet_status sublet_allocator_create(const struct sublet_allocator_params *params,
@@ -2590,13 +2625,14 @@ sublet_status sublet_stats(const struct sublet_allocator *allocator,
                            struct sublet_error *error);
 
 /**
- * Begins `arena_peak`, `fallback_peak` and `footprint` of the statistics anew: they count the blocks that are live
- * now, and those that come.
+ * Resets `arena_peak`, `fallback_peak` and `footprint` of the statistics to their values for the present arena and the
+ * blocks that are live now. From there on they count what comes.
  */
 sublet_status sublet_reset_peaks(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Frees the ranges without live blocks, by the `free` of the parameters.
+ * Frees the ranges of addresses in which no block is live, by the function `free` that the allocator was created with.
+ * Without such a function nothing is freed.
  */
 sublet_status sublet_trim(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2607,9 +2643,10 @@ sublet_status sublet_trim(struct sublet_allocator *allocator, struct sublet_erro
 sublet_status sublet_forget(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Follows a plan that was made elsewhere, from its first request on: blocks in the order in which an iteration
- * allocates them, and their offsets. It is verified first, with a workspace of sublet_verify_workspace. Where an
- * offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
+ * Makes the allocator follow a plan that was made elsewhere, from the plan's first request on: its blocks in the order
+ * in which an iteration allocates them, and their offsets. The plan is verified first, with a workspace of
+ * sublet_verify_workspace. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at
+ * multiples of it.
  */
 SUBLET_MUST_USE
 sublet_status sublet_adopt(struct sublet_allocator *allocator,
@@ -2621,10 +2658,12 @@ sublet_status sublet_adopt(struct sublet_allocator *allocator,
                            struct sublet_error *error);
 
 /**
- * Writes the plan that is followed as CSV, `id,lower,upper,size,offset`, ended by a zero: what sublet_plan_read reads,
- * in another process too. Without a plan it is the header alone.
+ * Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero. sublet_plan_read
+ * can read it, in another process too. Without a plan only the line of column names is written.
  *
- * `needed` and `capacity` mean what they mean for sublet_export_trace, and a text that is too long is cut as there.
+ * `needed`, which may be NULL, receives the bytes that the whole text takes with its zero. If `capacity` is less, the
+ * text is cut, still ended by a zero, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL; but a capacity of 0 is a
+ * question about `needed` alone, and no failure.
  */
 SUBLET_MUST_USE
 sublet_status sublet_export_plan(struct sublet_allocator *allocator,
@@ -2723,7 +2762,7 @@ sublet_status sublet_export_trace(const struct sublet_allocator *allocator,
                                   struct sublet_error *error);
 
 /**
- * The memory that a recorder with room for so many rows needs.
+ * Tells the workspace of a recorder that has room for `row_capacity` rows.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_workspace(size_t row_capacity,
@@ -2731,7 +2770,8 @@ sublet_status sublet_recorder_workspace(size_t row_capacity,
                                         struct sublet_error *error);
 
 /**
- * Makes a recorder without rows. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+ * Makes a recorder that has no rows yet, and room for `row_capacity`. The recorder lives in `workspace`, as long as
+ * that is lent to it; there is nothing to destroy.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_create(size_t row_capacity,
@@ -2741,8 +2781,9 @@ sublet_status sublet_recorder_create(size_t row_capacity,
                                      struct sublet_error *error);
 
 /**
- * Moves the recording into memory with room for more rows; to be called after SUBLET_STATUS_RECORD_FULL. The call that
- * failed may then be repeated with `larger`, and the memory of the old recorder is the caller's again.
+ * Moves what a recorder has recorded into memory with room for more rows; to be called after
+ * SUBLET_STATUS_RECORD_FULL. The call that failed may then be repeated with the new recorder, `larger`, and the memory
+ * of the old one is the caller's again.
  *
  * SUBLET_STATUS_RECORD_FULL: the new memory has no room for another row either.
  */
@@ -2796,29 +2837,29 @@ sublet_status sublet_recorder_write(struct sublet_recorder *recorder,
                                     struct sublet_error *error);
 
 /**
- * Begins the next operator, and ends one that has not ended. Operators are numbered from 0, in the order of these
- * calls.
+ * Begins the next operator, and ends the one before if it has not ended. Operators are numbered from 0, in the order
+ * of these calls.
  */
 sublet_status sublet_recorder_begin_op(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * Ends the operator: rows that follow belong to none.
+ * Ends the current operator: rows that are recorded after it belong to no operator.
  */
 sublet_status sublet_recorder_end_op(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * Requests from here on are not part of the plan: their blocks have the number SUBLET_OUTSIDE.
+ * Leaves the allocation requests that follow out of the plan: their blocks have the number SUBLET_OUTSIDE.
  */
 sublet_status sublet_recorder_interrupt(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * Requests from here on are part of the plan again.
+ * Ends what sublet_recorder_interrupt began: allocation requests from here on are part of the plan again.
  */
 sublet_status sublet_recorder_resume(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * Copies the rows so far. `row_count` receives how many there are, and `block_count` how many block numbers they use;
- * either may be NULL. With a capacity of 0 nothing is copied, which is no failure.
+ * Copies the rows that were recorded so far to `rows`. `row_count` receives how many there are, and `block_count` how
+ * many block numbers they use; either may be NULL. With a `row_capacity` of 0 nothing is copied, which is no failure.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_rows(struct sublet_recorder *recorder,
@@ -2865,7 +2906,7 @@ sublet_status sublet_detector_push(struct sublet_detector *detector,
                                    struct sublet_error *error);
 
 /**
- * The memory that a replay of a plan of so many blocks needs.
+ * Tells the workspace of a replay of a plan for `block_count` blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_workspace(size_t block_count,
@@ -2873,10 +2914,10 @@ sublet_status sublet_replay_workspace(size_t block_count,
                                       struct sublet_error *error);
 
 /**
- * Verifies a plan, blocks and an offset for each, and makes a replay of it, which answers the requests of an
- * iteration. The blocks are expected to be requested in the order of their first steps, and at the same step in their
- * order in `blocks`. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives in
- * `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
+ * Verifies a plan, blocks and an offset for each, and makes a replay of it, which answers the allocation requests of
+ * an iteration. The blocks are expected to be requested in the order of their first steps, and at the same step in
+ * their order in `blocks`. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives
+ * in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_create(const struct sublet_block *blocks,
@@ -2889,7 +2930,8 @@ sublet_status sublet_replay_create(const struct sublet_block *blocks,
                                    struct sublet_error *error);
 
 /**
- * Answers the next request: `offset` receives its planned offset in the arena. O(1) amortised over the iteration.
+ * Answers the next allocation request of the iteration: `offset` receives the block's planned offset in the arena.
+ * O(1) amortised over the iteration.
  *
  * SUBLET_STATUS_NOT_PLANNED: the request is not what the plan expects, or a block that should be freed by now is in
  * its place. The caller has to serve it elsewhere. In the first case the plan still expects the same request as
@@ -2916,7 +2958,7 @@ sublet_status sublet_replay_free(struct sublet_replay *replay,
 sublet_status sublet_replay_restart(struct sublet_replay *replay, int32_t *followed, struct sublet_error *error);
 
 /**
- * The memory that a pool needs for at most so many live blocks.
+ * Tells the workspace of a pool that has at most `live` live blocks at once.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_workspace(size_t live,
@@ -2925,7 +2967,7 @@ sublet_status sublet_pool_workspace(size_t live,
 
 /**
  * Makes a pool of `capacity` bytes, all free. Addresses are multiples of `alignment`, a power of two, to which sizes
- * are rounded up. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+ * are rounded up. The pool lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_create(uint64_t capacity,

@@ -13,7 +13,7 @@
 #include "sublet.h"
 
 /**
- * How elements are stored.
+ * The format in which the numbers of an array are stored.
  */
 enum sublet_format
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -21,15 +21,15 @@ enum sublet_format
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * IEEE binary32.
+   * A number of 32 bits, IEEE binary32.
    */
   SUBLET_FORMAT_F32 = 0,
   /**
-   * IEEE binary16.
+   * A number of 16 bits, IEEE binary16.
    */
   SUBLET_FORMAT_F16 = 1,
   /**
-   * The upper half of a binary32.
+   * A number of 16 bits, bfloat16: the upper half of an IEEE binary32.
    */
   SUBLET_FORMAT_BF16 = 2,
 };
@@ -47,7 +47,7 @@ typedef int32_t sublet_format;
 typedef struct sublet_relu_kernels sublet_relu_kernels;
 
 /**
- * The activation, and the format of its elements. NULL, or all 0 but `struct_size`, is ReLU of f32.
+ * The activation function, and the format of its elements. NULL, or all 0 but `struct_size`, is ReLU of f32.
  */
 typedef struct sublet_relu_params {
   /**
@@ -59,7 +59,7 @@ typedef struct sublet_relu_params {
    */
   uint32_t format;
   /**
-   * 0: ReLU, `x < 0 ? 0 : x`. 1: leaky ReLU, `x > 0 ? x : x * slope`.
+   * The activation. 0: ReLU, `x < 0 ? 0 : x`. 1: leaky ReLU, `x > 0 ? x : x * slope`.
    */
   uint32_t leaky;
   /**
@@ -69,7 +69,7 @@ typedef struct sublet_relu_params {
 } sublet_relu_params;
 
 /**
- * The operands of a launch: addresses on the device, such as those of sublet_operand.
+ * The operands of a launch of a ReLU kernel: addresses on the device, such as those of sublet_operand.
  */
 typedef struct sublet_relu_operands {
   /**
@@ -100,7 +100,7 @@ typedef struct sublet_relu_operands {
    */
   uint64_t mask;
   /**
-   * How long the mask is, in bytes: `bytes` of its sublet_operand.
+   * The length of the mask in bytes, as in the field `bytes` of its sublet_operand.
    */
   uint64_t mask_bytes;
 } sublet_relu_operands;
@@ -110,16 +110,16 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * How many 32-bit words the mask of so many elements has: one bit for each element.
+ * How many words of 32 bits the mask of `elements` elements has: one bit for each element.
  */
 size_t sublet_relu_mask_words(size_t elements);
 
 /**
- * On the processor: computes `y`, the activation of `x` that params says, and the mask of `x`. The bit of element i is
- * bit i mod 32 of word i / 32, words little-endian; it says that the gradient passes. `x` and `y`, arrays of
- * `elements` as params says, are the same array or share no memory; the mask has at least
- * sublet_relu_mask_words(elements) words, of which those are written. Values are those of PyTorch: a NaN stays what it
- * is, and -0.0 too.
+ * Computes on the processor `y`, the activation of `x`, and the mask of `x`; `params` tells which activation, and the
+ * format of the elements. The bit of element i is bit i mod 32 of word i / 32, words little-endian; it says that the
+ * gradient passes. `x` and `y`, arrays of `elements` elements, are the same array or share no memory; the mask has at
+ * least sublet_relu_mask_words(elements) words, of which those are written. Values are those of PyTorch: a NaN stays
+ * what it is, and -0.0 too.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_forward(const void *x,
@@ -131,8 +131,8 @@ sublet_status sublet_relu_forward(const void *x,
                                   sublet_error *error);
 
 /**
- * On the processor: computes `dx`, the gradient of x, from `dy`, that of y, and the mask that sublet_relu_forward has
- * written. `dy` and `dx` are the same array or share no memory.
+ * Computes on the processor `dx`, the gradient of an activation's input, from `dy`, the gradient of its output, and
+ * the mask that sublet_relu_forward has written. `dy` and `dx` are the same array or share no memory.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_backward(const void *dy,
@@ -144,10 +144,10 @@ sublet_status sublet_relu_backward(const void *dy,
                                    sublet_error *error);
 
 /**
- * Loads the kernels for a GPU, into its primary context, which the CUDA runtime uses too.
+ * Loads the ReLU kernels for a GPU, into its primary context, which the CUDA runtime uses too.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU; SUBLET_STATUS_DRIVER
- * and SUBLET_STATUS_DEVICE_LOST with a CUresult in `got`.
+ * and SUBLET_STATUS_DEVICE_LOST: a call of the driver failed, with the CUresult in `got`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_kernels_create(uint32_t gpu,
@@ -155,17 +155,17 @@ sublet_status sublet_relu_kernels_create(uint32_t gpu,
                                          sublet_error *error);
 
 /**
- * Unloads the kernels; launches must be done. NULL does nothing.
+ * Unloads the ReLU kernels from the GPU; all their launches must be done by then. NULL does nothing.
  */
 void sublet_relu_kernels_destroy(struct sublet_relu_kernels *kernels);
 
 /**
- * On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. Elements and the mask's words
- * are aligned to their size.
+ * Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_forward computes. Elements and the mask's
+ * words are aligned to their size.
  *
- * SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: with the address in `got`.
- * SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as when the mask was planned for
- * elements of another size.
+ * SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: an operand is not aligned, or two overlap that
+ * must not; the address is in `got`. SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as
+ * when the mask was planned for elements of another size.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
@@ -175,7 +175,7 @@ sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
                                          sublet_error *error);
 
 /**
- * On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_backward. Elements and the mask's
+ * Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_backward computes. Elements and the mask's
  * words are aligned to their size. Fails as sublet_relu_launch_forward does.
  */
 SUBLET_MUST_USE

@@ -22,13 +22,13 @@
 typedef struct sublet_arena sublet_arena;
 
 /**
- * A plan that runs. One thread uses it at a time.
+ * A runtime: carries out a verified schedule on a device, iteration after iteration. One thread uses it at a time.
  */
 typedef struct sublet_runtime sublet_runtime;
 
 /**
- * The device that a plan runs on, and how. NULL, or all 0 but `struct_size`, is the first GPU, with a stream of the
- * runtime's own, and copies in pinned memory.
+ * The device on which a runtime carries out its plan, and in what way. NULL, or all 0 but `struct_size`, is the first
+ * GPU, with a stream of the runtime's own, and copies in pinned memory of the host.
  */
 typedef struct sublet_runtime_params {
   /**
@@ -36,7 +36,7 @@ typedef struct sublet_runtime_params {
    */
   uint32_t struct_size;
   /**
-   * 0: a GPU. 1: the host as a device, whose streams are threads.
+   * 0: the device is a GPU. 1: it is the host, with threads in place of streams.
    */
   uint32_t on_host;
   /**
@@ -44,8 +44,8 @@ typedef struct sublet_runtime_params {
    */
   uint32_t gpu;
   /**
-   * 0: copies begin as soon as nothing uses the bytes any more. 1: copies begin when they do in the simulation, to
-   * compare a device with it.
+   * When copies begin. 0: as soon as nothing uses their bytes any more. 1: when they do in the simulation, so that a
+   * device can be compared with it.
    */
   uint32_t as_simulated;
   /**
@@ -59,12 +59,13 @@ typedef struct sublet_runtime_params {
    */
   void *stream;
   /**
-   * The folder for a file that holds the copies of blocks in place of pinned memory, past the page cache; NULL is no
-   * file.
+   * The path of a folder. The copies of blocks are then held in a file there, read and written past the page cache,
+   * and not in pinned memory. NULL is no file.
    */
   const char *folder;
   /**
-   * With `on_host`: the bytes of the device's memory, up to which an arena can grow; 0 is what the plan needs.
+   * With `on_host`: the size of the device's memory in bytes, up to which an arena can grow; 0 is what the plan
+   * needs.
    */
   uint64_t memory;
 } sublet_runtime_params;
@@ -101,7 +102,7 @@ typedef struct sublet_operand {
 } sublet_operand;
 
 /**
- * The operator whose kernels the caller is to launch now, and on what: which stream and which blocks.
+ * The operator whose kernels the caller is to launch now, on which stream, and with which blocks.
  */
 typedef struct sublet_launch {
   /**
@@ -109,12 +110,12 @@ typedef struct sublet_launch {
    */
   uint32_t struct_size;
   /**
-   * The number of the operator.
+   * The number of the operator to launch.
    */
   uint32_t op;
   /**
-   * A sublet_op_kind: with SUBLET_OP_KIND_RERUN the operator is recomputed, and what it updates beside its operands
-   * must stay unchanged.
+   * A sublet_op_kind. With SUBLET_OP_KIND_RERUN the operator is recomputed: what it updates beside its operands,
+   * such as running averages, must then stay as it is.
    */
   uint32_t op_kind;
   /**
@@ -131,8 +132,8 @@ typedef struct sublet_launch {
    */
   uint32_t reserved;
   /**
-   * What the launch uses; valid until the next call of sublet_runtime_next, sublet_runtime_replan or
-   * sublet_runtime_destroy.
+   * The blocks and masks that the launch uses; valid until the next call of sublet_runtime_next,
+   * sublet_runtime_replan or sublet_runtime_destroy.
    */
   const struct sublet_operand *operands;
   /**
@@ -151,7 +152,7 @@ typedef struct sublet_launch {
 typedef void (*sublet_host_function)(void *data);
 
 /**
- * What an iteration took, in ns.
+ * How long an iteration took on the device and takes in the simulation, in ns, and how fast its copies were.
  */
 typedef struct sublet_measured {
   /**
@@ -163,19 +164,19 @@ typedef struct sublet_measured {
    */
   uint32_t reserved;
   /**
-   * The time from the begin of the iteration until all streams were done, as measured.
+   * The measured time from the begin of the iteration until all streams were done, in ns.
    */
   double time_ns;
   /**
-   * The time of an iteration in the simulation.
+   * The time of an iteration in the simulation, in ns.
    */
   double simulated_ns;
   /**
-   * How long compute waited in all, as measured.
+   * How long compute, the stream of operators, waited in all, as measured, in ns.
    */
   double stalled_ns;
   /**
-   * How long compute waits in all in the simulation.
+   * How long compute, the stream of operators, waits in all in the simulation, in ns.
    */
   double simulated_stalled_ns;
   /**
@@ -199,9 +200,9 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes a runtime for a schedule. The schedule is verified first, as by sublet_verify_schedule for iterations that
- * repeat, and simulated on the device that `trace` describes: sublet_runtime_measured tells the times of this
- * simulation beside those measured. `params` may be NULL.
+ * Makes a runtime, which carries out a schedule on a device. The schedule is verified first, as by
+ * sublet_verify_schedule for iterations that repeat, and simulated on the device that `trace` describes:
+ * sublet_runtime_measured tells the times of this simulation beside those measured. `params` may be NULL.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or one so old that it lacks a function that is needed, or no
  * such GPU; SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE:
@@ -218,14 +219,15 @@ sublet_status sublet_runtime_create(const sublet_trace *trace,
                                     sublet_error *error);
 
 /**
- * Goes over to another plan between iterations, as sublet_runtime_create takes it: because the batch is another, or
- * the network is evaluated and not trained, or a better plan was found. Persistent values are kept, and the next
- * iteration is the new plan's first. The arena grows where it is; where the device cannot do that, another arena is
- * allocated and the old one freed. It never shrinks, so that plans can take turns.
+ * Replaces the plan of a runtime between two iterations by another, `trace` and `schedule` as for
+ * sublet_runtime_create: because the batch is another, or the network is evaluated and not trained, or a better plan
+ * was found. Persistent values are kept, and the next iteration is the new plan's first. The arena grows where it is;
+ * where the device cannot do that, another arena is allocated and the old one freed. It never shrinks, so that plans
+ * can take turns.
  *
- * `was` tells for each of the trace's blocks, if it persists, which block it was in the plan before. UINT32_MAX is
- * none: the block holds anything until it is written. If `was` is NULL, all blocks have the numbers that they had, and
- * those that were not there hold anything.
+ * `was` tells for each block of `trace`, if it persists, which block it was in the plan before. UINT32_MAX is none:
+ * the block holds anything until it is written. If `was` is NULL, all blocks have the numbers that they had, and those
+ * that were not there hold anything.
  *
  * Fails as sublet_runtime_create does, and with SUBLET_STATUS_INTERRUPTED: an iteration is under way;
  * SUBLET_STATUS_NOT_PERSISTENT: a new block has its value, by `was`, from block `index` of the old plan, but that
@@ -244,10 +246,10 @@ sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,
 void sublet_runtime_destroy(struct sublet_runtime *runtime);
 
 /**
- * Goes on to the next launch, and writes it to `launch`; the caller makes that launch before the next call of this
- * function. Copies are queued on streams of their own, and the launch's stream is told to wait for what the launch
- * needs; the calling thread does not wait. After the last launch of an iteration `ended` is 1, and the next call
- * begins another iteration.
+ * Tells in `launch` which operator of the iteration the caller is to launch next, and on what; the caller launches it
+ * before the next call of this function. Copies are queued on streams of their own, and the launch's stream is told to
+ * wait for what the launch needs; the calling thread does not wait. After the last launch of an iteration `ended` is
+ * 1, and the next call begins another iteration.
  *
  * After an error the iteration is broken: see sublet_runtime_restart. SUBLET_STATUS_INTERRUPTED: an earlier error has
  * broken the iteration already.
@@ -270,7 +272,7 @@ sublet_status sublet_runtime_call(struct sublet_runtime *runtime,
                                   sublet_error *error);
 
 /**
- * Writes a persistent block, between iterations. Waits for the work that is running.
+ * Copies `content` into a persistent block, between iterations. Waits for the work that is running.
  *
  * SUBLET_STATUS_NOT_PERSISTENT: the block is not persistent, the iteration does not use it, or its size is not `size`;
  * SUBLET_STATUS_INTERRUPTED: an iteration is under way.
@@ -283,8 +285,8 @@ sublet_status sublet_runtime_write(struct sublet_runtime *runtime,
                                    sublet_error *error);
 
 /**
- * Reads a persistent block, between iterations. Waits for the work that is running. Fails as sublet_runtime_write
- * does.
+ * Copies what a persistent block holds to `content`, between iterations. Waits for the work that is running. Fails as
+ * sublet_runtime_write does.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_read(struct sublet_runtime *runtime,
@@ -294,18 +296,18 @@ sublet_status sublet_runtime_read(struct sublet_runtime *runtime,
                                   sublet_error *error);
 
 /**
- * Waits until the streams have done all their work.
+ * Waits until all work on the streams of a runtime is done.
  */
 SUBLET_MUST_USE sublet_status sublet_runtime_finish(struct sublet_runtime *runtime, sublet_error *error);
 
 /**
- * After an error: waits for the streams, and makes the next iteration the first. The persistent blocks hold anything,
- * and have to be written anew.
+ * Makes a runtime usable again after an error: waits for the streams, and makes the next iteration the first. The
+ * persistent blocks hold anything, and have to be written anew.
  */
 SUBLET_MUST_USE sublet_status sublet_runtime_restart(struct sublet_runtime *runtime, sublet_error *error);
 
 /**
- * The address of the arena on the device, and its size in bytes. Either may be NULL.
+ * Tells the address of a runtime's arena on the device, and its size in bytes. Either result may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_arena(struct sublet_runtime *runtime,
@@ -314,7 +316,8 @@ sublet_status sublet_runtime_arena(struct sublet_runtime *runtime,
                                    sublet_error *error);
 
 /**
- * Measures the next iteration, alone: waits for the work that is running.
+ * Has the next iteration timed, for sublet_runtime_measured. It runs alone: the call waits for the work that is
+ * running.
  */
 SUBLET_MUST_USE sublet_status sublet_runtime_measure(struct sublet_runtime *runtime, sublet_error *error);
 

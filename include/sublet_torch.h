@@ -42,11 +42,11 @@ typedef struct sublet_torch_statistics {
    */
   uint32_t reserved;
   /**
-   * How many requests got their address from a plan.
+   * How many allocation requests got their address from a plan.
    */
   uint64_t planned;
   /**
-   * How many requests got an allocation of their own from the driver and not a place in a plan; memory for CUDA
+   * How many allocation requests got memory of their own from the driver and not a place in a plan; memory for CUDA
    * graphs is not counted.
    */
   uint64_t unplanned;
@@ -55,15 +55,16 @@ typedef struct sublet_torch_statistics {
    */
   uint64_t plans;
   /**
-   * The bytes of the allocation behind the plan in use; 0 without one.
+   * The bytes of the driver's allocation in which the plan in use has its addresses; 0 without a plan.
    */
   uint64_t arena;
   /**
-   * The bytes of the device's memory that are held now, live or not.
+   * The bytes of the device's memory that the allocator holds now, whether live blocks use them or not.
    */
   uint64_t held;
   /**
-   * The most bytes of the device's memory that were held at once so far, live or not.
+   * The most bytes of the device's memory that the allocator held at once so far, whether live blocks used them or
+   * not.
    */
   uint64_t held_peak;
 } sublet_torch_statistics;
@@ -96,20 +97,22 @@ void sublet_torch_free(void *pointer, ptrdiff_t size, int device, void *stream);
 void sublet_torch_record_stream(void *pointer, void *stream);
 
 /**
- * Notes that a graph is about to be captured whose memory belongs to this pool: what CUDAPluggableAllocator takes by
- * `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also after
- * it is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
+ * Notes that a CUDA graph is about to be captured whose memory belongs to this pool: what CUDAPluggableAllocator takes
+ * by `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also
+ * after it is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
  */
 void sublet_torch_begin_allocate_to_pool(int device, struct sublet_torch_pool pool, const void *filter);
 
 /**
- * Notes that the capture for this pool has ended: what CUDAPluggableAllocator takes by `set_end_allocate_to_pool_fn`.
+ * Notes that the capture of a CUDA graph whose memory belongs to this pool has ended: what CUDAPluggableAllocator
+ * takes by `set_end_allocate_to_pool_fn`.
  */
 void sublet_torch_end_allocate_to_pool(int device, struct sublet_torch_pool pool);
 
 /**
- * Notes that a graph of this pool was destroyed: what CUDAPluggableAllocator takes by `set_release_pool`. The memory
- * of a pool goes back to the device after as many of these calls as of sublet_torch_begin_allocate_to_pool.
+ * Notes that a CUDA graph whose memory belongs to this pool was destroyed: what CUDAPluggableAllocator takes by
+ * `set_release_pool`. The memory of a pool goes back to the device after as many of these calls as of
+ * sublet_torch_begin_allocate_to_pool.
  */
 void sublet_torch_release_pool(int device, struct sublet_torch_pool pool);
 
@@ -120,8 +123,8 @@ void sublet_torch_release_pool(int device, struct sublet_torch_pool pool);
 void sublet_torch_reset(void);
 
 /**
- * Limits the device's memory to this fraction of it, from 0 to 1, from here on: what CUDAPluggableAllocator takes by
- * `set_memory_fraction_fn`. What is held already is kept.
+ * Limits the memory that is held on a device to `fraction` of what the device has, from 0 to 1, from here on: what
+ * CUDAPluggableAllocator takes by `set_memory_fraction_fn`. What is held already is kept.
  */
 void sublet_torch_memory_fraction(double fraction, int device);
 

@@ -129,6 +129,7 @@ fn what_is_no_snapshot_is_refused() {
 
 /// 64,000 events of 400 frames: 130 MB of pickle in 128 MiB of address space, the program included.
 #[test]
+#[ignore = "long: ./ci.sh test runs it"]
 #[cfg(target_os = "linux")]
 fn a_long_snapshot_passes_in_little_memory() {
     let ran = sublet_limited("ulimit -v 131072", &["doctor", "-", "--json"], long_snapshot(64, 1000, 400));

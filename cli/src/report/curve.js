@@ -11,7 +11,7 @@ const STYLES = {
   recompute: ["#d08a14", "M0-4.5L4.5 3.5h-9z", "values are freed, and recomputed before their next use"],
   "in-place": ["#1d9a8a", "M0 4.5L4.5-3.5h-9z", "outputs are written over inputs"],
   relu: ["#9259cf", "M0-5L5 0 0 5-5 0z", "one bit for each element of values that only a ReLU's gradient reads"],
-  auto: ["#d1383d", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "search over positions, and every other policy but layer"],
+  auto: ["#d1383d", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "every other policy, and then a search over positions"],
   doa: ["#3f78d0", "M-3.5-3.5h7v7h-7z", "duration of absence"],
   aoa: ["#d08a14", "M0-4.5L4.5 3.5h-9z", "area of absence"],
   wdoa: ["#1d9a8a", "M0 4.5L4.5-3.5h-9z", "weighted duration of absence"],

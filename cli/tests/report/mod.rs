@@ -103,6 +103,7 @@ fn four_blocks_are_drawn_told_and_zoomed() {
 }
 
 #[test]
+#[ignore = "long: ./ci.sh test runs it"]
 fn twenty_thousand_blocks_are_drawn_and_told() {
     let Some(browser) = Browser::start() else { return };
     let mut instance = String::from("id,lower,upper,size\n");
@@ -389,6 +390,7 @@ fn there_and_back(layers: u32) -> String {
 }
 
 #[test]
+#[ignore = "long: ./ci.sh test runs it"]
 fn twenty_thousand_rows_are_drawn_and_told() {
     let Some(browser) = Browser::start() else { return };
     let folder = Folder::new();
