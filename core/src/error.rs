@@ -67,7 +67,7 @@ pub enum Error {
     /// The bytes that a plan of the blocks up to this one may need, with padding for alignments, do not fit in 64 bits.
     SizeOverflow {
         /// The index of the first block up to which the bytes do not fit in 64 bits; in a network, the number of the
-        /// memory.
+        /// memory (a tensor's storage).
         block: u32,
     },
     /// The best placement that was found ends above the capacity. Where `lower_bound` is above `capacity`, it is proved
@@ -197,7 +197,7 @@ pub enum Buffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AccessFault {
-    /// The access names a memory whose number is not below the number of memories.
+    /// The access names a memory (a tensor's storage) whose number is not below the number of memories.
     UnknownMemory,
     /// The access names an operator whose number is not below the number of operators.
     UnknownOperator,

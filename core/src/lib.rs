@@ -23,8 +23,8 @@
 //! - [`Planner`]: placement and verification for at most N blocks, in memory of its own;
 //! - [`replay`]: a plan at run time. [`Allocator`] records what a framework asks for, finds the iteration that repeats,
 //!   plans it, answers each request from the plan, and serves what differs;
-//! - [`network`]: plans for frameworks that keep their tensors: which memory to bind to which offset before each
-//!   operator;
+//! - [`network`]: plans for frameworks that keep their tensors: which tensor's storage to bind to which offset before
+//!   each operator;
 //! - `owned`, with the feature `alloc`: functions of this crate on vectors.
 //!
 //! # Words

@@ -21,8 +21,9 @@ use crate::simulate::sublet_run;
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, Room, sublet_layout};
 
-/// The flag of a memory that keeps its place and value: a parameter, an output, what the user reads after the
-/// iteration, and what holds something from before it, such as a table that was filled when the network was made.
+/// The flag of a memory (a tensor's storage) that keeps its place and value: a parameter, an output, what the user
+/// reads after the iteration, and what holds something from before it, such as a table that was filled when the network
+/// was made.
 pub const SUBLET_MEMORY_KEEP: u32 = 1;
 
 /// The flag of a memory (a tensor's storage) that holds no value from one operator to the next: each operator that uses
@@ -33,10 +34,10 @@ pub const SUBLET_MEMORY_SCRATCH: u32 = 2;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_memory {
-    /// The size of the memory in bytes. 0: what an operator writes to it is gone when the operator ends, and it has no
-    /// place in the arena.
+    /// The size of the memory (a tensor's storage) in bytes. 0: what an operator writes to it is gone when the operator
+    /// ends, and it has no place in the arena.
     pub bytes: u64,
-    /// The flags of the memory, SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added up; 0 is none.
+    /// The flags of the memory (a tensor's storage), SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added up; 0 is none.
     pub flags: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
@@ -54,28 +55,28 @@ pub struct sublet_layer {
     pub reserved: u32,
 }
 
-/// The ways in which an operator uses a memory.
+/// The ways in which an operator uses a memory (a tensor's storage).
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_use {
-    /// The operator reads the memory.
+    /// The operator reads the tensor's storage.
     Read = 0,
-    /// The operator writes the memory, and may leave parts as they are. If the memory holds a value of this iteration,
-    /// the access counts as a read too.
+    /// The operator writes the tensor's storage, and may leave parts as they are. If the storage holds a value of this
+    /// iteration, the access counts as a read too.
     Write = 1,
-    /// The operator writes every byte of the memory, and reads none before.
+    /// The operator writes every byte of the tensor's storage, and reads none before.
     Overwrite = 2,
 }
 
-/// One use of a memory by an operator.
+/// One use of a memory (a tensor's storage) by an operator.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_access {
-    /// The operator's number; never less than that of the access before.
+    /// The number of the operator that uses the memory (a tensor's storage); never less than that of the access before.
     pub op: u32,
-    /// The memory's number.
+    /// The number of the memory (a tensor's storage) that the operator uses.
     pub memory: u32,
-    /// A sublet_use: how the operator uses the memory.
+    /// A sublet_use: how the operator uses the memory (a tensor's storage).
     pub how: u32,
 }
 
@@ -89,17 +90,18 @@ pub struct sublet_network {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// The memories of the network, by their numbers.
+    /// The network's memories (storages of tensors): entry k is the memory of number k.
     pub memories: *const sublet_memory,
-    /// How many memories the network has.
+    /// How many memories (storages of tensors) the network has.
     pub memory_count: usize,
-    /// The operators of the network, by their numbers.
+    /// The network's operators: entry k is the operator of number k.
     pub operators: *const sublet_layer,
     /// How many operators the network has.
     pub operator_count: usize,
-    /// Which operator uses which memory, in the order of the operators; an operator may use a memory several times.
+    /// Which operator uses which memory (a tensor's storage), in the order of the operators; an operator may use a
+    /// memory several times.
     pub accesses: *const sublet_access,
-    /// How many accesses, uses of a memory by an operator, the network has.
+    /// How many accesses, uses of a tensor's storage by an operator, the network has.
     pub access_count: usize,
     /// The device in whose memory the arena lies; NULL: it lies in the host's own memory, from which nothing is
     /// swapped.
@@ -120,8 +122,8 @@ pub struct sublet_network_params {
     /// All offsets are multiples of this power of two, in bytes; 0 is 64.
     pub alignment: u64,
     /// The work that the search for a plan within the limit may do for each row of the network's trace: how many
-    /// operators and gaps (times between two uses of a memory) it may look at. 0 is 5,000. Rows beyond the first 10,000
-    /// add none.
+    /// operators and gaps (times between two uses of a tensor's storage) it may look at. 0 is 5,000. Rows beyond the
+    /// first 10,000 add none.
     pub work: u64,
     /// The seed of all random choices; 0 is 1.
     pub seed: u64,
@@ -131,17 +133,17 @@ pub struct sublet_network_params {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_action {
-    /// The memory of number `subject` lies at `offset` of the arena from here on. Its content is undefined until it is
-    /// written.
+    /// The memory (a tensor's storage) of number `subject` lies at `offset` of the arena from here on. Its content is
+    /// undefined until it is written.
     Bind = 0,
-    /// The operator of number `subject`, which has run, is recomputed, with each memory at the place where it is bound
-    /// now.
+    /// The operator of number `subject`, which has run, is recomputed, with each memory (a tensor's storage) at the
+    /// place where it is bound now.
     Run = 1,
-    /// The memory of number `subject` is copied to the host, to `offset` of the memory that the host has for such
-    /// copies.
+    /// The memory (a tensor's storage) of number `subject` is copied to the host, to `offset` of the room that the host
+    /// has for such copies.
     CopyOut = 2,
-    /// The memory of number `subject` is copied back from the host, from `offset` of the memory that the host has for
-    /// such copies, to where it is bound in the arena now.
+    /// The memory (a tensor's storage) of number `subject` is copied back from the host, from `offset` of the room that
+    /// the host has for such copies, to where it is bound in the arena now.
     CopyIn = 3,
 }
 
@@ -153,12 +155,13 @@ pub struct sublet_step {
     pub before: u32,
     /// A sublet_action: what is to be done.
     pub action: u32,
-    /// The number of what the step is about: of an operator with SUBLET_ACTION_RUN, of a memory otherwise.
+    /// The number of what the step is about: of an operator with SUBLET_ACTION_RUN, of a memory (a tensor's storage)
+    /// otherwise.
     pub subject: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
     /// An offset in bytes: for SUBLET_ACTION_BIND in the arena, for SUBLET_ACTION_COPY_OUT and SUBLET_ACTION_COPY_IN in
-    /// the memory that the host has for copies; 0 for SUBLET_ACTION_RUN.
+    /// the room that the host has for copies; 0 for SUBLET_ACTION_RUN.
     pub offset: u64,
 }
 
@@ -170,7 +173,7 @@ pub struct sublet_network_planned {
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// How many steps were written to `steps`.
+    /// How many steps of the plan sublet_network_plan has written to its array `steps`.
     pub step_count: usize,
     /// How many bytes the arena must have.
     pub peak: u64,
@@ -178,9 +181,11 @@ pub struct sublet_network_planned {
     pub max_load: u64,
     /// The most bytes that would be used at once if nothing were swapped or recomputed.
     pub original_load: u64,
-    /// The bytes of all memories that are bound to the arena, added up as if each had its own place.
+    /// The bytes of all memories (storages of tensors) that are bound to the arena, added up as if each had its own
+    /// place.
     pub planned_bytes: u64,
-    /// The bytes of all memories that keep their own place, which the plan does not bind to the arena.
+    /// The bytes of all memories (storages of tensors) that keep their own place, which the plan does not bind to the
+    /// arena.
     pub kept_bytes: u64,
     /// The simulated time of an iteration by the plan, given the times of the operators, and the bytes that it copies.
     /// Its `host_bytes` are what the copies take on the host.
@@ -357,9 +362,10 @@ impl From<Planned> for sublet_network_planned {
 }
 
 /// Tells in `step_capacity` the most steps that a plan of this network can have, and in `layout` the workspace that
-/// sublet_network_plan needs with these parameters. The size of the workspace is linear in the counts of memories,
-/// operators and accesses, and far smaller without a limit. But the exact search for offsets, which runs for up to
-/// 6,000 live ranges of memories in the arena, needs a workspace that grows with the square of their number.
+/// sublet_network_plan needs with these parameters. The size of the workspace is linear in the counts of memories
+/// (storages of tensors), operators and accesses, and far smaller without a limit. But the exact search for offsets,
+/// which runs for up to 6,000 live ranges of memories in the arena, needs a workspace that grows with the square of
+/// their number.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_workspace(
@@ -382,8 +388,8 @@ pub unsafe extern "C" fn sublet_network_workspace(
 }
 
 /// Plans the memory of a framework that allocates each tensor once and keeps it, and writes to `steps` what the
-/// framework is to do before each operator of an iteration. Without a limit each planned memory is bound to an offset
-/// once, and need not be bound again in later iterations.
+/// framework is to do before each operator of an iteration. Without a limit each planned memory (a tensor's storage) is
+/// bound to an offset once, and need not be bound again in later iterations.
 ///
 /// A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
 /// All other memories keep their place. An operator that writes a kept memory is never recomputed, whatever its flags

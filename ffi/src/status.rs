@@ -165,13 +165,14 @@ pub enum sublet_status {
     /// No schedule within the limit, `got` bytes, was found; one within `needed` bytes was.
     OverLimit = 112,
 
-    /// Access `index` of a network uses a memory that does not exist.
+    /// Access `index` of a network uses a memory (a tensor's storage) that does not exist.
     AccessUnknownMemory = 120,
     /// Access `index` of a network is by an operator that does not exist.
     AccessUnknownOperator = 121,
     /// Access `index` of a network is by an operator of a lower number than that of the access above it.
     AccessOutOfOrder = 122,
-    /// In a network, memory, operator or access `index` holds `got`, which this version does not know.
+    /// In a network, the memory (a tensor's storage), operator or access of number `index` holds `got`, which this
+    /// version does not know.
     NetworkUnknownValue = 123,
 
     /// In an allocator or a pool: no run of free addresses has `needed` bytes; the longest has `got` bytes. On a

@@ -1,7 +1,7 @@
 //! Planned memory for a framework that keeps its tensors.
 //!
 //! Such a framework allocates each tensor once and keeps it: there are no frees to record. It can tell which memories
-//! each operator reads and writes, in one pass. From that:
+//! (storages of one or more tensors) each operator reads and writes, in one pass. From that:
 //!
 //! 1. `residency` finds what belongs to the iteration alone: a memory that is written before it is read. It is resident
 //!    from its first operator to its last. A scratch memory holds nothing from one operator to the next, so it is
@@ -33,17 +33,17 @@ use crate::verify::schedule::{self, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, place};
 pub use steps::{Action, Step};
 
-/// A memory (a tensor's storage) of the framework.
+/// A memory of the framework: the storage of one or more of its tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// The size in bytes. A memory of 0 bytes has no place in the arena, and holds nothing: its content is gone when
-    /// the operator that writes it ends.
+    /// The size of the memory (a tensor's storage), in bytes. A memory of 0 bytes has no place in the arena, and holds
+    /// nothing: its content is gone when the operator that writes it ends.
     pub bytes: u64,
-    /// Whether the memory is no part of the plan, and keeps its place and its value: a parameter, an output, or what
-    /// the user reads after the iteration.
+    /// Whether the memory (a tensor's storage) is no part of the plan, and keeps its place and its value: a parameter,
+    /// an output, or what the user reads after the iteration.
     pub kept: bool,
-    /// Whether the memory is scratch: it holds no value from one operator to the next. The flag is ignored if an
-    /// operator reads the memory before it writes it.
+    /// Whether the memory (a tensor's storage) is scratch: it holds no value from one operator to the next. The flag is
+    /// ignored if an operator reads the memory before it writes it.
     pub scratch: bool,
 }
 
@@ -56,37 +56,38 @@ pub struct Operator {
     pub rerun: bool,
 }
 
-/// How an operator uses a memory.
+/// How an operator uses a memory (a tensor's storage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Use {
-    /// The operator reads the memory.
+    /// The operator reads the tensor's storage.
     #[default]
     Read,
-    /// The operator writes the memory, and may leave parts of it as they are.
+    /// The operator writes the tensor's storage, and may leave parts of it as they are.
     Write,
-    /// The operator writes every byte of the memory, and reads none of them before.
+    /// The operator writes every byte of the tensor's storage, and reads none of them before.
     Overwrite,
 }
 
-/// One use of a memory by an operator.
+/// One use of a memory (a tensor's storage) by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Access {
-    /// The number of the operator that uses the memory; never less than that of the access before.
+    /// The number of the operator that uses the memory (a tensor's storage); never less than that of the access before.
     pub op: u32,
-    /// The number of the memory that the operator uses.
+    /// The number of the memory (a tensor's storage) that the operator uses.
     pub memory: u32,
-    /// How the operator uses the memory.
+    /// How the operator uses the memory (a tensor's storage).
     pub how: Use,
 }
 
 /// What one pass through a network does, for a framework that allocates each tensor once and keeps it.
 #[derive(Clone, Copy, Debug)]
 pub struct Network<'a> {
-    /// The memories; a memory's number is its index in this slice.
+    /// The memories (storages of tensors); a memory's number is its index in this slice.
     pub memories: &'a [Memory],
     /// The operators, in the order of execution; an operator's number is its index in this slice.
     pub operators: &'a [Operator],
-    /// Which operator uses which memory, in the order of execution. An operator may use a memory several times.
+    /// Which operator uses which memory (a tensor's storage), in the order of execution. An operator may use a memory
+    /// several times.
     pub accesses: &'a [Access],
 }
 
@@ -145,8 +146,8 @@ pub struct RecordNeeded {
 }
 
 impl RecordNeeded {
-    /// The lengths of the slices and the workspace of [`record`], for a network with these numbers of memories and
-    /// accesses.
+    /// The lengths of the slices and the workspace of [`record`], for a network with these numbers of memories
+    /// (storages of tensors) and accesses (uses of a memory by an operator).
     #[must_use]
     pub const fn of(memories: usize, accesses: usize) -> Self {
         let rows = residency::most_rows(accesses);
@@ -175,7 +176,7 @@ pub struct Output<'a> {
     pub rows: &'a mut [Row],
     /// By row of the planned trace: when it happens, in ns.
     pub timings: &'a mut [Timing],
-    /// The residencies (live ranges of memories in the arena), as blocks to place.
+    /// The residencies (live ranges of tensors' storages in the arena), as blocks to place.
     pub blocks: &'a mut [Block],
     /// By element of `blocks`: the recorded block that it is a live range of, and which of that block's live ranges.
     pub names: &'a mut [Residency],
@@ -249,19 +250,19 @@ pub struct Planned {
     pub max_load: u64,
     /// The most bytes that would be resident at once if nothing were recomputed or swapped.
     pub original_load: u64,
-    /// The sum of the bytes of all memories that are part of the plan: what they would take without a plan, where no
-    /// two share an address.
+    /// The sum of the bytes of all memories (storages of tensors) that are part of the plan: what they would take
+    /// without a plan, where no two share an address.
     pub planned_bytes: u64,
-    /// The sum of the bytes of all memories that are no part of the plan, since each keeps its place and its value:
-    /// those with [`Memory::kept`], and those that are read before they are written.
+    /// The sum of the bytes of all memories (storages of tensors) that are no part of the plan, since each keeps its
+    /// place and its value: those with [`Memory::kept`], and those that are read before they are written.
     pub kept_bytes: u64,
     /// The time of the pass, as simulated with the times of [`Operator`], and what is copied and recomputed in it.
     pub run: Run,
 }
 
 /// Makes the trace of one pass through the operators of the network. Writes its rows to `rows`; to `known`, for each
-/// operator, whether it may be recomputed; and to `owners`, for each block of the trace, the number of the memory that
-/// it belongs to.
+/// operator, whether it may be recomputed; and to `owners`, for each block of the trace, the number of the memory (a
+/// tensor's storage) that it belongs to.
 ///
 /// # Errors
 /// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`] for an alignment that is

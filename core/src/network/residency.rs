@@ -1,4 +1,4 @@
-//! Turns an operator's uses of memories into rows of a trace.
+//! Turns an operator's uses of memories (storages of tensors) into rows of a trace.
 //!
 //! Two passes over the accesses, which stand in the order of execution.
 //!
@@ -29,12 +29,13 @@ pub(super) const fn most_accesses(accesses: usize) -> usize {
     2 * accesses
 }
 
-/// Length of the workspace of [`record`]: four indices for each memory.
+/// Length of the workspace of [`record`]: four indices for each memory (a tensor's storage).
 pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// Stands in place of a memory's number where a block stands for a kept memory; the offset of such a block is not used.
+/// Stands in place of the number of a memory (a tensor's storage) where a block stands for a kept memory; the offset of
+/// such a block is not used.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// The rows and blocks of the trace that are made so far.
@@ -49,34 +50,37 @@ struct Maker<'a> {
     blocks: u32,
 }
 
-/// What is known of each memory of the network while the rows of the trace are made.
+/// What is known of each memory (a tensor's storage) of the network while the rows of the trace are made.
 struct Memories<'a> {
-    /// By memory: 1 + the last operator that uses it or, if the memory is kept, that writes it; 0 if there is none.
+    /// By memory (a tensor's storage): 1 + the last operator that uses it or, if the memory is kept, that writes it; 0
+    /// if there is none.
     last: Table<'a, u32>,
-    /// By memory: what it is: [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`], as bits.
+    /// By memory (a tensor's storage): what it is: [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`], as bits.
     what: Table<'a, u32>,
-    /// By memory: 1 + the number of its block in the trace while the memory is resident; 0 while it is not. But while
-    /// `look` runs: 1 + the last operator so far that uses the memory; 0 if there is none.
+    /// By memory (a tensor's storage): 1 + the number of its block in the trace while the memory is resident; 0 while
+    /// it is not. But while `look` runs: 1 + the last operator so far that uses the memory; 0 if there is none.
     block: Table<'a, u32>,
-    /// By memory: what the present operator does with it: [`READS`], [`WRITES`] and [`TOUCHES`], as bits.
+    /// By memory (a tensor's storage): what the present operator does with it: [`READS`], [`WRITES`] and [`TOUCHES`],
+    /// as bits.
     does: Table<'a, u32>,
 }
 
-/// The memory is kept: it is no part of the plan, and its value may pass from one iteration to the next.
+/// The memory (a tensor's storage) is kept: it is no part of the plan, and its value may pass from one iteration to the
+/// next.
 const KEPT: u32 = 1;
-/// The memory is scratch: it holds no value from one operator to the next.
+/// The memory (a tensor's storage) is scratch: it holds no value from one operator to the next.
 const SCRATCH: u32 = 2;
-/// The memory is kept, and an operator writes it after one has read it.
+/// The memory (a tensor's storage) is kept, and an operator writes it after one has read it.
 const CHANGES: u32 = 4;
-/// The memory has no bytes, so that a write changes nothing.
+/// The memory (a tensor's storage) has no bytes, so that a write changes nothing.
 const EMPTY: u32 = 8;
 
 const READS: u32 = 1;
 const WRITES: u32 = 2;
 const TOUCHES: u32 = 4;
 
-/// Writes the rows of the trace of a pass to `rows`, what is known of each operator to `known`, and the number of each
-/// block's memory to `owners`.
+/// Writes the rows of the trace of a pass to `rows`, what is known of each operator to `known`, and for each block the
+/// number of its memory (a tensor's storage) to `owners`.
 pub(super) fn record<'a>(
     network: &Network<'_>,
     alignment: u64,
@@ -194,8 +198,8 @@ impl Maker<'_> {
 }
 
 impl Memories<'_> {
-    /// The first pass over the accesses: finds for each memory whether it is kept, scratch, changed or empty, and which
-    /// operator uses it last or, if it is kept, writes it last.
+    /// The first pass over the accesses: finds for each memory (a tensor's storage) whether it is kept, scratch,
+    /// changed or empty, and which operator uses it last or, if it is kept, writes it last.
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };
@@ -240,14 +244,15 @@ impl Memories<'_> {
         Ok(())
     }
 
-    /// Whether an operator with these accesses writes a kept memory. If it were recomputed, it might update the memory
-    /// twice.
+    /// Whether an operator with these accesses writes a kept memory (a tensor's storage). If it were recomputed, it
+    /// might update the memory twice.
     fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
         accesses.iter().any(|a| self.what[a.memory] & (KEPT | EMPTY) == KEPT && a.how != Use::Read)
     }
 
-    /// Notes in the table `does`, for each memory that one operator uses, whether the operator reads or writes the
-    /// memory; kept memories without a block are left out. `accesses` are all accesses of that operator.
+    /// Notes in the table `does`, for each memory (a tensor's storage) that one operator uses, whether the operator
+    /// reads or writes the memory; kept memories without a block are left out. `accesses` are all accesses of that
+    /// operator.
     fn open(&mut self, accesses: &[Access]) {
         for a in accesses.iter().filter(|a| self.what[a.memory] & (KEPT | CHANGES) != KEPT) {
             let holds = self.block[a.memory] > 0 && self.what[a.memory] & SCRATCH == 0;

@@ -20,28 +20,29 @@ pub struct Step {
 /// What a framework is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The memory lies at this offset of the arena from now on. Its content is undefined.
+    /// The memory (a tensor's storage) lies at this offset of the arena from now on. Its content is undefined.
     Bind {
-        /// The number of the memory that lies at the offset.
+        /// The number of the memory (a tensor's storage) that lies at the offset.
         memory: u32,
-        /// The offset of the memory in the arena, in bytes.
+        /// The offset of the memory (a tensor's storage) in the arena, in bytes.
         offset: u64,
     },
-    /// The operator, which has run before, runs again, on the memories at the offsets to which they are bound now.
+    /// The operator, which has run before, runs again, on the memories (storages of tensors) at the offsets to which
+    /// they are bound now.
     Run {
         /// The number of the operator that runs again.
         op: u32,
     },
-    /// The memory is copied to the host.
+    /// The memory (a tensor's storage) is copied to the host.
     CopyOut {
-        /// The number of the memory that is copied to the host.
+        /// The number of the memory (a tensor's storage) that is copied to the host.
         memory: u32,
         /// The offset of the copy on the host, in bytes.
         host_offset: u64,
     },
-    /// The memory is copied from the host, to the offset to which it is bound now.
+    /// The memory (a tensor's storage) is copied from the host, to the offset to which it is bound now.
     CopyIn {
-        /// The number of the memory that is copied from the host.
+        /// The number of the memory (a tensor's storage) that is copied from the host.
         memory: u32,
         /// The offset of the copy on the host, in bytes.
         host_offset: u64,

@@ -1,5 +1,5 @@
-//! Random networks run twice: with a memory for each tensor, and by their plan, in an arena where a memory is filled
-//! with a poison value when it is bound. Each operator must read the same values in both runs.
+//! Random networks run twice: with storage of its own for each tensor, and by their plan, in an arena where a tensor's
+//! storage is filled with a poison value when it is bound. Each operator must read the same values in both runs.
 
 use std::collections::BTreeMap;
 use std::vec::Vec;
@@ -88,8 +88,8 @@ impl Pass {
         })
     }
 
-    /// What each operator reads in two iterations, and what the kept memories hold after each of them. Runs by these
-    /// steps, or with a memory for each tensor if there are none.
+    /// What each operator reads in two iterations, and what the kept memories (storages of tensors) hold after each of
+    /// them. Runs by these steps, or with a memory for each tensor if there are none.
     fn run(&self, steps: Option<&[Step]>) -> Vec<u64> {
         let size = |m: u32| self.memories[m as usize].bytes.div_ceil(LINE) as usize;
         let mut own: Vec<Vec<u64>> = (0..self.memories.len() as u32).map(|m| vec![u64::from(m); size(m)]).collect();
@@ -152,7 +152,8 @@ impl Pass {
     }
 }
 
-/// A chain of layers with skips, and their gradients. Some work in place, some have scratch, some update kept memories.
+/// A chain of layers with skips, and their gradients. Some work in place, some have scratch, some update kept memories
+/// (storages of tensors).
 fn training(random: &mut Random) -> Pass {
     let mut pass = Pass::default();
     let layers = 3 + random.below(8) as usize;
@@ -299,8 +300,8 @@ fn of_scratch_nothing_outlives_an_operator() {
     assert_eq!(steps.len(), 1);
 }
 
-/// A chain whose first activation could be recomputed for operator 5, if the kept memory allows it: `by_itself` says
-/// how the operator that makes it uses that memory, and `later` how operator 4 does.
+/// A chain whose first activation could be recomputed for operator 5, if the kept memory (a tensor's storage) allows
+/// it: `by_itself` says how the operator that makes it uses that memory, and `later` how operator 4 does.
 fn rerun(by_itself: Use, later: Use) -> Pass {
     let mut pass = Pass::default();
     let kept = pass.memory(64, true, false);
