@@ -43,7 +43,7 @@ pub enum Error {
     /// An alignment that is not a power of two.
     Alignment {
         /// The index of the block with this alignment; `None` if the alignment is not that of one block, but of a whole
-        /// plan, a bank, an allocator or a request.
+        /// plan, a bank of memory, an allocator or a request.
         block: Option<u32>,
         /// The alignment that was asked for, in bytes.
         alignment: u64,
@@ -131,13 +131,13 @@ pub enum Error {
         /// The bytes that the host can hold.
         capacity: u64,
     },
-    /// A block that fits in none of the banks in which it may lie, beside the blocks that lie there already.
+    /// A block that fits in none of the banks of memory in which it may lie, beside the blocks that lie there already.
     NoBank {
-        /// The index of the block that fits in no bank.
+        /// The index of the block that fits in no bank of memory.
         block: u32,
-        /// The size of the block that fits in no bank, in bytes.
+        /// The size of the block that fits in no bank of memory, in bytes.
         size: u64,
-        /// The largest capacity, in bytes, of the banks in which the block may lie.
+        /// The largest capacity, in bytes, of the banks of memory in which the block may lie.
         most: u64,
     },
     /// The caller ended the work before any result was found.

@@ -1,4 +1,4 @@
-//! Placement in several memories.
+//! Placement in several banks of memory, such as on-chip SRAM and DRAM.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -13,54 +13,54 @@ use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, sublet_layout};
 
-/// One of several memories that blocks are placed in.
+/// A bank of memory, such as on-chip SRAM: one of several that blocks are placed in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_bank {
-    /// The size of the memory, in bytes.
+    /// The size of the bank of memory, in bytes.
     pub capacity: u64,
-    /// The cost of each byte that is read or written in the memory, in any unit.
+    /// The cost of each byte that is read or written in the bank of memory, in any unit.
     pub cost: u64,
-    /// Every offset in the memory must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+    /// Every offset in the bank of memory must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
 }
 
-/// How much of a block is read and written, and which banks it may lie in.
+/// How much of a block is read and written, and which banks of memory it may lie in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_bank_use {
     /// How many bytes are read and written while the block is alive.
     pub touched: u64,
-    /// The banks that the block may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that only a
-    /// DMA engine reaches is to be 0 for the blocks that must not lie there.
+    /// The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that
+    /// only a DMA engine reaches is to be 0 for the blocks that must not lie there.
     pub banks: u64,
 }
 
-/// Where a block is placed.
+/// Where a block is placed: its bank of memory, and its offset there.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_spot {
-    /// The number of the bank that the block lies in.
+    /// The number of the bank of memory that the block lies in.
     pub bank: u64,
-    /// The offset in the bank, in bytes.
+    /// The offset in the bank of memory, in bytes.
     pub offset: u64,
 }
 
-/// The banks that blocks are placed in, and how the blocks are used.
+/// The banks of memory that blocks are placed in, and how the blocks are used.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sublet_banks_params {
     /// sizeof(sublet_banks_params).
     pub struct_size: u32,
-    /// How many banks there are, at most 32.
+    /// How many banks of memory there are, at most 32.
     pub bank_count: u32,
-    /// The banks, `bank_count` of them.
+    /// The banks of memory, `bank_count` of them.
     pub banks: *const sublet_bank,
-    /// How each block uses the banks: one entry for each block.
+    /// How each block uses the banks of memory: one entry for each block.
     pub uses: *const sublet_bank_use,
 }
 
-/// What a placement in banks costs.
+/// What a placement in banks of memory costs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_banks_cost {
@@ -68,8 +68,8 @@ pub struct sublet_banks_cost {
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// The sum over all blocks of the bytes touched times the cost of the bank; UINT64_MAX if the sum does not fit into
-    /// 64 bits.
+    /// The sum over all blocks of the bytes touched times the cost of a byte in the block's bank of memory; UINT64_MAX
+    /// if the sum does not fit into 64 bits.
     pub cost: u64,
     /// A lower bound on the cost of every placement: a placement is optimal if its cost equals this. UINT64_MAX if the
     /// bound does not fit into 64 bits.
@@ -123,8 +123,8 @@ pub unsafe extern "C" fn sublet_place_banks_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the
-/// sum of bytes touched times the cost of their bank is low.
+/// Gives every block a bank of memory and an offset, so that blocks that are alive together share no address of a bank,
+/// and the sum of bytes touched times the cost of their bank is low.
 ///
 /// `spots` has room for one spot for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: no placement was found in
 /// which all blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.

@@ -68,8 +68,8 @@ pub enum sublet_status {
     /// It is proved that no plan fits within the capacity, `got` bytes. The best plan has a peak of `needed` bytes; its
     /// offsets were written.
     NoPlanFits = 51,
-    /// Block `index`, of `needed` bytes, fits in none of the banks (separate memories) that it may lie in, given the
-    /// blocks that were placed there before it; the largest of these banks has `got` bytes.
+    /// Block `index`, of `needed` bytes, fits in none of the banks of memory that it may lie in, given the blocks that
+    /// were placed there before it; the largest of these banks has `got` bytes.
     NoBank = 52,
 
     /// Invalid plan: block `index` lies at offset `got`, and its end (offset plus size) exceeds 64 bits.

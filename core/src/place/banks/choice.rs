@@ -1,4 +1,4 @@
-//! Which blocks lie in a bank, as far as the load says: the temporal knapsack problem (Bartlett et al. 2005).
+//! Which blocks lie in a bank of memory, as far as the load says: the temporal knapsack problem (Bartlett et al. 2005).
 //!
 //! Problem: what a block *gains* is the cost that is saved if it lies in the bank; what lies there and is alive
 //! together is at most the capacity. Which blocks gain most?
@@ -18,48 +18,48 @@
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// The most states that are kept from one block to the next. A state is a set of blocks to put in the bank, of those
-/// looked at so far.
+/// The most states that are kept from one block to the next. A state is a set of blocks to put in the bank of memory,
+/// of those looked at so far.
 const WIDTH: u32 = 256;
 /// The most blocks alive together that the search can tell apart: each has a bit in the `u64` that says which blocks
 /// are chosen. One more block gets no bit.
 const SLOTS: u32 = 64;
 
-/// A block that may lie in the bank.
+/// A block that may lie in the bank of memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Candidate {
     /// The first step at which the block is alive.
     pub(super) start: u32,
     /// The first step at which the block is not alive any more.
     pub(super) end: u32,
-    /// The bytes that the block takes in the bank, rounded up to the bank's alignment.
+    /// The bytes that the block takes in the bank of memory, rounded up to the bank's alignment.
     pub(super) size: u64,
-    /// The cost that is saved if the block lies in the bank. Its unit is so large that the sum over all blocks is below
-    /// 2⁶⁴.
+    /// The cost that is saved if the block lies in the bank of memory. Its unit is so large that the sum over all
+    /// blocks is below 2⁶⁴.
     pub(super) gain: u64,
-    /// Whether the block has to lie in the bank, because it may lie in no other that is left.
+    /// Whether the block has to lie in the bank of memory, because it may lie in no other that is left.
     pub(super) forced: bool,
 }
 
-/// What is done with the states (sets of blocks to put in the bank) where there are more than [`WIDTH`].
+/// What is done with the states (sets of blocks to put in the bank of memory) where there are more than [`WIDTH`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
-    /// The least promising states are dropped: what comes out is a set of blocks that fits in the bank, but another set
-    /// may save more cost.
+    /// The least promising states are dropped: what comes out is a set of blocks that fits in the bank of memory, but
+    /// another set may save more cost.
     Dropped,
-    /// The least promising states (sets of blocks to put in the bank) become one, which stands for all of them: what
-    /// comes out is an upper bound on the cost that any set of blocks in the bank can save.
+    /// The least promising states (sets of blocks to put in the bank of memory) become one, which stands for all of
+    /// them: what comes out is an upper bound on the cost that any set of blocks in the bank can save.
     Merged,
 }
 
-/// The result of [`choose`]: how much cost the blocks chosen for a bank save.
+/// The result of [`choose`]: how much cost the blocks chosen for a bank of memory save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
-    /// The cost that the chosen blocks save in the bank or, with [`Excess::Merged`], an upper bound on what any choice
-    /// saves. `None` if no choice was found in which all blocks fit that have to lie in the bank.
+    /// The cost that the chosen blocks save in the bank of memory or, with [`Excess::Merged`], an upper bound on what
+    /// any choice saves. `None` if no choice was found in which all blocks fit that have to lie in the bank.
     pub(super) gain: Option<u64>,
     /// Whether the search stayed within its limits, [`WIDTH`] and [`SLOTS`], so that `gain` is proved to be the most
-    /// that any choice of blocks for the bank saves.
+    /// that any choice of blocks for the bank of memory saves.
     pub(super) exact: bool,
 }
 
@@ -71,9 +71,9 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     }
 }
 
-/// Chooses which blocks lie in a bank, so that those alive together take at most `capacity` bytes and much cost is
-/// saved, the sum of [`Candidate::gain`]. `by_start` holds the blocks in the order of their begins; `candidate(i)` is
-/// block i. Sets in `taken` the bit p if the block at index p of `by_start` is chosen.
+/// Chooses which blocks lie in a bank of memory, so that those alive together take at most `capacity` bytes and much
+/// cost is saved, the sum of [`Candidate::gain`]. `by_start` holds the blocks in the order of their begins;
+/// `candidate(i)` is block i. Sets in `taken` the bit p if the block at index p of `by_start` is chosen.
 pub(super) fn choose(
     by_start: &[u32],
     candidate: impl Fn(u32) -> Candidate,
@@ -114,32 +114,33 @@ pub(super) fn choose(
 struct States<'a> {
     capacity: u64,
     excess: Excess,
-    /// How many states there are; a state is a set of blocks to put in the bank, of those looked at so far.
+    /// How many states there are; a state is a set of blocks to put in the bank of memory, of those looked at so far.
     len: u32,
-    /// How many words each state (a set of blocks to put in the bank) has in `taken`, which has a bit for each block.
+    /// How many words each state (a set of blocks to put in the bank of memory) has in `taken`, which has a bit for
+    /// each block.
     words: u32,
-    /// By state, a set of blocks to put in the bank: which blocks of the set are alive, as bits. The number of a
-    /// block's bit is its slot.
+    /// By state, a set of blocks to put in the bank of memory: which blocks of the set are alive, as bits. The number
+    /// of a block's bit is its slot.
     mask: Table<'a, u64>,
-    /// By state, a set of blocks to put in the bank: the bytes of those blocks of the set that are alive.
+    /// By state, a set of blocks to put in the bank of memory: the bytes of those blocks of the set that are alive.
     load: Table<'a, u64>,
-    /// By state, a set of blocks to put in the bank: the cost that the set saves, ended blocks included.
+    /// By state, a set of blocks to put in the bank of memory: the cost that the set saves, ended blocks included.
     gain: Table<'a, u64>,
-    /// By state, a set of blocks to put in the bank: the cost that the set has saved so far. Of the saving by a block
-    /// that is still alive only a part counts, that for the part of its lifetime that has passed.
+    /// By state, a set of blocks to put in the bank of memory: the cost that the set has saved so far. Of the saving by
+    /// a block that is still alive only a part counts, that for the part of its lifetime that has passed.
     score: Table<'a, u64>,
-    /// By state, a set of blocks to put in the bank: all blocks of the set, ended ones included. Bit p is the block at
-    /// index p of `by_start`; a state has as many words in this table as `words` says.
+    /// By state, a set of blocks to put in the bank of memory: all blocks of the set, ended ones included. Bit p is the
+    /// block at index p of `by_start`; a state has as many words in this table as `words` says.
     taken: Table<'a, u64>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     kept: Table<'a, u32>,
     /// The slots that are in use, as bits. A slot is a number below 64 that a block has while it is alive: that of its
-    /// bit in every state (a set of blocks to put in the bank).
+    /// bit in every state (a set of blocks to put in the bank of memory).
     used: u64,
-    /// By slot (a number below 64 that each living block has): the bytes that the block takes in the bank.
+    /// By slot (a number below 64 that each living block has): the bytes that the block takes in the bank of memory.
     size: Table<'a, u64>,
-    /// By slot (a number below 64 that each living block has): the cost that the block saves in the bank.
+    /// By slot (a number below 64 that each living block has): the cost that the block saves in the bank of memory.
     slot_gain: Table<'a, u64>,
     /// By slot (a number below 64 that each living block has): the first step of the block's lifetime.
     start: Table<'a, u32>,
@@ -172,7 +173,7 @@ impl<'a> States<'a> {
     }
 
     /// Takes the blocks that have ended by `step` out of the living blocks of each state (a set of blocks to put in the
-    /// bank): subtracts their bytes, and clears their bits, which others can have then.
+    /// bank of memory): subtracts their bytes, and clears their bits, which others can have then.
     fn expire(&mut self, step: u32) {
         let gone = slots(self.used).filter(|&slot| self.end[slot] <= step).fold(0, |gone, slot| gone | 1 << slot);
         if gone == 0 {
@@ -201,8 +202,8 @@ impl<'a> States<'a> {
         Some(slot)
     }
 
-    /// Replaces each state (a set of blocks to put in the bank) by two: one without the block `c`, unless it has to lie
-    /// in the bank, and one with it, if it fits.
+    /// Replaces each state (a set of blocks to put in the bank of memory) by two: one without the block `c`, unless it
+    /// has to lie in the bank, and one with it, if it fits.
     fn branch(&mut self, place: u32, slot: u32, c: &Candidate) {
         let mut len = if c.forced { 0 } else { self.len };
         for s in 0..self.len {
@@ -218,9 +219,9 @@ impl<'a> States<'a> {
         self.len = len;
     }
 
-    /// Adds the cost that a block saves to all states (sets of blocks to put in the bank), as if the block lay in the
-    /// bank and took no bytes. So an upper bound counts a block that has no bit in the states because all [`SLOTS`] are
-    /// in use.
+    /// Adds the cost that a block saves to all states (sets of blocks to put in the bank of memory), as if the block
+    /// lay in the bank and took no bytes. So an upper bound counts a block that has no bit in the states because all
+    /// [`SLOTS`] are in use.
     fn give(&mut self, gain: u64) {
         for s in 0..self.len {
             self.gain[s] += gain;
@@ -239,8 +240,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Drops each state (a set of blocks to put in the bank) for which another saves no less cost and has no living
-    /// block that it has not. If more than [`WIDTH`] are left, drops or merges those that are least promising at
+    /// Drops each state (a set of blocks to put in the bank of memory) for which another saves no less cost and has no
+    /// living block that it has not. If more than [`WIDTH`] are left, drops or merges those that are least promising at
     /// `step`, where the block in hand begins. Returns whether at most [`WIDTH`] were left.
     fn narrow(&mut self, step: u32) -> bool {
         // Every state that holds no more and gains no less comes before.
@@ -276,9 +277,9 @@ impl<'a> States<'a> {
         exact
     }
 
-    /// Sorts the first `left` entries of `kept`, which are states (sets of blocks to put in the bank), by score, the
-    /// highest first. The score is the cost that the blocks of the set save there; of a block still alive, only the
-    /// part for its lifetime before `step` counts.
+    /// Sorts the first `left` entries of `kept`, which are states (sets of blocks to put in the bank of memory), by
+    /// score, the highest first. The score is the cost that the blocks of the set save there; of a block still alive,
+    /// only the part for its lifetime before `step` counts.
     fn rank(&mut self, step: u32, left: u32) {
         for place in 0..left {
             let s = self.kept[place];
@@ -289,16 +290,16 @@ impl<'a> States<'a> {
         sort::by_key(&mut self.kept, left, &mut self.aside, |s| !score[s]);
     }
 
-    /// Of the cost that the living block in the slot `slot` saves in the bank: the part for its lifetime from `step`
-    /// on, in proportion to the number of steps.
+    /// Of the cost that the living block in the slot `slot` saves in the bank of memory: the part for its lifetime from
+    /// `step` on, in proportion to the number of steps.
     fn owed(&self, slot: u32, step: u32) -> u64 {
         let [start, end, step] = [self.start[slot], self.end[slot], step].map(u128::from);
         let part = (u128::from(self.slot_gain[slot]) * end.saturating_sub(step)).checked_div(end - start);
         u64::try_from(part.unwrap_or(0)).unwrap_or(0).min(self.slot_gain[slot])
     }
 
-    /// Merges the states (sets of blocks to put in the bank) at the indices `first..left` of `kept` into that at
-    /// `first`: it keeps only the living blocks that all of them have, and saves as much cost as the best of them.
+    /// Merges the states (sets of blocks to put in the bank of memory) at the indices `first..left` of `kept` into that
+    /// at `first`: it keeps only the living blocks that all of them have, and saves as much cost as the best of them.
     fn merge(&mut self, first: u32, left: u32) {
         let into = self.kept[first];
         for place in first..left {
@@ -342,8 +343,8 @@ mod tests {
         (found, taken)
     }
 
-    /// The cost that a choice of blocks for the bank saves, the sum of their gains; `None` if the chosen blocks exceed
-    /// the capacity at some step, or leave out one that has to lie in the bank.
+    /// The cost that a choice of blocks for the bank of memory saves, the sum of their gains; `None` if the chosen
+    /// blocks exceed the capacity at some step, or leave out one that has to lie in the bank.
     fn gain(candidates: &[Candidate], capacity: u64, taken: &[bool]) -> Option<u64> {
         let all = || candidates.iter().zip(taken);
         let fits = candidates.iter().all(|c| {
@@ -390,8 +391,8 @@ mod tests {
         }
     }
 
-    /// 80 blocks are alive together, but the search can tell only 64 of them apart: it puts 64 in the bank, and its
-    /// upper bound counts all 80.
+    /// 80 blocks are alive together, but the search can tell only 64 of them apart: it puts 64 in the bank of memory,
+    /// and its upper bound counts all 80.
     #[test]
     fn more_than_there_are_slots() {
         let all: Vec<_> = (0..80).map(|_| Candidate { start: 0, end: 9, size: 1, gain: 5, forced: false }).collect();

@@ -1,10 +1,10 @@
-//! Placement in several memories: which block lies in which bank, and where.
+//! Placement in several banks of memory, such as on-chip SRAM and DRAM: which block lies in which bank, and where.
 //!
-//! Problem: banks have a capacity and a cost for each byte that is read or written; a block has a number of bytes that are
-//! read and written while it is alive. Which blocks lie in which bank, so that all fit and the sum of bytes touched times
-//! cost is least? With one fast bank and one without limit it is the interval scheduling problem with weights and
-//! resources (temporal knapsack), which is NP-hard, and placement within a bank is dynamic storage allocation. `ExecuTorch`'s
-//! `banked_greedy` gives the fast bank to the blocks of highest priority as they come.
+//! Problem: banks of memory have a capacity and a cost for each byte that is read or written; a block has a number of
+//! bytes that are read and written while it is alive. Which blocks lie in which bank, so that all fit and the sum of
+//! bytes touched times cost is least? With one fast bank and one without limit it is the interval scheduling problem
+//! with weights and resources (temporal knapsack), which is NP-hard, and placement within a bank is dynamic storage
+//! allocation. `ExecuTorch`'s `banked_greedy` gives the fast bank to the blocks of highest priority as they come.
 //!
 //! Steps:
 //! 1. The *price* of a block in a bank is the bytes touched times the cost. Bank by bank, the cheapest first, the blocks are
@@ -35,72 +35,74 @@ use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
 
-/// One of several memories in which blocks can be placed.
+/// A bank of memory, such as on-chip SRAM: one of several in which blocks can be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bank {
-    /// The size of the bank, in bytes: no block in it ends above this.
+    /// The size of the bank of memory, in bytes: no block in it ends above this.
     pub capacity: u64,
-    /// The cost of each byte that is read from the bank or written to it, in any unit that is the same for all banks.
+    /// The cost of each byte that is read from the bank of memory or written to it, in any unit that is the same for
+    /// all banks.
     pub cost: u64,
-    /// Every offset in the bank is a multiple of this power of two, in bytes.
+    /// Every offset in the bank of memory is a multiple of this power of two, in bytes.
     pub alignment: u64,
 }
 
-/// How many bytes of a block are touched, and in which banks it may lie.
+/// How many bytes of a block are touched, and in which banks of memory it may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
     /// How many bytes are read from the block and written to it while it is alive.
     pub touched: u64,
-    /// The banks in which the block may lie: bit k stands for bank k. Of a block that operators access,
-    /// the bits of banks that only a DMA engine reaches are to be 0.
+    /// The banks of memory in which the block may lie: bit k stands for bank k. Of a block that operators access, the
+    /// bits of banks that only a DMA engine reaches are to be 0.
     pub banks: u32,
 }
 
-/// Where a block lies: its bank, and its offset there.
+/// Where a block lies: its bank of memory, and its offset there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Spot {
-    /// The index of the bank in which the block lies.
+    /// The index of the bank of memory in which the block lies.
     pub bank: u32,
-    /// The offset of the block in its bank, in bytes.
+    /// The offset of the block in its bank of memory, in bytes.
     pub offset: u64,
 }
 
-/// What a placement in several banks costs, and the least that any could cost, as far as is known.
+/// What a placement in several banks of memory costs, and the least that any could cost, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// The sum over the blocks of bytes touched times the cost of a byte in their bank.
+    /// The sum over the blocks of bytes touched times the cost of a byte in their bank of memory.
     pub cost: u128,
     /// A lower bound: no placement costs less than this. Like `cost`, it is in bytes times the unit of [`Bank::cost`].
     pub lower_bound: u128,
 }
 
-/// The most banks that are used; further banks in the caller's list are left out.
+/// The most banks of memory that are used; further banks in the caller's list are left out.
 pub const MOST_BANKS: usize = 32;
 
-/// The bank of a block that has none yet.
+/// Stands for the bank of memory of a block that has none yet.
 const NOWHERE: u32 = u32::MAX;
 
-/// A way to give each block a bank.
+/// A way to give each block a bank of memory.
 #[derive(Clone, Copy)]
 enum Way {
-    /// Bank by bank, the set of blocks that saves most cost there. Blocks smaller than the bank's capacity divided by
-    /// this number take no part, unless they may lie in no later bank; 0 leaves out no block for its size.
+    /// One bank of memory after the other, the set of blocks that saves most cost there. Blocks smaller than the bank's
+    /// capacity divided by this number take no part, unless they may lie in no later bank; 0 leaves out no block for
+    /// its size.
     Choice(u64),
-    /// Block by block, each into its cheapest bank with room. First come the blocks whose cost would rise most, for
-    /// each byte and step, if they lay in the next more costly bank, see [`loss`].
+    /// Block by block, each into its cheapest bank of memory with room. First come the blocks whose cost would rise
+    /// most, for each byte and step, if they lay in the next more costly bank, see [`loss`].
     Loss,
-    /// Block by block, each into its cheapest bank with room, the largest block first.
+    /// Block by block, each into its cheapest bank of memory with room, the largest block first.
     Size,
 }
 
-/// The ways to give each block a bank (one of several memories), in the order in which they are tried. Many small
-/// blocks that are alive together can be combined in more ways than the search for the best choice can look at. So
-/// after a choice among all blocks, the large ones are tried alone: those of at least a 64th, then those of at least a
-/// 16th of the bank. Then blocks go one by one into the cheapest bank with room: first those that lose most elsewhere,
-/// or the largest first.
+/// The ways to give each block a bank of memory, in the order in which they are tried. Many small blocks that are alive
+/// together can be combined in more ways than the search for the best choice can look at. So after a choice among all
+/// blocks, the large ones are tried alone: those of at least a 64th, then those of at least a 16th of the bank. Then
+/// blocks go one by one into the cheapest bank with room: first those that lose most elsewhere, or the largest first.
 const WAYS: [Way; 5] = [Way::Choice(0), Way::Choice(64), Way::Choice(16), Way::Loss, Way::Size];
 
-/// How many times a block that did not fit its bank is moved to the front of the order in which the bank is filled.
+/// How many times a block that did not fit its bank of memory is moved to the front of the order in which the bank is
+/// filled.
 const TRIES: u32 = 32;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -109,7 +111,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 4 * n + n.div_ceil(64), indices: 6 * n }.and(choice::workspace(n))
 }
 
-/// Gives every block a bank and an offset there; `uses` and `spots` have an entry for each block.
+/// Gives every block a bank of memory and an offset there; `uses` and `spots` have an entry for each block.
 ///
 /// # Errors
 /// What [`block::check`] refuses; [`Error::Alignment`] for a bank whose alignment is not a power of two;
@@ -201,11 +203,11 @@ struct Packing<'a> {
     blocks: &'a [Block],
     uses: &'a [Use],
     banks: &'a [Bank],
-    /// By block: its bank, or [`NOWHERE`].
+    /// By block: its bank of memory, or [`NOWHERE`].
     bank: Table<'a, u32>,
-    /// By block: its offset, in bytes.
+    /// By block: its offset in its bank of memory, in bytes.
     offset: Table<'a, u64>,
-    /// The blocks of the bank that is being filled, in the order in which they are placed.
+    /// The blocks of the bank of memory that is being filled, in the order in which they are placed.
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     /// Begin and end, in bytes, of the placed blocks that are alive with the block that is being placed.
@@ -217,9 +219,9 @@ impl Packing<'_> {
         price(self.uses, self.banks, i, bank)
     }
 
-    /// Gives every block a bank by `way`, then moves blocks to cheaper banks that have room; returns the cost. The
-    /// error tells of a block that fits in none of its banks; it is `None` where [`Way::Choice`] left a block without a
-    /// bank.
+    /// Gives every block a bank of memory by `way`, then moves blocks to cheaper banks that have room; returns the
+    /// cost. The error tells of a block that fits in none of its banks; it is `None` where [`Way::Choice`] left a block
+    /// without a bank.
     fn fill(
         &mut self,
         way: Way,
@@ -243,9 +245,10 @@ impl Packing<'_> {
         Ok((0..count(self.blocks)).map(|i| self.price(i, self.bank[i])).sum())
     }
 
-    /// Fills the banks one by one, the cheapest first. A bank gets the blocks that may lie in no later one, and of the
-    /// other blocks the set that saves most cost, compared with the next more costly bank. If `parts` is not 0, only
-    /// others of at least the bank's capacity divided by `parts` take part. `None` if a block is left without a bank.
+    /// Fills the banks of memory one by one, the cheapest first. A bank gets the blocks that may lie in no later one,
+    /// and of the other blocks the set that saves most cost, compared with the next more costly bank. If `parts` is not
+    /// 0, only others of at least the bank's capacity divided by `parts` take part. `None` if a block is left without a
+    /// bank.
     fn by_choice(&mut self, parts: u64, scratch: &mut Workspace<'_>) -> Option<()> {
         let (n, blocks, uses, banks) = (count(self.blocks), self.blocks, self.uses, self.banks);
         let most: u128 =
@@ -294,8 +297,8 @@ impl Packing<'_> {
         (0..n).all(|i| self.bank[i] != NOWHERE).then_some(())
     }
 
-    /// Puts each block, in this order, into the cheapest of its banks in which all blocks can then be placed. The error
-    /// is [`Error::NoBank`] for the first block that has no such bank.
+    /// Puts each block, in this order, into the cheapest of its banks of memory in which all blocks can then be placed.
+    /// The error is [`Error::NoBank`] for the first block that has no such bank.
     fn admit_all(&mut self, order: &Table<'_, u32>) -> Result<(), Error> {
         for &i in order.first(count(self.blocks)) {
             if !self.move_below(i, u128::MAX) {
@@ -306,16 +309,16 @@ impl Packing<'_> {
         Ok(())
     }
 
-    /// Moves block `i` to a cheaper bank than it lies in, if all blocks of that bank can then be placed. Returns
-    /// whether it has moved.
+    /// Moves block `i` to a cheaper bank of memory than it lies in, if all blocks of that bank can then be placed.
+    /// Returns whether it has moved.
     fn promote(&mut self, i: u32) -> bool {
         let now = self.price(i, self.bank[i]);
         self.move_below(i, now)
     }
 
-    /// Moves block `i` to the cheapest of its banks whose price for it is below `most` and in which all blocks can then
-    /// be placed; of equal prices to the first bank. False if there is none: the block stays. A price is bytes touched
-    /// times the cost of a byte.
+    /// Moves block `i` to the cheapest of its banks of memory whose price for it is below `most` and in which all
+    /// blocks can then be placed; of equal prices to the first bank. False if there is none: the block stays. A price
+    /// is bytes touched times the cost of a byte.
     fn move_below(&mut self, i: u32, most: u128) -> bool {
         let before = self.bank[i];
         let mut last: Option<(u128, u32)> = None;
@@ -334,7 +337,8 @@ impl Packing<'_> {
         }
     }
 
-    /// Whether the bytes alive in the bank of block `i` are within the bank's capacity as long as the block is alive.
+    /// Whether the bytes alive in the bank of memory of block `i` are within the bank's capacity as long as the block
+    /// is alive.
     fn has_room(&self, i: u32) -> bool {
         let (n, b, k) = (count(self.blocks), at(self.blocks, i), self.bank[i]);
         let beside = || (0..n).filter(|&j| self.bank[j] == k).map(|j| at(self.blocks, j)).filter(|o| o.collides(&b));
@@ -342,7 +346,7 @@ impl Packing<'_> {
         beside().all(|o| load(o.start.max(b.start)) <= bank(self.banks, k).capacity)
     }
 
-    /// Finds an offset for each block of bank `k`. The error is the index of a block that did not fit.
+    /// Finds an offset for each block of the bank of memory `k`. The error is the index of a block that did not fit.
     fn pack(&mut self, k: u32) -> Result<(), u32> {
         let (mut members, blocks) = (0, self.blocks);
         for i in 0..count(blocks) {
@@ -374,8 +378,8 @@ impl Packing<'_> {
         left.map_err(|place| self.order[place])
     }
 
-    /// Places the first `members` blocks of `order` in bank `k`, one after the other. The error is the index in `order`
-    /// of the first that did not fit.
+    /// Places the first `members` blocks of `order` in the bank of memory `k`, one after the other. The error is the
+    /// index in `order` of the first that did not fit.
     fn first_fit(&mut self, k: u32, members: u32) -> Result<(), u32> {
         let Bank { capacity, alignment, .. } = bank(self.banks, k);
         for placed in 0..members {
@@ -418,8 +422,8 @@ fn shift(most: u128) -> u32 {
 }
 
 /// By how much the price of block `i` (bytes touched times the cost of a byte) is higher in the next more costly of its
-/// banks than in the cheapest, for each byte and step of the block, with 16 fraction bits. 0 if the price is the same
-/// in all its banks; `u64::MAX` if it may lie in one bank alone.
+/// banks of memory than in the cheapest, for each byte and step of the block, with 16 fraction bits. 0 if the price is
+/// the same in all its banks; `u64::MAX` if it may lie in one bank alone.
 fn loss(blocks: &[Block], uses: &[Use], banks: &[Bank], i: u32) -> u64 {
     let prices = || allowed(uses, banks, i).map(|k| price(uses, banks, i, k));
     let least = prices().min().unwrap_or(0);
@@ -442,7 +446,7 @@ fn use_of(uses: &[Use], i: u32) -> Use {
     uses.get(place).copied().unwrap_or(Use { touched: 0, banks: 0 })
 }
 
-/// The banks that a block may lie in.
+/// The banks of memory that a block may lie in.
 fn allowed(uses: &[Use], banks: &[Bank], i: u32) -> impl Iterator<Item = u32> {
     let mask = use_of(uses, i).banks;
     (0..count(banks)).filter(move |&k| mask >> k & 1 == 1)
@@ -452,7 +456,7 @@ fn price(uses: &[Use], banks: &[Bank], i: u32, k: u32) -> u128 {
     u128::from(use_of(uses, i).touched) * u128::from(bank(banks, k).cost)
 }
 
-/// The banks of least cost, taken as one bank.
+/// The banks of memory of least cost, taken as one bank.
 struct Fast<'a> {
     blocks: &'a [Block],
     uses: &'a [Use],
@@ -476,32 +480,33 @@ impl<'a> Fast<'a> {
         bank(self.banks, k).cost == self.cost
     }
 
-    /// The size of a block in the banks of least cost, in bytes: rounded up to the least of their alignments.
+    /// The size of a block in the banks of memory of least cost, in bytes: rounded up to the least of their alignments.
     fn size(&self, i: u32) -> u64 {
         align_up(at(self.blocks, i).size, self.alignment)
     }
 
-    /// The least price of block `i` (bytes touched times the cost of a byte) in the banks of least cost or, if `here`
-    /// is false, in the other banks; `None` if it may lie in none of them.
+    /// The least price of block `i` (bytes touched times the cost of a byte) in the banks of memory of least cost or,
+    /// if `here` is false, in the other banks; `None` if it may lie in none of them.
     fn price(&self, i: u32, here: bool) -> Option<u128> {
         let banks = allowed(self.uses, self.banks, i).filter(|&k| self.has(k) == here);
         banks.map(|k| price(self.uses, self.banks, i, k)).min()
     }
 
-    /// Whether block `i` may lie in a bank of least cost.
+    /// Whether block `i` may lie in a bank of memory of least cost.
     fn may(&self, i: u32) -> bool {
         self.price(i, true).is_some()
     }
 
     /// By how much, at least, the price of block `i` (bytes touched times the cost of a byte) rises if the block lies
-    /// in a bank that is not one of least cost. `None` if it may lie in no bank of least cost, or in no other one.
+    /// in a bank of memory that is not one of least cost. `None` if it may lie in no bank of least cost, or in no other
+    /// one.
     fn more(&self, i: u32) -> Option<u128> {
         Some(self.price(i, false)? - self.price(i, true)?)
     }
 }
 
 /// A lower bound: no placement costs less than this. The cost is the sum over the blocks of bytes touched times the
-/// cost of a byte in the block's bank.
+/// cost of a byte in the block's bank of memory.
 fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Workspace<'_>) -> u128 {
     let n = count(blocks);
     let least = |i: u32| allowed(uses, banks, i).map(|k| price(uses, banks, i, k)).min().unwrap_or(0);
@@ -511,9 +516,9 @@ fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Wor
     alone + chosen.max(bound_by_step(&fast, scratch))
 }
 
-/// A lower bound on the extra cost of blocks that lie outside the *fast* banks, those of least cost, compared with the
-/// cost of all blocks inside. It holds for every choice of blocks that are within the capacity of the fast banks. The
-/// unit is bytes times that of [`Bank::cost`].
+/// A lower bound on the extra cost of blocks that lie outside the *fast* banks of memory, those of least cost, compared
+/// with the cost of all blocks inside. It holds for every choice of blocks that are within the capacity of the fast
+/// banks. The unit is bytes times that of [`Bank::cost`].
 fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = fast.blocks.len();
     let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));
@@ -541,9 +546,9 @@ fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     sum.saturating_sub(u128::from(found.gain.unwrap_or(0)) << shift)
 }
 
-/// A lower bound on the extra cost of blocks that lie outside the *fast* banks, those of least cost, found at one step:
-/// the bytes alive there beyond the capacity of the fast banks lie in other banks, and cost more by at least some
-/// amount. The result is the highest such amount of all steps, in bytes times the unit of [`Bank::cost`].
+/// A lower bound on the extra cost of blocks that lie outside the *fast* banks of memory, those of least cost, found at
+/// one step: the bytes alive there beyond the capacity of the fast banks lie in other banks, and cost more by at least
+/// some amount. The result is the highest such amount of all steps, in bytes times the unit of [`Bank::cost`].
 fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = count(fast.blocks);
     let (mut by_rate, mut aside) = (scratch.indices(fast.blocks.len()), scratch.indices(fast.blocks.len()));

@@ -9,7 +9,8 @@ fn run(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> Result<(Cost, Vec<Spot
     place(blocks, uses, banks, Workspace::new(&mut words, &mut indices), &mut spots).map(|cost| (cost, spots))
 }
 
-/// The least cost of all choices of banks in which each bank's load is within its capacity: no placement is cheaper.
+/// The least cost of all choices of banks of memory in which each bank's load is within its capacity: no placement is
+/// cheaper.
 fn least_by_load(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> u128 {
     let choices = banks.len().pow(u32::try_from(blocks.len()).unwrap());
     let cost = |choice: usize| {
