@@ -27,7 +27,8 @@ fn needed(n: usize) -> (Needed, WorkspaceLen) {
     (Needed::workspace(scratch).and::<Marked<sublet_replay>>(1).and::<u64>(kept.words).and::<Block>(n), scratch)
 }
 
-/// Tells the workspace of a replay of a plan for `block_count` blocks.
+/// Tells in `layout` the size and alignment of the workspace that sublet_replay_create needs for a plan of
+/// `block_count` blocks. A replay answers the allocation requests of an iteration from a plan.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_workspace(

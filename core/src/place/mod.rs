@@ -96,7 +96,7 @@ pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 /// Whether a method of placement is one of those that [`portfolio`] runs one after the other, and on which instances.
 #[derive(Clone, Copy)]
 enum Part {
-    /// The method is no member of the portfolio.
+    /// [`portfolio`] never runs this method of placement.
     None,
     /// The method runs on every instance.
     Always,

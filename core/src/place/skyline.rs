@@ -95,7 +95,8 @@ pub(crate) enum Rule {
     /// As [`Level`](Self::Level); of the few blocks of best rank, the one that leaves the least unused room beside it,
     /// see [`Skyline::flush`].
     Flush,
-    /// As [`Flush`](Self::Flush), with more blocks to choose from.
+    /// As [`Level`](Self::Level); but of the 64 blocks of best rank, the one that leaves the least unused room beside
+    /// it. [`Flush`](Self::Flush) chooses from 8 in the same way.
     WideFlush,
 }
 

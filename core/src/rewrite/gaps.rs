@@ -183,8 +183,9 @@ impl<'a> Gaps<'a> {
         self.version.get(version)
     }
 
-    /// The number of the first gap that ends after an operator; the number of gaps if none does. Gaps are numbered in
-    /// the order in which they end.
+    /// The number of the first gap whose end (the operator that accesses the gap's block next) comes after `operator`;
+    /// the number of gaps if there is none. Gaps, times in which a block is not accessed, are numbered in the order in
+    /// which they end.
     pub(super) fn first_after(&self, operator: u32) -> u32 {
         let (mut low, mut high) = (0, self.len);
         while low < high {

@@ -136,7 +136,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Writes the rows of one operator.
+    /// Writes the trace's rows of one operator, the graph's node `node`: its mallocs, reads, writes and frees.
+    /// `workspace` is the block for the memory that it needs only while it runs.
     fn run(&mut self, node: u32, workspace: u32, dependencies: &Dependencies<'_>) {
         let (n, op) = (at(self.graph.nodes, node), Op::First(node));
         for &tensor in n.outputs {

@@ -367,7 +367,8 @@ struct State<'a> {
     missing: usize,
     /// The operator that has begun and not ended.
     open: Option<Open>,
-    /// The operator that made the latest access.
+    /// The operator that made the latest read or write of a block in the rewritten trace; [`Op::None`] if there was no
+    /// access yet, or no operator made it.
     last: Op,
     /// Whether a block was read or written so far; recomputed operators do not count.
     accessed: bool,

@@ -431,7 +431,8 @@ impl<D: Driver> Device<D> {
         streams.into_iter().try_fold(false, |found, stream| Ok(found || self.driver.is_capturing(stream)?))
     }
 
-    /// Whether any stream that has allocated is captured, or a capture is about to begin.
+    /// Whether a CUDA graph is being captured in any stream that has allocated, or is about to be, since `PyTorch`
+    /// allocates in a pool for graphs now.
     fn captures(&mut self) -> Result<bool> {
         let mut found = self.graphs.is_open();
         for stream in &self.streams {

@@ -30,7 +30,8 @@ workspace! {
     pub(super) struct PqTree<'a>(row) {
         tables {
             token: u32[row],
-            /// The tokens of the tree that [`PqTree::begin`] or [`PqTree::replace`] makes.
+            /// The PQ-tree that [`PqTree::begin`] or [`PqTree::replace`] makes, as a row of tokens: one for each node,
+            /// a parent before its children.
             next: u32[row],
             /// By token: how many leaves are before it in the row.
             leaves: u32[row + 1],
@@ -89,7 +90,8 @@ impl PqTree<'_> {
         }
     }
 
-    /// The tokens of the tree that [`Self::begin`] or [`Self::replace`] has made.
+    /// The PQ-tree that [`Self::begin`] or [`Self::replace`] has made, as a row of tokens: one for each node, a parent
+    /// before its children.
     pub(super) fn made(&self) -> &[u32] {
         self.next.range(0, self.next_len)
     }

@@ -59,7 +59,8 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 }
 
 impl<'s> Orders<'s> {
-    /// Divides `out`, as long as [`rows`] says, into the memory for the traces of a recording.
+    /// Divides `out`, lent room for as many rows as [`rows`] says, into the room for three traces of the recording in
+    /// one order of its operators: without masks, with masks, and with masks and in-place reuse.
     pub(super) fn new(recorded: &'s Recorded<'s>, options: &'s Options, out: &'s mut [Row]) -> Self {
         let (rows, out) = out.split_at_mut_checked(recorded.rows.len()).unwrap_or_default();
         let (masked, shared) = out.split_at_mut_checked(means::most_rows(rows.len())).unwrap_or_default();

@@ -31,7 +31,8 @@ use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
 /// How many operators the bound looks at, at most: those whose bytes needed on the device are most above the limit.
 const FEW: u32 = 256;
-/// How often the interval in which an operator's least overhead lies is halved.
+/// How many times bisection halves the interval in which an operator's least overhead lies: the least added time in
+/// which copies and recomputation can bring back the bytes that exceed the limit while the operator runs.
 const BISECTIONS: u32 = 48;
 /// Longer than any overhead, in ns.
 const FOREVER: f64 = 1e18;
