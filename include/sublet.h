@@ -105,8 +105,9 @@
 #define SUBLET_DEVICE_INTEGRATED 1
 
 /**
- * The flag of a memory that keeps its place and value: a parameter, an output, what the user reads after the
- * iteration, and what holds something from before it, such as a table that was filled when the network was made.
+ * The flag of a memory (a tensor's storage) that keeps its place and value: a parameter, an output, what the user
+ * reads after the iteration, and what holds something from before it, such as a table that was filled when the network
+ * was made.
  */
 #define SUBLET_MEMORY_KEEP 1
 
@@ -242,8 +243,8 @@ enum sublet_status
    */
   SUBLET_STATUS_NO_PLAN_FITS = 51,
   /**
-   * Block `index`, of `needed` bytes, fits in none of the banks (separate memories) that it may lie in, given the
-   * blocks that were placed there before it; the largest of these banks has `got` bytes.
+   * Block `index`, of `needed` bytes, fits in none of the banks of memory that it may lie in, given the blocks that
+   * were placed there before it; the largest of these banks has `got` bytes.
    */
   SUBLET_STATUS_NO_BANK = 52,
   /**
@@ -407,7 +408,7 @@ enum sublet_status
    */
   SUBLET_STATUS_OVER_LIMIT = 112,
   /**
-   * Access `index` of a network uses a memory that does not exist.
+   * Access `index` of a network uses a memory (a tensor's storage) that does not exist.
    */
   SUBLET_STATUS_ACCESS_UNKNOWN_MEMORY = 120,
   /**
@@ -419,7 +420,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ACCESS_OUT_OF_ORDER = 122,
   /**
-   * In a network, memory, operator or access `index` holds `got`, which this version does not know.
+   * In a network, the memory (a tensor's storage), operator or access of number `index` holds `got`, which this
+   * version does not know.
    */
   SUBLET_STATUS_NETWORK_UNKNOWN_VALUE = 123,
   /**
@@ -804,7 +806,7 @@ typedef uint32_t sublet_means;
 #endif // __cplusplus
 
 /**
- * The ways in which an operator uses a memory.
+ * The ways in which an operator uses a memory (a tensor's storage).
  */
 enum sublet_use
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -812,16 +814,16 @@ enum sublet_use
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The operator reads the memory.
+   * The operator reads the tensor's storage.
    */
   SUBLET_USE_READ = 0,
   /**
-   * The operator writes the memory, and may leave parts as they are. If the memory holds a value of this iteration,
-   * the access counts as a read too.
+   * The operator writes the tensor's storage, and may leave parts as they are. If the storage holds a value of this
+   * iteration, the access counts as a read too.
    */
   SUBLET_USE_WRITE = 1,
   /**
-   * The operator writes every byte of the memory, and reads none before.
+   * The operator writes every byte of the tensor's storage, and reads none before.
    */
   SUBLET_USE_OVERWRITE = 2,
 };
@@ -842,23 +844,23 @@ enum sublet_action
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The memory of number `subject` lies at `offset` of the arena from here on. Its content is undefined until it is
-   * written.
+   * The memory (a tensor's storage) of number `subject` lies at `offset` of the arena from here on. Its content is
+   * undefined until it is written.
    */
   SUBLET_ACTION_BIND = 0,
   /**
-   * The operator of number `subject`, which has run, is recomputed, with each memory at the place where it is bound
-   * now.
+   * The operator of number `subject`, which has run, is recomputed, with each memory (a tensor's storage) at the
+   * place where it is bound now.
    */
   SUBLET_ACTION_RUN = 1,
   /**
-   * The memory of number `subject` is copied to the host, to `offset` of the memory that the host has for such
-   * copies.
+   * The memory (a tensor's storage) of number `subject` is copied to the host, to `offset` of the room that the host
+   * has for such copies.
    */
   SUBLET_ACTION_COPY_OUT = 2,
   /**
-   * The memory of number `subject` is copied back from the host, from `offset` of the memory that the host has for
-   * such copies, to where it is bound in the arena now.
+   * The memory (a tensor's storage) of number `subject` is copied back from the host, from `offset` of the room that
+   * the host has for such copies, to where it is bound in the arena now.
    */
   SUBLET_ACTION_COPY_IN = 3,
 };
@@ -1136,25 +1138,25 @@ typedef struct sublet_constraints {
 } sublet_constraints;
 
 /**
- * One of several memories that blocks are placed in.
+ * A bank of memory, such as on-chip SRAM: one of several that blocks are placed in.
  */
 typedef struct sublet_bank {
   /**
-   * The size of the memory, in bytes.
+   * The size of the bank of memory, in bytes.
    */
   uint64_t capacity;
   /**
-   * The cost of each byte that is read or written in the memory, in any unit.
+   * The cost of each byte that is read or written in the bank of memory, in any unit.
    */
   uint64_t cost;
   /**
-   * Every offset in the memory must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+   * Every offset in the bank of memory must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
    */
   uint64_t alignment;
 } sublet_bank;
 
 /**
- * How much of a block is read and written, and which banks it may lie in.
+ * How much of a block is read and written, and which banks of memory it may lie in.
  */
 typedef struct sublet_bank_use {
   /**
@@ -1162,14 +1164,14 @@ typedef struct sublet_bank_use {
    */
   uint64_t touched;
   /**
-   * The banks that the block may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that only a
-   * DMA engine reaches is to be 0 for the blocks that must not lie there.
+   * The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that
+   * only a DMA engine reaches is to be 0 for the blocks that must not lie there.
    */
   uint64_t banks;
 } sublet_bank_use;
 
 /**
- * The banks that blocks are placed in, and how the blocks are used.
+ * The banks of memory that blocks are placed in, and how the blocks are used.
  */
 typedef struct sublet_banks_params {
   /**
@@ -1177,35 +1179,35 @@ typedef struct sublet_banks_params {
    */
   uint32_t struct_size;
   /**
-   * How many banks there are, at most 32.
+   * How many banks of memory there are, at most 32.
    */
   uint32_t bank_count;
   /**
-   * The banks, `bank_count` of them.
+   * The banks of memory, `bank_count` of them.
    */
   const struct sublet_bank *banks;
   /**
-   * How each block uses the banks: one entry for each block.
+   * How each block uses the banks of memory: one entry for each block.
    */
   const struct sublet_bank_use *uses;
 } sublet_banks_params;
 
 /**
- * Where a block is placed.
+ * Where a block is placed: its bank of memory, and its offset there.
  */
 typedef struct sublet_spot {
   /**
-   * The number of the bank that the block lies in.
+   * The number of the bank of memory that the block lies in.
    */
   uint64_t bank;
   /**
-   * The offset in the bank, in bytes.
+   * The offset in the bank of memory, in bytes.
    */
   uint64_t offset;
 } sublet_spot;
 
 /**
- * What a placement in banks costs.
+ * What a placement in banks of memory costs.
  */
 typedef struct sublet_banks_cost {
   /**
@@ -1217,8 +1219,8 @@ typedef struct sublet_banks_cost {
    */
   uint32_t reserved;
   /**
-   * The sum over all blocks of the bytes touched times the cost of the bank; UINT64_MAX if the sum does not fit into
-   * 64 bits.
+   * The sum over all blocks of the bytes touched times the cost of a byte in the block's bank of memory; UINT64_MAX
+   * if the sum does not fit into 64 bits.
    */
   uint64_t cost;
   /**
@@ -1759,12 +1761,12 @@ typedef struct sublet_fitted {
  */
 typedef struct sublet_memory {
   /**
-   * The size of the memory in bytes. 0: what an operator writes to it is gone when the operator ends, and it has no
-   * place in the arena.
+   * The size of the memory (a tensor's storage) in bytes. 0: what an operator writes to it is gone when the operator
+   * ends, and it has no place in the arena.
    */
   uint64_t bytes;
   /**
-   * The flags of the memory, SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added up; 0 is none.
+   * The flags of the memory (a tensor's storage), SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added up; 0 is none.
    */
   uint32_t flags;
   /**
@@ -1792,19 +1794,19 @@ typedef struct sublet_layer {
 } sublet_layer;
 
 /**
- * One use of a memory by an operator.
+ * One use of a memory (a tensor's storage) by an operator.
  */
 typedef struct sublet_access {
   /**
-   * The operator's number; never less than that of the access before.
+   * The number of the operator that uses the memory (a tensor's storage); never less than that of the access before.
    */
   uint32_t op;
   /**
-   * The memory's number.
+   * The number of the memory (a tensor's storage) that the operator uses.
    */
   uint32_t memory;
   /**
-   * A sublet_use: how the operator uses the memory.
+   * A sublet_use: how the operator uses the memory (a tensor's storage).
    */
   uint32_t how;
 } sublet_access;
@@ -1824,15 +1826,15 @@ typedef struct sublet_network {
    */
   uint32_t reserved;
   /**
-   * The memories of the network, by their numbers.
+   * The network's memories (storages of tensors): entry k is the memory of number k.
    */
   const struct sublet_memory *memories;
   /**
-   * How many memories the network has.
+   * How many memories (storages of tensors) the network has.
    */
   size_t memory_count;
   /**
-   * The operators of the network, by their numbers.
+   * The network's operators: entry k is the operator of number k.
    */
   const struct sublet_layer *operators;
   /**
@@ -1840,11 +1842,12 @@ typedef struct sublet_network {
    */
   size_t operator_count;
   /**
-   * Which operator uses which memory, in the order of the operators; an operator may use a memory several times.
+   * Which operator uses which memory (a tensor's storage), in the order of the operators; an operator may use a
+   * memory several times.
    */
   const struct sublet_access *accesses;
   /**
-   * How many accesses, uses of a memory by an operator, the network has.
+   * How many accesses, uses of a tensor's storage by an operator, the network has.
    */
   size_t access_count;
   /**
@@ -1877,8 +1880,8 @@ typedef struct sublet_network_params {
   uint64_t alignment;
   /**
    * The work that the search for a plan within the limit may do for each row of the network's trace: how many
-   * operators and gaps (times between two uses of a memory) it may look at. 0 is 5,000. Rows beyond the first 10,000
-   * add none.
+   * operators and gaps (times between two uses of a tensor's storage) it may look at. 0 is 5,000. Rows beyond the
+   * first 10,000 add none.
    */
   uint64_t work;
   /**
@@ -1900,7 +1903,8 @@ typedef struct sublet_step {
    */
   uint32_t action;
   /**
-   * The number of what the step is about: of an operator with SUBLET_ACTION_RUN, of a memory otherwise.
+   * The number of what the step is about: of an operator with SUBLET_ACTION_RUN, of a memory (a tensor's storage)
+   * otherwise.
    */
   uint32_t subject;
   /**
@@ -1909,7 +1913,7 @@ typedef struct sublet_step {
   uint32_t reserved;
   /**
    * An offset in bytes: for SUBLET_ACTION_BIND in the arena, for SUBLET_ACTION_COPY_OUT and SUBLET_ACTION_COPY_IN in
-   * the memory that the host has for copies; 0 for SUBLET_ACTION_RUN.
+   * the room that the host has for copies; 0 for SUBLET_ACTION_RUN.
    */
   uint64_t offset;
 } sublet_step;
@@ -1927,7 +1931,7 @@ typedef struct sublet_network_planned {
    */
   uint32_t reserved;
   /**
-   * How many steps were written to `steps`.
+   * How many steps of the plan sublet_network_plan has written to its array `steps`.
    */
   size_t step_count;
   /**
@@ -1943,11 +1947,13 @@ typedef struct sublet_network_planned {
    */
   uint64_t original_load;
   /**
-   * The bytes of all memories that are bound to the arena, added up as if each had its own place.
+   * The bytes of all memories (storages of tensors) that are bound to the arena, added up as if each had its own
+   * place.
    */
   uint64_t planned_bytes;
   /**
-   * The bytes of all memories that keep their own place, which the plan does not bind to the arena.
+   * The bytes of all memories (storages of tensors) that keep their own place, which the plan does not bind to the
+   * arena.
    */
   uint64_t kept_bytes;
   /**
@@ -2223,8 +2229,8 @@ sublet_status sublet_place_banks_workspace(size_t block_count,
                                            struct sublet_error *error);
 
 /**
- * Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the
- * sum of bytes touched times the cost of their bank is low.
+ * Gives every block a bank of memory and an offset, so that blocks that are alive together share no address of a bank,
+ * and the sum of bytes touched times the cost of their bank is low.
  *
  * `spots` has room for one spot for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: no placement was found in
  * which all blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
@@ -2505,9 +2511,10 @@ sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
 
 /**
  * Tells in `step_capacity` the most steps that a plan of this network can have, and in `layout` the workspace that
- * sublet_network_plan needs with these parameters. The size of the workspace is linear in the counts of memories,
- * operators and accesses, and far smaller without a limit. But the exact search for offsets, which runs for up to
- * 6,000 live ranges of memories in the arena, needs a workspace that grows with the square of their number.
+ * sublet_network_plan needs with these parameters. The size of the workspace is linear in the counts of memories
+ * (storages of tensors), operators and accesses, and far smaller without a limit. But the exact search for offsets,
+ * which runs for up to 6,000 live ranges of memories in the arena, needs a workspace that grows with the square of
+ * their number.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_workspace(const struct sublet_network *network,
@@ -2518,8 +2525,8 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
 
 /**
  * Plans the memory of a framework that allocates each tensor once and keeps it, and writes to `steps` what the
- * framework is to do before each operator of an iteration. Without a limit each planned memory is bound to an offset
- * once, and need not be bound again in later iterations.
+ * framework is to do before each operator of an iteration. Without a limit each planned memory (a tensor's storage) is
+ * bound to an offset once, and need not be bound again in later iterations.
  *
  * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
  * All other memories keep their place. An operator that writes a kept memory is never recomputed, whatever its flags
@@ -2906,7 +2913,8 @@ sublet_status sublet_detector_push(struct sublet_detector *detector,
                                    struct sublet_error *error);
 
 /**
- * Tells the workspace of a replay of a plan for `block_count` blocks.
+ * Tells in `layout` the size and alignment of the workspace that sublet_replay_create needs for a plan of
+ * `block_count` blocks. A replay answers the allocation requests of an iteration from a plan.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_workspace(size_t block_count,
