@@ -367,8 +367,7 @@ struct State<'a> {
     missing: usize,
     /// The operator that has begun and not ended.
     open: Option<Open>,
-    /// The operator that made the latest read or write of a block in the rewritten trace; [`Op::None`] if there was no
-    /// access yet, or no operator made it.
+    /// The operator that read or wrote a block last in the rewritten trace; [`Op::None`] if none did.
     last: Op,
     /// Whether a block was read or written so far; recomputed operators do not count.
     accessed: bool,
@@ -458,8 +457,7 @@ impl State<'_> {
         known.then(|| self.seen.size[block]).filter(|&size| size > 0)
     }
 
-    /// Whether the row is a malloc or free of a block that the recording, too, allocates or frees between the accesses
-    /// of the operator under way.
+    /// Whether the row allocates or frees a block that the recording, too, does within the operator under way.
     fn is_own(&self, r: &Row, progress: Progress) -> bool {
         matches!(r.event, Event::Malloc | Event::Free)
             && self.recorded.masked(r.block).is_none()

@@ -50,11 +50,9 @@ pub(super) struct Item {
     pub high: u32,
     /// The size of the block, in units of the search: a number of bytes of which all sizes and offsets are multiples.
     pub size: u64,
-    /// The offset of the block is a multiple of this, in units of the search (a fixed number of bytes each); at least
-    /// 1.
+    /// The offset of the block is a multiple of this, in units of a fixed number of bytes; at least 1.
     pub alignment: u64,
-    /// The offset that the block must have, in units of the search (a fixed number of bytes each); none if it is not
-    /// pinned.
+    /// The offset that the block must have, in units of a fixed number of bytes; none if it is not pinned.
     pub pin: Option<u64>,
 }
 
@@ -70,7 +68,7 @@ pub(super) struct State<'a> {
     pub sections: u32,
     /// How many words the bit set of each section of time has in `alive`.
     row: u32,
-    /// The capacity, above which no block may end, in units of the search (a fixed number of bytes each).
+    /// The capacity, above which no block may end, in units of a fixed number of bytes.
     pub capacity: u64,
     pub techniques: Techniques,
 
@@ -79,13 +77,11 @@ pub(super) struct State<'a> {
     pub low: Table<'a, u32>,
     /// By block: one past the number of the last section of time in which it is alive.
     pub high: Table<'a, u32>,
-    /// By block: its size, in units of the search (a fixed number of bytes each).
+    /// By block: its size, in units of a fixed number of bytes.
     pub size: Table<'a, u64>,
-    /// By block: its alignment less 1, in units of the search (a fixed number of bytes each): the bits that are 0 in
-    /// its offset.
+    /// By block: its alignment less 1, in units of a fixed number of bytes: the bits that are 0 in its offset.
     mask: Table<'a, u64>,
-    /// By block: the offset that it must have, in units of the search (a fixed number of bytes each); `u64::MAX` if it
-    /// is not pinned.
+    /// By block: the offset that it must have, in units of a fixed number of bytes; `u64::MAX` if it is not pinned.
     pin: Table<'a, u64>,
     /// By block: 1 if it has the lifetime, size and alignment of the block before it and neither is pinned; then it
     /// lies above that block. 0 for all without [`Technique::Twins`].
@@ -95,7 +91,7 @@ pub(super) struct State<'a> {
     pin_count: u32,
     /// Whether any block may lie at any offset: none is pinned, and no alignment is above one unit.
     pub movable: bool,
-    /// By block: an offset and the block's end there, in units of the search (a fixed number of bytes each). For a
+    /// By block: an offset and the block's end there, in units of a fixed number of bytes. For a
     /// placed block, this is where it lies; for any other, its offset is the least that the block can still have.
     pub span: Table<'a, [u64; 2]>,
     /// Bit set: blocks that cannot lie on what is placed already, only on a block that is not placed yet.
@@ -121,10 +117,9 @@ pub(super) struct State<'a> {
     dirty_from: u32,
     /// Bit set: sections of time whose records have changed since [`State::lift`] last raised the blocks there.
     moved: Table<'a, u64>,
-    /// All words of the bit set `moved` before this one are 0.
+    /// All words of `moved` before this one are 0.
     moved_from: u32,
-    /// By section: the lowest end that a block alive there and not placed yet could have when [`State::lift`] last
-    /// looked at the section.
+    /// By section: the lowest end that an unplaced block could have when [`State::lift`] last looked at it.
     settled: Table<'a, u64>,
     /// Bit set: sections of which [`State::settle`] already knows the lowest end of an unplaced block.
     reached: Table<'a, u64>,
@@ -141,11 +136,9 @@ pub(super) struct State<'a> {
     section_trail_of: Table<'a, u32>,
     /// How many changes of sections are recorded in `section_trail`, to be taken back later.
     pub section_mark: u32,
-    /// The most changes that can be recorded in `block_trail`, and the same number in `section_trail`, to be taken back
-    /// later.
+    /// The most changes that can be recorded in `block_trail`, and in `section_trail`.
     trail_len: u32,
-    /// Whether `block_trail` or `section_trail` had no room for a change, which then cannot be taken back: this run of
-    /// the search is given up.
+    /// Whether `block_trail` or `section_trail` had no room for a change: this run of the search is given up.
     pub full: bool,
     /// How many least offsets were raised since [`State::propagate`] began, or since [`State::settle`] last ended.
     raises: u32,
@@ -154,15 +147,13 @@ pub(super) struct State<'a> {
     heap: Heap<'a>,
     /// By block: the least offset that [`State::settle`] has found; `u64::MAX` if none yet.
     settling: Table<'a, u64>,
-    /// The unplaced blocks of the section that [`State::find_edges`] looks at, by falling least offset: that offset and
-    /// the size, in units of the search (a fixed number of bytes each).
+    /// The unplaced blocks of the section that [`State::find_edges`] looks at, by falling least offset: it and the size.
     jobs: Table<'a, [u64; 2]>,
     /// The numbers of the blocks in `jobs`, in the same order.
     job_of: Table<'a, u32>,
     /// By block: its place in the order in which blocks are tried; the lowest is tried first.
     pub rank: Table<'a, u32>,
-    /// By block: the highest load of a section in which it is alive, itself included, in units of the search (a fixed
-    /// number of bytes each).
+    /// By block: the highest load of a section in which it is alive, itself included, in units of a number of bytes.
     pub load: Table<'a, u64>,
 }
 
@@ -294,9 +285,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Takes all blocks out, sets a new capacity, in units of the search (a fixed number of bytes each), and draws the
-    /// first conclusions from it. How many nodes of the search tree have failed in each section stays counted. `Err` if
-    /// these conclusions show that there is no placement within the capacity.
+    /// Takes all blocks out and sets a new capacity; the failed nodes that were counted in each section of time stay
+    /// counted. `Err` if the first conclusions show that no placement is within the capacity.
     pub(super) fn reset(&mut self, capacity: u64) -> Outcome {
         self.capacity = capacity;
         self.block_mark = 0;
@@ -349,8 +339,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Counts that a node of the search tree has failed in `s`, a section of time, unless [`Technique::Failures`] is
-    /// turned off; returns the `Err` with which the caller reports that failure.
+    /// Counts a failed node of the search tree in `s`, a section of time, and returns the failure as an `Err`.
     fn fail_in(&mut self, s: u32) -> Outcome {
         self.weight[s] += u64::from(self.techniques.has(Technique::Failures));
         Err(Conflict)
@@ -366,8 +355,7 @@ impl<'a> State<'a> {
         self.dirty_from = self.dirty_from.min(s / 64);
     }
 
-    /// The least offset not below `v`, in units, that is a multiple of the alignment of `b`, and at which `b` hits no
-    /// pinned block.
+    /// The least offset from `v` up that is a multiple of the alignment of `b`, and at which `b` hits no pinned block.
     #[inline]
     fn above_pins(&self, b: u32, v: u64) -> u64 {
         let mask = self.mask[b];
@@ -493,8 +481,7 @@ impl<'a> State<'a> {
         *word = *word & !(1 << (b % 64)) | u64::from(lifted) << (b % 64);
     }
 
-    /// Places block `b` at its least offset: all blocks that are not placed yet and are alive with it lie above. `Err`
-    /// if that shows that there is no such placement within the capacity.
+    /// Places block `b` at its least offset, below all unplaced blocks alive with it. `Err` if that cannot be.
     pub(super) fn place(&mut self, b: u32) -> Outcome {
         self.open[b / 64] &= !(1 << (b % 64));
         self.open_count -= 1;
@@ -542,8 +529,7 @@ impl<'a> State<'a> {
         self.propagate()
     }
 
-    /// Decides that block `b` does not lie at its least offset, but higher, on a block that is not placed yet. `Err` if
-    /// that shows that there is no such placement within the capacity.
+    /// Decides that block `b` does not lie at its least offset, but on an unplaced block. `Err` if that cannot be.
     pub(super) fn refuse(&mut self, b: u32) -> Outcome {
         if self.pin[b] != u64::MAX {
             return Err(Conflict);
@@ -566,8 +552,7 @@ impl<'a> State<'a> {
         self.open_count += 1;
     }
 
-    /// Takes back all changes of blocks but the first `block_mark`, and all changes of sections but the first
-    /// `section_mark`; no placement is taken back.
+    /// As [`State::undo`], but takes no placement back.
     pub(super) fn undo_to(&mut self, block_mark: u32, section_mark: u32) {
         for w in self.dirty_from..self.sections.div_ceil(64) {
             self.dirty[w] = 0;

@@ -1,0 +1,44 @@
+use super::*;
+use crate::place::tests::cut;
+use crate::verify::{self, verify};
+use core::ops::ControlFlow;
+use proptest::prelude::*;
+use std::vec::Vec;
+
+fn run(blocks: &[Block], options: &Options) -> Summary {
+    let len = workspace(blocks.len()).max(verify::workspace(blocks.len()));
+    let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
+    let mut offsets = vec![0; blocks.len()];
+    let scratch = Workspace::new(&mut words, &mut indices);
+    let summary = place(blocks, options, scratch, &mut offsets, &mut |_| ControlFlow::Continue(())).unwrap();
+    let scratch = Workspace::new(&mut words, &mut indices);
+    assert_eq!(verify(blocks, &offsets, &options.constraints, scratch).unwrap().peak(), summary.peak);
+    summary
+}
+
+proptest! {
+    #[test]
+    fn a_plan_is_valid_and_never_worse_than_without(
+        rows in prop::collection::vec((0u32..40, 1u32..20, 1u64..50, 0u32..3), 1..40),
+        seed: u64,
+    ) {
+        let blocks: Vec<Block> = rows.iter()
+            .map(|&(start, width, size, log)| Block { alignment: 1 << log, ..Block::new(start, start + width, size) })
+            .collect();
+        let options = Options { nodes: 200, seed, ..Options::default() };
+        let without = run(&blocks, &Options { nodes: 0, ..options });
+        let with = run(&blocks, &options);
+        prop_assert!(with.peak <= without.peak && with.lower_bound == without.lower_bound);
+    }
+}
+
+#[test]
+fn what_fills_the_memory_is_put_together_again() {
+    let seeds = 1..=8;
+    let optimal = |nodes| {
+        let options = Options { nodes, ..Options::default() };
+        seeds.clone().filter(|&seed| run(&cut(80, 600, 32, seed), &options).peak == 32).count()
+    };
+    let (without, with) = (optimal(0), optimal(20_000));
+    assert!(without <= 2 && with >= 6, "{without} of 8 by one skyline, {with} with the beam");
+}
