@@ -128,7 +128,7 @@ pub(super) struct State<'a> {
     block_trail: Table<'a, u64>,
     /// By change in `block_trail`: the block, with the highest bit set if the block was in `lifted` before.
     block_trail_of: Table<'a, u32>,
-    /// How many changes of blocks are recorded in `block_trail`, to be taken back later.
+    /// How many changes of blocks are recorded in `block_trail`.
     pub block_mark: u32,
     /// The changes of sections that can be taken back: the record before the change.
     section_trail: Table<'a, Section>,
