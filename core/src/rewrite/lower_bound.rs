@@ -268,19 +268,6 @@ impl Loads<'_> {
     }
 }
 
-/// When a block may be on the host, seen from one time: its copy to the host ends by `start`, and its copy back begins
-/// at `finish` or later. All times are in ns from the start of an iteration.
-pub(super) struct Window {
-    pub(super) start: u64,
-    pub(super) finish: u64,
-    /// When the block must be back on the device, in ns from the start of an iteration.
-    pub(super) deadline: u64,
-    /// Whether the block became idle in the iteration before the one that is looked at.
-    pub(super) earlier: bool,
-    /// Whether `deadline` is a time of the next iteration.
-    pub(super) later: bool,
-}
-
 workspace! {
     /// The blocks that may be on the host at a given time, and how long the links have to copy each of them out and
     /// back in.
@@ -321,14 +308,8 @@ impl Away<'_> {
         let time = at(program.rows, row).time_ns;
         self.clear();
         for (k, idle) in (0..).zip(idle.list.iter()).filter(|(_, idle)| idle.is_read(program)) {
-            let crosses_end = idle.crosses_end();
-            let (after, before) = (row > idle.begin && time >= program.time[idle.from + 1], row < idle.end);
-            if after && (before || crosses_end) || crosses_end && before {
-                let deadline = at(program.rows, idle.end).time_ns;
-                let window =
-                    Window { start: time, finish: time, deadline, earlier: !after, later: crosses_end && after };
-                self.add(program, (k, &idle), &window);
-            }
+            let sides = (row > idle.begin && time >= program.time[idle.from + 1], row < idle.end);
+            self.add(program, (k, &idle), sides, [time, time, at(program.rows, idle.end).time_ns]);
         }
         self.sort(idle);
     }
@@ -339,10 +320,23 @@ impl Away<'_> {
         self.index.fill(0);
     }
 
-    /// Adds the block of the idle time `idle`, whose index is `k`, to those that may be on the host; `window` says when
-    /// it may be there.
-    pub(super) fn add(&mut self, program: &Program<'_>, (k, idle): (u32, &Idle), window: &Window) {
-        let Window { start, finish, deadline, earlier, later } = *window;
+    /// Adds the block of the idle time with index `k` if it is idle now. `after` says that now is after the access which
+    /// begins the idle time, `before` that it is before the access which ends it. A copy out has to end by `start`, and
+    /// a copy in begins at `finish` and has to end by `deadline`; all in ns, each in its own iteration.
+    pub(super) fn add(
+        &mut self,
+        program: &Program<'_>,
+        (k, idle): (u32, &Idle),
+        (after, before): (bool, bool),
+        [start, finish, deadline]: [u64; 3],
+    ) {
+        let crosses_end = idle.crosses_end();
+        let is_idle = if crosses_end { after || before } else { after && before };
+        if !is_idle {
+            return;
+        }
+        // Across the end, the value may be made in the iteration before, or used in the next.
+        let (earlier, later) = (!after, crosses_end && after);
         let period = |crosses: bool| if crosses { program.end_time } else { 0 };
         let (start, deadline) = (start.saturating_add(period(earlier)), deadline.saturating_add(period(later)));
         let block = self.len;

@@ -23,7 +23,7 @@
 //! Cost: O(rows), and for each of the [`FEW`] operators that are most above the limit O(idle blocks · bisections).
 
 use super::{Means, Options, Using};
-use crate::rewrite::lower_bound::{Away, IdleBlocks, Window, bytes};
+use crate::rewrite::lower_bound::{Away, IdleBlocks, bytes};
 use crate::rewrite::program::Program;
 use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
@@ -290,15 +290,8 @@ impl Returns<'_> {
         self.away.clear();
         let (start, finish) = (program.access_time[o], program.time[o + 1]);
         for (k, idle) in (0..).zip(idle.list.iter()) {
-            let crosses_end = idle.crosses_end();
-            let (after, before) = (o > idle.from, o < idle.to);
-            // The block is idle between two accesses of this iteration, or across its end: then its value may be made
-            // in the iteration before, or used in the next.
-            if if crosses_end { after || before } else { after && before } {
-                let (earlier, later) = (crosses_end && before, crosses_end && after && !before);
-                let window = Window { start, finish, deadline: program.access_time[idle.to], earlier, later };
-                self.away.add(program, (k, &idle), &window);
-            }
+            let times = [start, finish, program.access_time[idle.to]];
+            self.away.add(program, (k, &idle), (o > idle.from, o < idle.to), times);
         }
         self.away.sort(idle);
     }
