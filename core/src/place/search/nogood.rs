@@ -10,7 +10,7 @@
 
 use super::state::State;
 use crate::table::Table;
-use crate::{Workspace, WorkspaceLen};
+use crate::{Workspace, WorkspaceLen, hash};
 
 /// How many words the ring buffer of refuted states has for each block of the instance, beside [`FOR_ANY`] words for
 /// any number of blocks; in all, at most [`MOST`].
@@ -91,15 +91,16 @@ impl<'a> Nogoods<'a> {
         state.each_word(part, |word| self.write(word));
     }
 
+    /// Where the key of the state's blocks in `part` is looked up in `index`. Each word is mixed with a salt of its place,
+    /// by itself, so that a processor mixes several at once.
     fn slot(&self, state: &State<'_>, part: (u32, u32)) -> u32 {
-        let mut hash = range(part);
+        let (mut hash, mut salt) = (range(part), 0u64);
         state.each_word(part, |word| {
-            // Odd constants with random bits: those of SplitMix64 (Steele, Lea and Flood 2014).
-            hash = (hash.rotate_left(23) ^ word).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            hash ^= hash >> 31;
+            salt = salt.wrapping_add(hash::ODD);
+            let mixed = (word ^ salt).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            hash = hash.wrapping_add(mixed ^ mixed >> 32);
         });
-        hash = hash.wrapping_mul(0x94D0_49BB_1331_11EB);
-        remainder(hash ^ (hash >> 32), self.index_len)
+        remainder(hash::mixed(hash), self.index_len)
     }
 
     fn word(&self, at: u64) -> u64 {

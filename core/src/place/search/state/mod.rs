@@ -1,6 +1,9 @@
 //! A node of the search tree: what is placed, what that leaves to the rest, and how to take it back.
 
+mod decide;
 mod propagate;
+
+use core::ops::Range;
 
 use super::technique::{Technique, Techniques};
 use crate::heap::Heap;
@@ -105,6 +108,8 @@ pub(super) struct State<'a> {
     alive: Table<'a, u64>,
     /// By section: the number of the first block that begins in it or later.
     pub first: Table<'a, u32>,
+    /// By section: the first word of its bit set in `alive` that is not 0.
+    begin: Table<'a, u32>,
     /// By section: its record, of which [`REST`] and the constants after it name the fields.
     pub section: Table<'a, Section>,
     /// By section: how many times a node of the search tree has failed in it, less what [`State::fade`] has taken off.
@@ -164,7 +169,7 @@ pub(super) const fn trail_len(n: usize) -> usize {
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let row = n.div_ceil(64);
     let trail = trail_len(n);
-    WorkspaceLen { words: 20 * n + 5 * row + n * row + 9 * trail, indices: 10 * n + 1 + 2 * trail }
+    WorkspaceLen { words: 20 * n + 5 * row + n * row + 9 * trail, indices: 11 * n + 1 + 2 * trail }
 }
 
 impl<'a> State<'a> {
@@ -201,6 +206,7 @@ impl<'a> State<'a> {
             open_count: 0,
             alive: scratch.words(m * row),
             first: scratch.indices(m + 1),
+            begin: scratch.indices(m),
             section: scratch.word_records(m),
             weight: scratch.words(m),
             crossing: scratch.indices(m),
@@ -257,6 +263,9 @@ impl<'a> State<'a> {
                 next_section += 1;
             }
             for s in i.low..i.high {
+                if self.section[s][REST] == 0 {
+                    self.begin[s] = b / 64;
+                }
                 self.alive[s * self.row + b / 64] |= 1 << (b % 64);
                 self.section[s][REST] += i.size;
             }
@@ -391,12 +400,16 @@ impl<'a> State<'a> {
         }
     }
 
+    /// The words of the bit set of section `s` in `alive` that are not all 0: blocks are numbered by their first section.
+    #[inline]
+    fn words(&self, s: u32) -> Range<u32> {
+        self.begin[s]..self.first[s + 1].div_ceil(64)
+    }
+
     #[inline]
     pub(super) fn for_alive(&self, s: u32, mut f: impl FnMut(u32)) {
-        // Blocks are numbered by their first section: those alive in s end before first[s + 1].
-        let words = self.first[s + 1].div_ceil(64);
         let base = s * self.row;
-        for w in 0..words {
+        for w in self.words(s) {
             let mut bits = self.alive[base + w] & self.open[w];
             while bits != 0 {
                 f(w * 64 + bits.trailing_zeros());
@@ -479,106 +492,6 @@ impl<'a> State<'a> {
     pub(super) fn set_lifted(&mut self, b: u32, lifted: bool) {
         let word = &mut self.lifted[b / 64];
         *word = *word & !(1 << (b % 64)) | u64::from(lifted) << (b % 64);
-    }
-
-    /// Places block `b` at its least offset, below all unplaced blocks alive with it. `Err` if that cannot be.
-    pub(super) fn place(&mut self, b: u32) -> Outcome {
-        self.open[b / 64] &= !(1 << (b % 64));
-        self.open_count -= 1;
-        let (low, high) = (self.low[b], self.high[b]);
-        self.looked += u64::from(high - low);
-        let [least, end] = self.span[b];
-        let mut tight = NONE;
-        for s in low..high {
-            let rest = self.section[s][REST] - (end - least);
-            self.section[s][REST] = rest;
-            self.crossing[s] -= u32::from(s + 1 < high);
-            if end > self.capacity - rest {
-                tight = s;
-            }
-            self.soil(s);
-        }
-        if tight != NONE {
-            return self.fail_in(tight);
-        }
-        let (from, to) = (self.first[low], self.first[high]);
-        for w in 0..to.div_ceil(64) {
-            let mut bits = self.alive[low * self.row + w];
-            bits = (bits | within(w, from, to)) & self.open[w];
-            while bits != 0 {
-                let c = w * 64 + bits.trailing_zeros();
-                bits &= bits - 1;
-                let least = self.span[c][0];
-                if self.twin[c] == 1 && self.is_open(c - 1) {
-                    let v = self.span[c - 1][1];
-                    if least < v {
-                        self.set_least(c, v, true)?;
-                    }
-                    continue;
-                }
-                let v = align(end, self.mask[c]);
-                if least < v {
-                    let lifted = self.above_pins(c, v) > v;
-                    self.set_least(c, v, lifted)?;
-                } else if least == v && self.is_lifted(c) && self.pin[c] == u64::MAX {
-                    self.save_block(c);
-                    self.set_lifted(c, false);
-                }
-            }
-        }
-        self.propagate()
-    }
-
-    /// Decides that block `b` does not lie at its least offset, but on an unplaced block. `Err` if that cannot be.
-    pub(super) fn refuse(&mut self, b: u32) -> Outcome {
-        if self.pin[b] != u64::MAX {
-            return Err(Conflict);
-        }
-        let (v, _) = self.tighten(b, self.span[b][0], true);
-        self.raise(b, v)?;
-        self.propagate()
-    }
-
-    /// Takes back the placement of block `b`, all changes of blocks but the first `block_mark`, and all changes of
-    /// sections but the first `section_mark`.
-    pub(super) fn undo(&mut self, b: u32, block_mark: u32, section_mark: u32) {
-        self.undo_to(block_mark, section_mark);
-        let (low, high, size) = (self.low[b], self.high[b], self.size[b]);
-        for s in low..high {
-            self.section[s][REST] += size;
-            self.crossing[s] += u32::from(s + 1 < high);
-        }
-        self.open[b / 64] |= 1 << (b % 64);
-        self.open_count += 1;
-    }
-
-    /// As [`State::undo`], but takes no placement back.
-    pub(super) fn undo_to(&mut self, block_mark: u32, section_mark: u32) {
-        for w in self.dirty_from..self.sections.div_ceil(64) {
-            self.dirty[w] = 0;
-        }
-        for w in self.moved_from..self.sections.div_ceil(64) {
-            self.moved[w] = 0;
-        }
-        self.dirty_from = self.sections.div_ceil(64);
-        self.moved_from = self.dirty_from;
-        while self.block_mark > block_mark {
-            self.block_mark -= 1;
-            let of = self.block_trail_of[self.block_mark];
-            let b = of & !(1 << 31);
-            let [was, end] = self.span[b];
-            let least = self.block_trail[self.block_mark];
-            self.span[b] = [least, end - was + least];
-            self.set_lifted(b, of >> 31 == 1);
-        }
-        while self.section_mark > section_mark {
-            self.section_mark -= 1;
-            let s = self.section_trail_of[self.section_mark];
-            let rest = self.section[s][REST];
-            self.settled[s] = self.section_trail[self.section_mark][END];
-            self.section[s] = self.section_trail[self.section_mark];
-            self.section[s][REST] = rest;
-        }
     }
 }
 

@@ -85,8 +85,7 @@ impl State<'_> {
                     continue;
                 }
                 self.reached[s / 64] |= 1 << (s % 64);
-                let words = self.first[s + 1].div_ceil(64);
-                for w in 0..words {
+                for w in self.words(s) {
                     let mut bits = self.alive[s * self.row + w] & self.open[w] & self.lifted[w];
                     while bits != 0 {
                         let b = w * 64 + bits.trailing_zeros();
@@ -166,9 +165,8 @@ impl State<'_> {
         let settled = self.settled[s];
         self.settled[s] = end;
         let room = self.capacity - section[REST];
-        let words = self.first[s + 1].div_ceil(64);
         let base = s * self.row;
-        for w in 0..words {
+        for w in self.words(s) {
             // Without one that is blocked below the least end of the next, only lifted blocks can move.
             let movable = if section[BLOCKED] < next { !0 } else { self.lifted[w] };
             let mut bits = self.alive[base + w] & self.open[w] & movable;
@@ -196,10 +194,10 @@ impl State<'_> {
     /// of a lower least offset, that job lies below all of the set.
     fn find_edges(&mut self, s: u32) -> Outcome {
         // Least offset and size, the highest offset first.
+        let words = self.words(s);
         let (jobs, job_of) = (&mut self.jobs, &mut self.job_of);
         let mut n = 0;
-        let words = self.first[s + 1].div_ceil(64);
-        for w in 0..words {
+        for w in words {
             let mut bits = self.alive[s * self.row + w] & self.open[w];
             while bits != 0 {
                 let b = w * 64 + bits.trailing_zeros();
