@@ -1054,9 +1054,8 @@ typedef struct sublet_place_params {
    */
   uint64_t work;
   /**
-   * The most nodes of its search tree that the exact search looks at; a beam search may take as long as so many
-   * nodes do. 0 is the default, 300,000, which suffices for most hard instances of a few hundred blocks, in about a
-   * second; with more blocks it takes longer.
+   * The budget of exact search and beam search, in nodes of the exact search's tree; one takes about 3 µs. 0 is the
+   * default, 280,000: about a second, which suffices for most hard instances of a few hundred blocks.
    */
   uint64_t nodes;
   /**
@@ -2041,8 +2040,8 @@ typedef struct sublet_allocator_params {
    */
   uint64_t work;
   /**
-   * The most nodes of the search tree that are looked at for one plan. 0 is the default, 300,000, which suffices for
-   * most hard instances of a few hundred blocks, in about a second; with more blocks it takes longer.
+   * The budget of exact search and beam search for one plan, in nodes of the exact search's tree; one takes about
+   * 3 µs. 0 is the default, 280,000: about a second, which suffices for most hard instances of a few hundred blocks.
    */
   uint64_t nodes;
   /**

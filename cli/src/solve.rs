@@ -10,7 +10,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use indicatif::ProgressBar;
-use sublet_core::place::interval::{self, Sweep};
 use sublet_core::place::search::Techniques;
 use sublet_core::place::{self, Options, Solver, Summary};
 use sublet_core::{Block, Constraints, Error};
@@ -21,8 +20,10 @@ use sublet_core::owned::Scratch;
 
 /// The lanes of `--effort max`.
 const MOST_LANES: usize = 16;
-/// How many times the default work each of these lanes may do.
+/// How many times the default work the heuristics of each of these lanes may do.
 const MOST_WORK: u64 = 8;
+/// How many times the default nodes the searches of each of these lanes may look at.
+const MOST_NODES: u64 = 32;
 
 /// A placement and what is known of it.
 #[derive(Clone, Debug)]
@@ -79,7 +80,7 @@ pub(crate) fn solve(
 /// Runs the lanes, and gives the best of what they find.
 fn race(blocks: &[Block], constraints: Constraints, args: &SolveArgs, bar: &ProgressBar) -> Result<Solved, Error> {
     let lanes = if args.effort == Effort::Max { MOST_LANES } else { 1 };
-    let options = options(args, blocks, constraints);
+    let options = options(args, constraints);
     let race = Race {
         blocks,
         solver: args.solver,
@@ -115,29 +116,17 @@ fn race(blocks: &[Block], constraints: Constraints, args: &SolveArgs, bar: &Prog
 }
 
 /// The options for the effort that is asked for.
-pub(crate) fn options(args: &SolveArgs, blocks: &[Block], constraints: Constraints) -> Options {
+pub(crate) fn options(args: &SolveArgs, constraints: Constraints) -> Options {
     let techniques = args.without.iter().fold(Techniques::ALL, |all, &technique| all.without(technique));
     let default = Options { constraints, techniques, ..Options::default() };
     match args.effort {
         Effort::Fast => Options { work: 1, nodes: 0, ..default },
-        Effort::Default => Options { nodes: default_nodes(blocks), ..default },
+        Effort::Default => default,
         Effort::Max => {
-            let (work, nodes) = (MOST_WORK * Options::DEFAULT_WORK, MOST_WORK * Options::DEFAULT_NODES);
+            let (work, nodes) = (MOST_WORK * Options::DEFAULT_WORK, MOST_NODES * Options::DEFAULT_NODES);
             Options { work, nodes, ..default }
         }
     }
-}
-
-/// The most nodes at the default effort, so that search and beam take the better part of a second together. The cost of
-/// a node grows with the number of blocks, and with how many are alive together.
-fn default_nodes(blocks: &[Block]) -> u64 {
-    const WORK: u64 = 2_250_000_000;
-    const WORK_OF_NODE: u64 = 13_000;
-    const WORK_OF_BLOCK: u64 = 20;
-    let mut scratch = Scratch::of(interval::workspace(blocks.len()));
-    // Blocks that cannot be are refused when they are placed.
-    let pairs = Sweep::new(blocks, scratch.lend()).map_or(0, |sweep| sweep.colliding_pair_count());
-    WORK / (WORK_OF_NODE + WORK_OF_BLOCK * blocks.len() as u64 + pairs)
 }
 
 impl Race<'_> {

@@ -135,9 +135,8 @@ pub struct sublet_place_params {
     /// The budget of the solvers that could go on without end, such as many starts, in blocks placed. 0 is the default,
     /// 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
-    /// The most nodes of its search tree that the exact search looks at; a beam search may take as long as so many
-    /// nodes do. 0 is the default, 300,000, which suffices for most hard instances of a few hundred blocks, in about a
-    /// second; with more blocks it takes longer.
+    /// The budget of exact search and beam search, in nodes of the exact search's tree; one takes about 3 µs. 0 is the
+    /// default, 280,000: about a second, which suffices for most hard instances of a few hundred blocks.
     pub nodes: u64,
     /// A function that is called as the placement goes on, and can end it; NULL is none.
     pub watch: sublet_watch,

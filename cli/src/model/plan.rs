@@ -281,7 +281,7 @@ fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<
     }
     let mut scratch = Scratch::of(overlap::workspace(problem.blocks.len()));
     let mut offsets = vec![0; problem.blocks.len()];
-    let options = solve::options(request.solve, &problem.blocks, request.constraints);
+    let options = solve::options(request.solve, request.constraints);
     let until = Until::after(request.solve.time_limit);
     let mut watch = |_: &Summary| until.flow();
     let summary =

@@ -25,27 +25,24 @@ use super::{
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// The work of the heuristics in the first round, where the searches have nodes to spend: that of placing all blocks
-/// this number of times or, if that is more, [`Options::DEFAULT_WORK`] divided by [`FEW_NODES`].
+/// this number of times or, if that is more, [`FEW_PLACED`].
 const FEW_STARTS: u64 = 48;
-/// In the first round, the exact search and the beam search may each look at [`Options::DEFAULT_NODES`] divided by
-/// this, in nodes of the search tree, but at no more than [`PART_OF_FIRST`] allows.
-const FEW_NODES: u64 = 16;
-/// In the first round, the exact search and the beam search may each look at no more nodes of the search tree than the
-/// whole budget, `options.nodes`, divided by this.
-const PART_OF_FIRST: u64 = 2;
-/// In each round after the first, the exact search gets the round's whole budget, in nodes of the search tree, and the
-/// beam search in addition the budget divided by this. [`PART_WHERE_SEARCH_LEADS`] and [`PART_WHERE_BEAM_LEADS`] are
-/// exceptions.
-const PART_OF_BEAM: u64 = 3;
-/// Where the exact search made the best plan so far, the beam search gets the budget of a round, in nodes of the search
-/// tree, divided by this.
-const PART_WHERE_SEARCH_LEADS: u64 = 24;
-/// Where the beam search made the best plan so far and there are more than [`FEW_BLOCKS`] blocks, a round's budget, in
-/// nodes of the search tree, is cut into this number of equal parts. The beam search gets all parts but one, the exact
-/// search half of that one; the other half is not used.
-const PART_WHERE_BEAM_LEADS: u64 = 4;
-/// Up to this number of blocks, the exact search gets the whole budget of a round, in nodes of the search tree, even
-/// where the beam search made the best plan so far.
+/// The least work of the heuristics in the first round, where the searches have nodes to spend, in blocks placed.
+const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
+/// In the first round, the exact search and the beam search together get [`Options::DEFAULT_NODES`] divided by this, in
+/// nodes, but no more than the whole budget, `options.nodes`.
+const FEW_NODES: u64 = 4;
+/// Percent of a round's nodes that the beam search gets, where none of the figures below says otherwise; the exact
+/// search gets the others.
+const PERCENT_OF_BEAM: u64 = 25;
+/// Percent of the first round's nodes that the beam search gets.
+const PERCENT_IN_FIRST_ROUND: u64 = 33;
+/// Percent of a round's nodes that the beam search gets where the exact search made the best plan so far.
+const PERCENT_WHERE_SEARCH_LEADS: u64 = 4;
+/// Percent of a round's nodes that the beam search gets where it made the best plan so far and there are more than
+/// [`FEW_BLOCKS`] blocks.
+const PERCENT_WHERE_BEAM_LEADS: u64 = 60;
+/// Up to this number of blocks, it does not count for the budgets that the beam search made the best plan so far.
 const FEW_BLOCKS: usize = 512;
 /// The search for plans without unused bytes gets the whole budget, `options.nodes`, divided by this. It is made only
 /// where the load, the number of bytes alive, is the max load at every step.
@@ -216,23 +213,22 @@ fn start_again(
 /// The budgets of the first round: work of the heuristics, in blocks placed, and nodes of the searches. Most instances
 /// are solved by a few plans of the heuristics or a few nodes.
 fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
-    let few_starts = (FEW_STARTS * blocks as u64).max(Options::DEFAULT_WORK / FEW_NODES);
-    let few_nodes = (Options::DEFAULT_NODES / FEW_NODES).min(nodes.div_ceil(PART_OF_FIRST));
+    let few_starts = (FEW_STARTS * blocks as u64).max(FEW_PLACED);
+    let few_nodes = (Options::DEFAULT_NODES / FEW_NODES).min(nodes);
     (if nodes > 0 { few_starts } else { work }, few_nodes)
 }
 
-/// How many nodes of the search tree the exact search gets in a round, and how many the beam search, by the solver that
-/// made the best plan so far. In the first round, number 0, each gets all `nodes`, because it is not known yet which is
-/// better.
+/// How many of a round's `nodes` the exact search gets, and how many the beam search, by the solver that made the best
+/// plan so far.
 fn shares(number: u32, blocks: usize, nodes: u64, best: Solver) -> (u64, u64) {
-    match best {
-        _ if number == 0 => (nodes, nodes),
-        Solver::Search => (nodes, nodes / PART_WHERE_SEARCH_LEADS),
-        Solver::Beam if blocks > FEW_BLOCKS => {
-            (nodes.div_ceil(2 * PART_WHERE_BEAM_LEADS), nodes - nodes / PART_WHERE_BEAM_LEADS)
-        }
-        _ => (nodes, nodes / PART_OF_BEAM),
-    }
+    let percent = match best {
+        _ if number == 0 => PERCENT_IN_FIRST_ROUND,
+        Solver::Search => PERCENT_WHERE_SEARCH_LEADS,
+        Solver::Beam if blocks > FEW_BLOCKS => PERCENT_WHERE_BEAM_LEADS,
+        _ => PERCENT_OF_BEAM,
+    };
+    let of_beam = nodes.saturating_mul(percent) / 100;
+    (nodes - of_beam, of_beam)
 }
 
 /// Combines the results that the methods report: keeps the best peak and the highest lower bound of all of them, and

@@ -16,12 +16,17 @@
 //!    Neighbours that end together leave one hole, not two.
 //! 4. The `width` cheapest arrangements go on. Of those that differ only in which of several blocks of equal size and
 //!    lifetime lies where, one goes on.
-//! 5. Capacities are tried from the lower bound up to one unit below the incumbent: the peak is to fall by all of the
+//! 5. Where no arrangement has room for the next block, the pass goes back a few blocks and tries again with more
+//!    arrangements and random numbers in the costs, further back with each try (`beam::retry`). So the work goes to the
+//!    few stretches of time that are hard. Beam search with backtracking is due to Furcy and Koenig (2005).
+//! 6. Capacities are tried from the lower bound up to one unit below the incumbent: the peak is to fall by all of the
 //!    difference between the two, by a half, a quarter and so on. A plan that is found is the next incumbent. Where no
 //!    capacity succeeds, the width doubles, and random numbers are added to the costs.
 //!
 //! Instances with pinned blocks are left as they are. Ties: the arrangement and the hole that come first. Cost of a pass:
-//! O(n · width · alive). Memory: a word for each block and arrangement, at most 2²¹, and 64 n cells.
+//! O(n · width · alive), at most [`PASSES`] times that with all tries. Memory: a word for each block and arrangement, at most 2²¹, and 64 n cells.
+
+mod retry;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -48,7 +53,10 @@ const CELLS: usize = 64;
 const WAYS: usize = 3;
 /// How many arrangements (lists of the living blocks with their offsets) are kept at once in the first attempts to
 /// place all blocks; when these fail, the number doubles.
-const NARROW: u32 = 128;
+const NARROW: u32 = 16;
+/// The most work of an attempt to place all blocks, with all its tries at hard places, as a multiple of the work
+/// without any.
+const PASSES: u64 = 32;
 /// Each attempt is to lower the best peak so far by a part of its distance to the lower bound: by all of it, a half, a
 /// quarter and so on. The distance is halved at most this number of times.
 const MOST_HALVINGS: u32 = 4;
@@ -58,16 +66,12 @@ const BEYOND: u32 = 50;
 /// How many bits after the binary point the cost of an arrangement of blocks has, and each of the logarithms that the
 /// cost is a sum of.
 const FRACTION: u32 = 8;
-/// Random numbers below this are added to the cost of each possible place for a block; 256 stands for a cost of 1. The
-/// first round has the first entry; the later rounds have the other entries in turn, over and over.
-const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
 /// The time that it takes to note a possible place for the next block, as a multiple of the time that it takes to look
 /// at one block of an arrangement (a list of the living blocks with their offsets).
 const CELLS_OF_A_WAY: u64 = 8;
-/// The time that the exact search takes for a node, divided by the number of blocks of the instance, as a multiple of
-/// the time that beam search takes to look at one block of an arrangement (a list of the living blocks with their
-/// offsets).
-const CELLS_OF_A_NODE: u64 = 5;
+/// How many blocks of arrangements (lists of the living blocks with their offsets) can be looked at in the time of one
+/// node of the exact search, as [`Options::nodes`] counts them.
+const CELLS_OF_A_NODE: u64 = 750;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
@@ -75,7 +79,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     let width = most_width(n);
     let cells = WorkspaceLen { words: 2 * 3 * cells(n) + 2 * 2 * width, indices: 2 * width };
     let ways = WorkspaceLen { words: (4 * WAYS + 4) * width + n * width, indices: 0 };
-    let own = WorkspaceLen { words: 0, indices: 5 * n }.and(interval::workspace(n).max(cells.and(ways)));
+    let own = WorkspaceLen { words: 0, indices: 6 * n }.and(interval::workspace(n).max(cells.and(ways)));
     own.max(multistart::workspace(n))
 }
 
@@ -147,7 +151,7 @@ pub(super) fn improve(
     let mut scratch = scratch.reborrow();
     let mut beam = Beam::new(blocks, options, &mut scratch)?;
     let enough = best.lower_bound.max(options.constraints.capacity.unwrap_or(0));
-    let most = options.nodes.saturating_mul(CELLS_OF_A_NODE * u64::from(beam.n));
+    let most = options.nodes.saturating_mul(CELLS_OF_A_NODE);
     let unit = blocks.iter().fold(0, |unit, b| gcd(unit, b.size)).max(1);
     let (mut round, mut halvings, mut improved) = (first_round, 0u32, false);
     while best.peak > enough && beam.looked < most {
@@ -163,7 +167,7 @@ pub(super) fn improve(
             round += u32::from(!improved);
             (halvings, improved) = (0, false);
         }
-        best.nodes = beam.looked.checked_div(CELLS_OF_A_NODE * u64::from(beam.n)).unwrap_or(0);
+        best.nodes = beam.looked / CELLS_OF_A_NODE;
         if watch(&best).is_break() {
             break;
         }
@@ -202,6 +206,9 @@ struct Beam<'a> {
     high: Table<'a, u32>,
     /// The blocks in the order in which they are placed.
     order: Table<'a, u32>,
+    /// By step (the index of a block in `order`): how many arrangements (lists of the living blocks with their offsets)
+    /// were kept once that block was placed.
+    kept: Table<'a, u32>,
     /// By block: the index in `order` of the first block that has the same lifetime and size.
     kind: Table<'a, u32>,
     aside: Table<'a, u32>,
@@ -249,7 +256,8 @@ impl<'a> Beam<'a> {
         let len = blocks.len();
         let width = most_width(len);
         let (mut low, mut high) = (scratch.indices(len), scratch.indices(len));
-        let (order, kind, mut aside) = (scratch.indices(len), scratch.indices(len), scratch.indices(len));
+        let (order, kept, kind) = (scratch.indices(len), scratch.indices(len), scratch.indices(len));
+        let mut aside = scratch.indices(len);
         let sections = Sweep::new(blocks, scratch.reborrow())?.clique_ranges(&mut low, &mut high);
         let alive = most_alive(&low, &high, count(blocks), sections, &mut aside);
         let mut arrangements = || Arrangements {
@@ -271,6 +279,7 @@ impl<'a> Beam<'a> {
             low,
             high,
             order,
+            kept,
             kind,
             aside,
             forward: true,
@@ -293,17 +302,18 @@ impl<'a> Beam<'a> {
 
     /// Tries to place all blocks within `capacity` bytes, in the order of time, `forward` or backward; returns whether
     /// that has succeeded. With each `round`, twice as many arrangements (lists of the living blocks with their
-    /// offsets) are kept at once. Gives up when the work so far, `looked`, is more than `most`.
+    /// offsets) are kept at once. Gives up when the work so far, `looked`, is more than `most`, at [`PASSES`] times the
+    /// work of a pass without tries, or after [`retry::MOST_TRIES`] at one place.
     fn pass(&mut self, forward: bool, capacity: u64, round: u32, most: u64) -> bool {
         self.capacity = capacity;
         self.turn(forward);
-        let room = u32::try_from(self.now.cell.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(1);
-        self.width = (NARROW << round.min(WIDTH_BITS)).min(self.most_width()).min(room);
-        self.most_ways = u32::try_from(WAYS).unwrap_or(1) * self.width;
-        let noise = NOISE[if round == 0 { 0 } else { 1 + (round as usize - 1) % (NOISE.len() - 1) }];
-        (self.now.count, self.now.len[0], self.now.value[0]) = (1, 0, [0; 2]);
-        let mut section = u32::MAX;
-        for step in 0..self.n {
+        let width = NARROW << round.min(WIDTH_BITS);
+        self.widen(width);
+        let plain = u64::from(self.n) * u64::from(self.width) * u64::from(self.row);
+        let most = most.min(self.looked.saturating_add(PASSES * plain));
+        let (mut noise, mut hard) = (retry::noise(round), retry::Hard::default());
+        let (mut step, mut section) = (0, self.go_back(0));
+        while step < self.n {
             let b = self.order[step];
             if self.begin(b) != section {
                 section = self.begin(b);
@@ -314,8 +324,22 @@ impl<'a> Beam<'a> {
                 self.expand(i, b, section, noise);
             }
             self.select(step, b);
-            if self.now.count == 0 || self.looked > most {
+            self.kept[step] = self.now.count;
+            if self.looked > most {
                 return false;
+            }
+            if self.now.count == 0 {
+                let Some(back) = hard.failed(step) else { return false };
+                step = back;
+                section = self.go_back(step);
+                self.widen(width << hard.tries.min(retry::MOST_DOUBLINGS));
+                noise = retry::noise(hard.tries);
+            } else {
+                step += 1;
+                if hard.is_behind(step) {
+                    self.widen(width);
+                    noise = retry::noise(round);
+                }
             }
         }
         true

@@ -81,9 +81,9 @@ const AHEAD: u32 = 5;
 /// side by side in none of its orders. A state is the set of orders in which the living blocks can lie; its cost falls
 /// by 256 each time that their number doubles. So this counts as if there were a quarter as many orders.
 const SCATTERED: u64 = 2 * 256;
-/// How many tokens (nodes and leaves of PQ-trees), for each block of the instance, can be looked at in the time that
-/// the exact search takes for a node of its search tree.
-const TOKENS_OF_A_NODE: u64 = 2;
+/// How many tokens (nodes and leaves of PQ-trees) can be looked at in the time of one node of the exact search, as
+/// [`Options::nodes`] counts them.
+const TOKENS_OF_A_NODE: u64 = 180;
 /// The entry of `Items::source`, which says from which other item an item was made, for an item that was made from a
 /// state itself. A state is the set of orders in which the blocks that are alive in a section of time can lie; items
 /// are such sets between two sections.
@@ -122,13 +122,12 @@ pub(super) fn improve(
         return Ok(best);
     }
     let mut tiling = Tiling::lend(n, most_width(n), blocks, [low, high], sections, options.seed, &mut scratch);
-    let node = TOKENS_OF_A_NODE * n as u64;
-    let most = options.nodes.saturating_mul(node);
+    let most = options.nodes.saturating_mul(TOKENS_OF_A_NODE);
     for pass in 0..2 * MOST_ROUNDS {
         if tiling.pass(pass % 2 == 0, pass / 2, most) && tiling.lay_out(offsets) {
             best = Summary { peak: max_load, solver: Solver::Beam, ..best };
         }
-        best.nodes = tiling.looked.checked_div(node).unwrap_or(0);
+        best.nodes = tiling.looked / TOKENS_OF_A_NODE;
         if watch(&best).is_break() || best.peak == max_load || tiling.looked >= most {
             break;
         }

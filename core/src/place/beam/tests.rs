@@ -42,3 +42,36 @@ fn what_fills_the_memory_is_put_together_again() {
     let (without, with) = (optimal(0), optimal(20_000));
     assert!(without <= 2 && with >= 6, "{without} of 8 by one skyline, {with} with the beam");
 }
+
+#[test]
+fn going_back_finds_the_arrangements_that_were_kept() {
+    let blocks = cut(80, 600, 32, 1);
+    let len = workspace(blocks.len());
+    let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
+    let mut scratch = Workspace::new(&mut words, &mut indices);
+    let mut beam = Beam::new(&blocks, &Options::default(), &mut scratch).unwrap();
+    assert!(beam.pass(true, 64, 0, u64::MAX));
+    let arrangements = |beam: &Beam<'_>| -> Vec<(Vec<Cell>, u64)> {
+        let one =
+            |i| (beam.now.cell.range(i * beam.row, i * beam.row + beam.now.len[i]).to_vec(), beam.now.value[i][1]);
+        (0..beam.now.count).map(one).collect()
+    };
+    let kept = arrangements(&beam);
+    assert!(kept.len() > 1);
+    beam.go_back(beam.n);
+    assert_eq!(arrangements(&beam), kept);
+    assert_eq!(beam.go_back(0), u32::MAX);
+    assert_eq!(arrangements(&beam), [(Vec::new(), 0)]);
+}
+
+#[test]
+fn a_hard_place_is_tried_from_further_back_each_time_and_then_given_up() {
+    let mut hard = retry::Hard::default();
+    let backs: Vec<_> = (0..12).map(|_| hard.failed(99)).collect();
+    let round = [92, 84, 68, 36].map(Some);
+    assert_eq!(backs, [round, round, round].concat());
+    assert_eq!(hard.failed(104), None);
+    assert_eq!(hard.failed(140), Some(133));
+    assert!(!hard.is_behind(148) && hard.is_behind(149));
+    assert_eq!(hard.failed(3), Some(0));
+}

@@ -77,11 +77,17 @@ pub const MOST_BLOCKS: usize = 6000;
 const MOST_HALVINGS: u32 = 3;
 /// How many nodes a capacity is tried for in the first round, as a multiple of the length of the shortest run. A run is
 /// a search from the root of the tree; its length is the number of nodes after which it ends.
-const RUNS: u64 = 8;
+const RUNS: u64 = 32;
 /// In each round, the lower bound, which most instances reach, is tried as the capacity for at least this number of
 /// times the length of the shortest run. A run is a search from the root of the tree; its length is the number of nodes
 /// after which it ends.
-const RUNS_AT_BOUND: u64 = 32;
+const RUNS_AT_BOUND: u64 = 256;
+/// The lower bound is tried as the capacity until the search's budget divided by this is used up, if [`RUNS_AT_BOUND`]
+/// is more than that.
+const PART_AT_BOUND: u64 = 4;
+/// Where the load is the max load at every step, and this number of times the length of the shortest run is more than
+/// the search's budget, the first capacity is close to the incumbent's peak.
+const RUNS_NEAR: u64 = 1_024;
 /// Of this number of nodes of the search, one may go to the searches of windows of time, which raise the lower bound.
 const PART_OF_WINDOWS: u64 = 16;
 /// The searches of windows of time are granted a part of the search's nodes. For each node granted they may look at
@@ -229,14 +235,11 @@ impl<'a> Search<'a> {
     }
 
     fn minimise(&mut self, nodes: u64, offsets: &mut [u64], watch: Watch<'_>) {
-        self.tree.budget = nodes;
         // `halvings`: the next capacity is below the incumbent by the gap, its distance to the bound, divided by 2 to
         // this. `round`: how often all parts of the gap have been tried. An incumbent of the search comes after a try
         // at the bound.
         let searched = self.best.is_some_and(|(_, solver)| solver == Solver::Search);
-        // Where the load is the max load at every step, and the tries at the bound would take all nodes, the first
-        // capacity is close to the incumbent.
-        let near = self.full && self.best.is_some() && RUNS_AT_BOUND * self.base() >= nodes;
+        let near = self.full && self.best.is_some() && RUNS_NEAR * self.base() >= nodes;
         let (mut halvings, mut round) = (if near { MOST_HALVINGS } else { u32::from(searched) }, 0);
         while !self.satisfied() {
             let gap = self.best.map(|(peak, _)| units(peak, self.unit) - self.lower);
@@ -248,15 +251,17 @@ impl<'a> Search<'a> {
             let limit = if self.capacity.is_some() {
                 // The windows have their turn in between.
                 let most = nodes - nodes / PART_OF_WINDOWS;
-                if self.tree.nodes < most { most } else { nodes }
+                if self.spent() < most { most } else { nodes }
             } else {
-                let runs = (RUNS << round).max(if capacity > self.lower { 0 } else { RUNS_AT_BOUND });
-                nodes.min(self.tree.nodes.saturating_add(runs * self.base()))
+                let at_bound = (RUNS_AT_BOUND * self.base()).min(nodes / PART_AT_BOUND);
+                let anywhere = (RUNS << round) * self.base();
+                let part = if capacity > self.lower { anywhere } else { anywhere.max(at_bound) };
+                nodes.min(self.spent().saturating_add(part))
             };
             let end = self.attempt(capacity, limit, offsets, watch);
-            let part = (self.tree.nodes / PART_OF_WINDOWS).saturating_sub(self.windows.nodes);
+            let part = (self.spent() / PART_OF_WINDOWS).saturating_sub(self.windows.nodes);
             let lifts = end == End::Limit && self.has(Technique::Windows);
-            if lifts && self.lift(nodes.min(self.tree.nodes + part), watch) == End::Stopped {
+            if lifts && self.lift(nodes.min(self.spent() + part), watch) == End::Stopped {
                 break;
             }
             match end {
@@ -266,7 +271,7 @@ impl<'a> Search<'a> {
                     halvings = halvings.max(1);
                 }
                 End::Stopped => break,
-                End::Limit if self.is_spent() => break,
+                End::Limit if self.spent() >= nodes => break,
                 End::Limit if halvings < MOST_HALVINGS && gap.is_none_or(|gap| gap >> halvings > 1) => {
                     halvings += 1;
                 }
@@ -288,7 +293,7 @@ impl<'a> Search<'a> {
     /// included.
     fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
         let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
-        let (mut progress, before) = (self.summary(), self.tree.nodes);
+        let (mut progress, before) = (self.summary(), self.spent());
         let mut told = |nodes| {
             progress.nodes = before + nodes / NODES_OF_WINDOWS;
             watch(&progress)
@@ -312,12 +317,10 @@ impl<'a> Search<'a> {
 
     /// Finds any valid placement, whatever its peak: as there is no limit on the peak, no decision of the search fails.
     fn pile(&mut self, offsets: &mut [u64]) {
-        let budget = core::mem::replace(&mut self.tree.budget, u64::MAX);
         self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
-        self.tree.budget = budget;
     }
 
-    /// Looks for a placement within `capacity` units until `limit` nodes have been looked at.
+    /// Looks for a placement within `capacity` units until `limit` nodes have been spent, as [`Tree::spent`] counts.
     fn attempt(&mut self, capacity: u64, limit: u64, offsets: &mut [u64], watch: Watch<'_>) -> End {
         let mut progress = self.summary();
         for run in 0.. {
@@ -334,15 +337,11 @@ impl<'a> Search<'a> {
                 0 => 4 * self.base(),
                 _ => luby(run) * self.base(),
             };
-            let end = self.tree.run(
-                &mut self.state,
-                capacity,
-                limit.min(self.tree.nodes.saturating_add(length)),
-                &mut |nodes| {
-                    progress.nodes = nodes;
-                    watch(&progress)
-                },
-            );
+            self.tree.budget = limit;
+            let end = self.tree.run(&mut self.state, capacity, self.tree.nodes.saturating_add(length), &mut |nodes| {
+                progress.nodes = nodes;
+                watch(&progress)
+            });
             match end {
                 End::Found => {
                     let mut peak = 0;
@@ -356,16 +355,16 @@ impl<'a> Search<'a> {
                     self.best = Some((peak, Solver::Search));
                     return if watch(&self.summary()).is_break() { End::Stopped } else { End::Found };
                 }
-                End::Limit if self.tree.nodes < limit && !self.is_spent() => {}
+                End::Limit if self.spent() < limit => {}
                 end => return end,
             }
         }
         End::Limit
     }
 
-    /// Whether the budget of the search, a number of nodes, is used up.
-    fn is_spent(&self) -> bool {
-        self.tree.spent(&self.state) >= self.tree.budget
+    /// What the search has spent so far, in nodes, as [`Tree::spent`] counts.
+    fn spent(&self) -> u64 {
+        self.tree.spent(&self.state)
     }
 
     fn has(&self, technique: Technique) -> bool {
@@ -380,7 +379,7 @@ impl<'a> Search<'a> {
 
     fn summary(&self) -> Summary {
         let (peak, solver) = self.best.unwrap_or((u64::MAX, Solver::Search));
-        Summary { peak, lower_bound: self.lower * self.unit.get(), solver, nodes: self.tree.nodes }
+        Summary { peak, lower_bound: self.lower * self.unit.get(), solver, nodes: self.spent() }
     }
 }
 

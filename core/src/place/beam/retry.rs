@@ -1,0 +1,119 @@
+//! What a pass does where it fails: it goes back some blocks, and tries again with more arrangements.
+//!
+//! A beam fails at the few steps where memory is tight, and is wide without need everywhere else. So it is narrow at
+//! first, and widens only where it fails. The arrangements of an earlier step are not kept; they are put together again
+//! from the offsets in `Beam::back`.
+
+use super::{Beam, WAYS, WIDTH_BITS, hashed, parts};
+use crate::table::at;
+
+/// How many blocks a pass goes back at its first try; twice as many at each further one, up to the try number
+/// [`CYCLE`], after which it begins again with this number.
+const BACK: u32 = 8;
+/// After this number of tries at one place, a pass goes back by [`BACK`] blocks again.
+const CYCLE: u32 = 4;
+/// A failure within this number of blocks after the one at which a pass last failed is a failure at the same place.
+const NEAR: u32 = 8;
+/// How often a pass tries one place again before it is given up.
+pub(super) const MOST_TRIES: u32 = 12;
+/// With each try at a place twice as many arrangements (lists of the living blocks with their offsets) are kept, at
+/// most 2 to the power of this times as many as elsewhere.
+pub(super) const MOST_DOUBLINGS: u32 = 4;
+
+/// Random numbers below this are added to the cost of each possible place for a block; 256 stands for a cost of 1. The
+/// first round has the first entry; the later rounds have the other entries in turn, over and over.
+const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
+/// The place at which a pass has failed last.
+#[derive(Default)]
+pub(super) struct Hard {
+    /// The step, an index in `Beam::order`, at which no arrangement had room for the block.
+    step: u32,
+    /// How many tries there have been since; 0 if there is no such place, or it is behind.
+    pub tries: u32,
+}
+
+impl Hard {
+    /// Notes that the pass has failed at `step`, and returns the step to go on from; none if this place was tried too
+    /// often.
+    pub(super) fn failed(&mut self, step: u32) -> Option<u32> {
+        if self.tries == 0 || step > self.step + NEAR {
+            (self.step, self.tries) = (step, 0);
+        }
+        self.tries += 1;
+        (self.tries <= MOST_TRIES).then(|| (step + 1).saturating_sub(BACK << ((self.tries - 1) % CYCLE)))
+    }
+
+    /// Whether a place at which the pass has failed is behind it now, as it comes to `step`; if so, forgets that place.
+    pub(super) fn is_behind(&mut self, step: u32) -> bool {
+        let behind = self.tries > 0 && step > self.step + NEAR;
+        if behind {
+            self.tries = 0;
+        }
+        behind
+    }
+}
+
+impl Beam<'_> {
+    /// Keeps this number of arrangements (lists of the living blocks with their offsets) from now on, or as many as
+    /// there is memory for.
+    pub(super) fn widen(&mut self, width: u32) {
+        let room = u32::try_from(self.now.cell.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(1);
+        self.width = width.min(self.most_width()).min(room);
+        self.most_ways = u32::try_from(WAYS).unwrap_or(1) * self.width;
+    }
+
+    /// Puts together again the arrangements (lists of the living blocks with their offsets) that were kept before the
+    /// block of `step` was placed. Returns the section of time that they are of; `u32::MAX` if no block was placed yet.
+    /// Cost: O(steps back to the first living block) for each arrangement.
+    pub(super) fn go_back(&mut self, step: u32) -> u32 {
+        let Some(last) = step.checked_sub(1) else {
+            (self.now.count, self.now.len[0], self.now.value[0]) = (1, 0, [0; 2]);
+            return u32::MAX;
+        };
+        let section = self.begin(self.order[last]);
+        let mut alive = 0;
+        for s in 0..step {
+            alive += u32::from(self.end(self.order[s]) > section);
+        }
+        self.now.count = self.kept[last];
+        for i in 0..self.now.count {
+            self.put_together(i, step, alive, section);
+        }
+        // Computes the costs.
+        self.drop_ended(section);
+        section
+    }
+
+    /// Puts arrangement `i` (a list of the living blocks with their offsets) together again as it was before the block
+    /// of `step` was placed: its `alive` blocks that are alive in `section`.
+    fn put_together(&mut self, i: u32, step: u32, alive: u32, section: u32) {
+        let row = i * self.row;
+        let (mut step, mut arrangement, mut len, mut hash) = (step, i, 0, 0u64);
+        while step > 0 && len < alive {
+            step -= 1;
+            self.looked += 1;
+            let b = self.order[step];
+            let back = self.back[step * self.most_width() + arrangement];
+            arrangement = parts(back & ((1 << WIDTH_BITS) - 1)).1;
+            let (offset, end) = (back >> WIDTH_BITS, self.end(b));
+            if end <= section {
+                continue;
+            }
+            let mut c = len;
+            while c > 0 && self.now.cell[row + c - 1][0] > offset {
+                self.now.cell[row + c] = self.now.cell[row + c - 1];
+                c -= 1;
+            }
+            let last = u64::from(end) << 32 | u64::from(b);
+            self.now.cell[row + c] = [offset, offset + at(self.blocks, b).size, last];
+            hash = hash.wrapping_add(hashed(self.kind[b], offset));
+            len += 1;
+        }
+        (self.now.len[i], self.now.value[i]) = (len, [0, hash]);
+    }
+}
+
+/// The bound of the random numbers that are added to costs, in the given round or try: an entry of [`NOISE`].
+pub(super) const fn noise(round: u32) -> u32 {
+    NOISE[if round == 0 { 0 } else { 1 + (round as usize - 1) % (NOISE.len() - 1) }]
+}
