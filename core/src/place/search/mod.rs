@@ -89,7 +89,7 @@ const PART_AT_BOUND: u64 = 4;
 /// the search's budget, the first capacity is close to the incumbent's peak.
 const RUNS_NEAR: u64 = 1_024;
 /// Of this number of nodes of the search, one may go to the searches of windows of time, which raise the lower bound.
-const PART_OF_WINDOWS: u64 = 16;
+const PART_OF_WINDOWS: u64 = 8;
 /// The searches of windows of time are granted a part of the search's nodes. For each node granted they may look at
 /// this number of their own, which are cheaper because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
@@ -289,16 +289,16 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Raises the lower bound by searches of windows of time, until `limit` nodes have been looked at, those of windows
+    /// Raises the lower bound by searches of windows of time, until `limit` nodes have been spent, those of windows
     /// included.
     fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
         let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
-        let (mut progress, before) = (self.summary(), self.spent());
+        let (mut progress, before) = (self.summary(), self.tree.nodes);
         let mut told = |nodes| {
             progress.nodes = before + nodes / NODES_OF_WINDOWS;
             watch(&progress)
         };
-        let limit = limit.saturating_sub(before).saturating_mul(NODES_OF_WINDOWS);
+        let limit = limit.saturating_sub(self.spent()).saturating_mul(NODES_OF_WINDOWS);
         let mut budget = Budget { nodes: 0, limit, watch: &mut told };
         let end = self.windows.lift(&self.state, &mut self.lower, enough, &mut budget);
         let nodes = limit.min(budget.nodes) / NODES_OF_WINDOWS;
@@ -379,7 +379,7 @@ impl<'a> Search<'a> {
 
     fn summary(&self) -> Summary {
         let (peak, solver) = self.best.unwrap_or((u64::MAX, Solver::Search));
-        Summary { peak, lower_bound: self.lower * self.unit.get(), solver, nodes: self.spent() }
+        Summary { peak, lower_bound: self.lower * self.unit.get(), solver, nodes: self.tree.nodes }
     }
 }
 
