@@ -24,7 +24,8 @@
 //!    capacity succeeds, the width doubles, and random numbers are added to the costs.
 //!
 //! Instances with pinned blocks are left as they are. Ties: the arrangement and the hole that come first. Cost of a pass:
-//! O(n · width · alive), at most 32 times that with all tries. Memory: a word for each block and arrangement, at most 2²¹, and 64 n cells.
+//! O(n · width · alive), at most 32 times that with all tries. Memory: a word for each block and arrangement, at most 2²¹,
+//! and 64 n cells.
 
 mod retry;
 

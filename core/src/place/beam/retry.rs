@@ -1,6 +1,6 @@
 //! What a pass does where it fails: it goes back some blocks, and tries again with more arrangements.
 //!
-//! A beam fails at the few steps where memory is tight, and is wide without need everywhere else. So it is narrow at
+//! A beam that keeps many arrangements (is wide) needs them only at the few steps where memory is tight. So it is narrow at
 //! first, and widens only where it fails. The arrangements of an earlier step are not kept; they are put together again
 //! from the offsets in `Beam::back`.
 

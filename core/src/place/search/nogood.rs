@@ -91,8 +91,9 @@ impl<'a> Nogoods<'a> {
         state.each_word(part, |word| self.write(word));
     }
 
-    /// Where the key of the state's blocks in `part` is looked up in `index`. Each word is mixed with a salt of its place,
-    /// by itself, so that a processor mixes several at once.
+    /// The entry of `index` for a state: a hash of the words that [`State::each_word`] gives for the sections `part`.
+    /// Each word is hashed by itself, with a number that differs from word to word, and the hashes are added up, so that
+    /// a processor works on several at once.
     fn slot(&self, state: &State<'_>, part: (u32, u32)) -> u32 {
         let (mut hash, mut salt) = (range(part), 0u64);
         state.each_word(part, |word| {
