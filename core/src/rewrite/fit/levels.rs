@@ -7,8 +7,9 @@
 //!
 //! Steps:
 //! 1. Levels are estimated: loads at even distances, where all values may be recomputed; parts of the values, down to
-//!    the limit; then levels around the best, at half the distance each time. An estimate is a search with a part of
-//!    the work, without a placement.
+//!    the limit; then neighbours of good levels, at half the distance each time. By turns these are the neighbours of the
+//!    best level, and those of the best whose neighbours are not known yet. An estimate is a search with a part of the
+//!    work, without a placement.
 //! 2. For some levels with the best estimates, schedules are made and placed until one fits.
 //! 3. The search goes on from the level whose schedule takes least time, and from the level with the best estimate.
 //!
@@ -25,12 +26,13 @@ const LOADS: u64 = 14;
 /// The values that can be recomputed are divided into this many parts of equal bytes, the cheapest to recompute first.
 /// For each k from 1 to `PARTS` - 1, the time that is added if only the first k parts may be recomputed is estimated.
 const PARTS: u64 = 8;
-/// How many times the estimates are refined around the [`Level`] with the best one. Each time its four neighbours (a
-/// lower and a higher load, fewer and more values) are estimated, at half the distance of the round before.
-const ROUNDS: u64 = 4;
+/// How many times the estimates are refined: each time the four neighbours of one [`Level`] are estimated. In the first
+/// round, the third and the fifth it is the level with the best estimate; in the others the best of those that were not
+/// refined so far, since many neighbours have the same estimate. Levels with equal estimates count once.
+const ROUNDS: usize = 6;
 /// The most [`Level`]s of recomputation that are estimated: one for each of the [`LOADS`], one fewer than [`PARTS`],
 /// and four in each of the [`ROUNDS`].
-const LOOKS: usize = 14 + 7 + 4 * 4;
+const LOOKS: usize = 14 + 7 + 4 * ROUNDS;
 /// Schedules are made for at most this many [`Level`]s of recomputation, those with the best estimates; for each level
 /// until one fits.
 const TRIED: usize = 4;
@@ -50,24 +52,69 @@ const WORTH_CLIMBING: f64 = 2.0;
 /// swaps, are estimated to add to the original.
 struct Estimates {
     found: [(f64, Level); LOOKS],
+    /// By level in `found`: how often the distance to its neighbours was halved. At first it is that between two of the
+    /// first levels; for a neighbour, its own distance from the level that it was found from.
+    halvings: [u32; LOOKS],
     len: usize,
 }
 
 impl Estimates {
     /// Estimates the time that recomputation to a [`Level`], and then swaps, add to the original, unless that was done
-    /// before. `Err` if a row is refused or the memory is too short.
-    fn look(&mut self, pass: &mut Pass<'_, '_, '_>, quick: &Arrangement<'_>, level: Level) -> Result<(), Error> {
+    /// before. `halvings` says how often the distance to its neighbours is halved so far. `Err` if a row is refused or
+    /// the memory is too short.
+    fn look(
+        &mut self,
+        pass: &mut Pass<'_, '_, '_>,
+        quick: &Arrangement<'_>,
+        level: Level,
+        halvings: u32,
+    ) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|found| found.1 == level);
-        if !known && let Some(found) = self.found.get_mut(self.len) {
+        if let (false, Some(found), Some(kept)) = (known, self.found.get_mut(self.len), self.halvings.get_mut(self.len))
+        {
             *found = (pass.promise(quick, level)?.unwrap_or(f64::INFINITY), level);
+            *kept = halvings;
             self.len += 1;
         }
         Ok(())
     }
 
-    /// The [`Level`] of recomputation that is estimated to add the least time to the original.
-    fn best(&self) -> Level {
-        self.found.iter().min_by(|a, b| a.0.total_cmp(&b.0)).map_or(Level { load: 0, cheap: 0 }, |best| best.1)
+    /// The number in `found` of the best estimate that is not among those in `refined`, which are in ns; none if there is
+    /// none.
+    fn best(&self, refined: &[f64]) -> Option<usize> {
+        let known = |promise: f64| refined.iter().any(|refined| refined.total_cmp(&promise).is_eq());
+        let all = self.found.iter().take(self.len).map(|found| found.0).enumerate();
+        let left = all.filter(|&(_, promise)| promise.is_finite() && !known(promise));
+        left.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(number, _)| number)
+    }
+
+    /// Estimates the four neighbours of the [`Level`] with this number in `found`: a lower and a higher load, fewer and
+    /// more values. `first` has the distance between two of the first levels, in bytes of load and in parts of the
+    /// values; `limit` is in bytes. Returns the estimate of the level itself, in ns. `Err` if a row is refused or the
+    /// memory is too short.
+    fn refine(
+        &mut self,
+        pass: &mut Pass<'_, '_, '_>,
+        quick: &Arrangement<'_>,
+        number: usize,
+        first: Level,
+        limit: u64,
+    ) -> Result<f64, Error> {
+        let (Some(&(promise, best)), Some(halvings)) = (self.found.get(number), self.halvings.get_mut(number)) else {
+            return Ok(f64::INFINITY);
+        };
+        *halvings += 1;
+        let halvings = *halvings;
+        let (load, cheap) = (first.load >> halvings, first.cheap >> halvings);
+        for level in [
+            Level { load: best.load.saturating_sub(load).max(limit), ..best },
+            Level { load: best.load.saturating_add(load), ..best },
+            Level { cheap: best.cheap.saturating_sub(cheap), ..best },
+            Level { cheap: best.cheap.saturating_add(cheap).min(Level::ALL), ..best },
+        ] {
+            self.look(pass, quick, level, halvings)?;
+        }
+        Ok(promise)
     }
 }
 
@@ -108,28 +155,27 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
 
 /// Estimates, for several [`Level`]s, how much time recomputation to the level, and then swaps, add to the original.
 /// First come [`LOADS`] loads between `limit` and `peak`, both in bytes; then the cheapest k of [`PARTS`] parts of the
-/// values, for each k below [`PARTS`]; then the levels next to the best. `quick` says how much work one estimate may
-/// do. `Err` if a row is refused or the memory is too short.
+/// values, for each k below [`PARTS`]; then the neighbours of the best levels. `quick` says how much work one estimate
+/// may do. `Err` if a row is refused or the memory is too short.
 fn estimates(pass: &mut Pass<'_, '_, '_>, quick: &Arrangement<'_>, limit: u64, peak: u64) -> Result<Estimates, Error> {
-    let mut estimates = Estimates { found: [(f64::INFINITY, Level { load: limit, cheap: 0 }); LOOKS], len: 0 };
-    let (mut load, mut cheap) = (peak.saturating_sub(limit) / LOADS, Level::ALL / PARTS);
+    let found = [(f64::INFINITY, Level { load: limit, cheap: 0 }); LOOKS];
+    let mut estimates = Estimates { found, halvings: [0; LOOKS], len: 0 };
+    let first = Level { load: peak.saturating_sub(limit) / LOADS, cheap: Level::ALL / PARTS };
     for part in 1..=LOADS {
-        let load = limit.saturating_add(load.saturating_mul(part));
-        estimates.look(pass, quick, Level { load, cheap: Level::ALL })?;
+        let load = limit.saturating_add(first.load.saturating_mul(part));
+        estimates.look(pass, quick, Level { load, cheap: Level::ALL }, 0)?;
     }
     for part in 1..PARTS {
-        estimates.look(pass, quick, Level { load: limit, cheap: cheap * part })?;
+        estimates.look(pass, quick, Level { load: limit, cheap: first.cheap * part }, 0)?;
     }
-    for _ in 0..ROUNDS {
-        (load, cheap) = (load / 2, cheap / 2);
-        let best = estimates.best();
-        for level in [
-            Level { load: best.load.saturating_sub(load).max(limit), ..best },
-            Level { load: best.load.saturating_add(load), ..best },
-            Level { cheap: best.cheap.saturating_sub(cheap), ..best },
-            Level { cheap: best.cheap.saturating_add(cheap).min(Level::ALL), ..best },
-        ] {
-            estimates.look(pass, quick, level)?;
+    let mut refined = [f64::INFINITY; ROUNDS];
+    for round in 0..ROUNDS {
+        // Every other round goes on from the best of all, whose neighbours are then nearer than before.
+        let not = if round % 2 == 0 { &[][..] } else { &refined[..] };
+        let Some(number) = estimates.best(not) else { break };
+        let promise = estimates.refine(pass, quick, number, first, limit)?;
+        if let Some(refined) = refined.get_mut(round) {
+            *refined = promise;
         }
     }
     Ok(estimates)

@@ -17,26 +17,25 @@ use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// How many nodes of its tree the search for a placement may look at if there are 1,000 blocks; it runs where the
-/// heuristics miss the limit. For n blocks the number is multiplied by (1,000 / n)³, as a node takes less time with
-/// fewer blocks; fewer than 100 blocks count as 100.
-const NODES: u64 = 160;
+/// How many nodes of its tree the search for a placement may look at: it places most schedules whose load is within the
+/// limit, and those that it does not place would take far more nodes.
+const NODES: u64 = 5_000;
 /// Looking at a node of the search for a placement takes as long as placing this many blocks.
 const BLOCKS_PER_NODE: u64 = 8;
-/// The most blocks for which the search for a placement runs: for more it finds nothing within the nodes that it may
-/// look at.
+/// The most blocks for which the search for a placement runs, after a few starts of the heuristics. With more blocks it
+/// finds nothing within the nodes that it may look at.
 const MOST_SEARCHED: u64 = 600;
-/// Heuristics that have placed enough blocks give a placement up if its peak is above the limit by more than the limit
-/// divided by this: another schedule is needed then.
+/// A placement is given up if its peak is above the limit by more than the limit divided by this, after the search or,
+/// where there is none, once enough blocks have been placed: another schedule is needed then.
 const FAR: u64 = 64;
-/// The work that the heuristics may do for one placement, in blocks placed. It is little: many placements are made, and
-/// most of them fit or do not within a few starts.
+/// The work that the heuristics may do for one placement, in blocks placed, after the search or where there is none. It
+/// is little: many placements are made, and most of them fit or do not within a few starts.
 const WORK: u64 = 50_000;
 /// The heuristics for a placement start many times, each time to place all blocks by another rule or at random. They
 /// may make at least this many starts before they give up.
 const STARTS: u64 = 9;
-/// The work that the heuristics may do for one placement where operators are recomputed, in blocks placed. It is more
-/// than [`WORK`], as more blocks live for a short time there, and it takes more to place them well.
+/// As [`WORK`], where operators are recomputed: more blocks live for a short time there, and it takes more to place them
+/// well.
 pub(super) const WORK_RECOMPUTING: u64 = 150_000;
 /// Where operators are recomputed, the heuristics for a placement may make at least this many starts, each a placement
 /// of all blocks, before they give up; elsewhere [`STARTS`].
@@ -394,26 +393,41 @@ impl Placed<'_, '_> {
         let constraints = Constraints { alignment: *alignment, capacity: within.map(|within| within.limit) };
         let recomputes = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Rerun(_)));
         let residencies = blocks.len() as u64;
-        let searched = residencies <= MOST_SEARCHED;
-        let nodes = if searched { NODES * 1_000_000_000 / residencies.saturating_pow(3).max(1_000_000) } else { 0 };
         let (work, starts) = if recomputes { (WORK_RECOMPUTING, STARTS_RECOMPUTING) } else { (WORK, STARTS) };
         let starts = starts * residencies;
         let (far, few) = within.map_or((u64::MAX, 0), |Within { limit, few }| (limit.saturating_add(limit / FAR), few));
-        let mut cost = 0u64;
-        // Is told of each start of a heuristic.
-        let mut watch = |now: &place::Summary| {
-            cost = residencies.saturating_add(cost);
-            watched.tell(&Progress::Working)?;
-            if cost > few.max(starts) && now.peak > far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let options = place::Options { constraints, seed, work: work.max(starts), nodes, ..place::Options::default() };
-        let placed = place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch);
-        // Where no placement fits, the search has looked at all nodes that it may.
-        let nodes = placed.as_ref().map_or(nodes, |placed| placed.nodes);
-        self.cost = self.cost.saturating_add(cost).saturating_add(nodes * BLOCKS_PER_NODE);
-        match placed {
-            Ok(place::Summary { peak, .. }) | Err(Error::OverCapacity { peak, .. }) => Ok(Some(peak)),
-            Err(e) => Err(e),
+        let options = place::Options { constraints, seed, ..place::Options::default() };
+        let mut peak = 0;
+        // First the search, after a few starts of the heuristics; where that comes near the limit, more starts.
+        for (work, nodes) in [(starts, NODES), (work.max(starts), 0)] {
+            if nodes > 0 && residencies > MOST_SEARCHED {
+                continue;
+            }
+            let mut cost = 0u64;
+            // Is told of each start of a heuristic, and of the progress of the search.
+            let mut watch = |now: &place::Summary| {
+                cost = residencies.saturating_add(cost);
+                watched.tell(&Progress::Working)?;
+                let hopeless = nodes == 0 && cost > few.max(starts) && now.peak > far;
+                if hopeless { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            let options = place::Options { work, nodes, ..options };
+            let placed = place::place_watched(Solver::Auto, blocks, &options, scratch.reborrow(), offsets, &mut watch);
+            if nodes > 0 {
+                // Where no placement fits, the search has looked at all nodes that it may.
+                let nodes = placed.as_ref().map_or(nodes, |placed| placed.nodes);
+                cost = work.saturating_add(nodes * BLOCKS_PER_NODE);
+            }
+            self.cost = self.cost.saturating_add(cost);
+            match placed {
+                Ok(place::Summary { peak, .. }) => return Ok(Some(peak)),
+                Err(Error::OverCapacity { peak: over, .. }) => peak = over,
+                Err(e) => return Err(e),
+            }
+            if peak > far {
+                break;
+            }
         }
+        Ok(Some(peak))
     }
 }
