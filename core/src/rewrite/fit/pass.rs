@@ -31,7 +31,7 @@ const LATER: u64 = 12;
 const BLOCKS: u64 = 2_000_000;
 /// The work that may be spent while no schedule fits, [`patience`], is this many times the sum of [`BLOCKS`] and the
 /// work of one search for swaps. All traces that are tried share it, up to two for each order of the operators.
-const VAIN: u64 = 8;
+const VAIN: u64 = 10;
 
 /// The work that may be spent on all traces together while no schedule fits, in blocks placed. `work` is what one
 /// search for swaps may do, in operators and gaps looked at, of which [`WORK_PER_BLOCK`] count as a block placed.
