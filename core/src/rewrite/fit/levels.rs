@@ -48,73 +48,45 @@ const HOPELESS: f64 = 1.25;
 /// the original.
 const WORTH_CLIMBING: f64 = 2.0;
 
-/// The [`Level`]s of recomputation that were estimated, each with the time in ns that recomputation to it, and then
-/// swaps, are estimated to add to the original.
-struct Estimates {
-    found: [(f64, Level); LOOKS],
-    /// By level in `found`: how often the distance to its neighbours was halved. At first it is that between two of the
-    /// first levels; for a neighbour, its own distance from the level that it was found from.
-    halvings: [u32; LOOKS],
+/// A [`Level`] of recomputation that was estimated.
+#[derive(Clone, Copy)]
+struct Estimate {
+    /// The time in ns that recomputation to the level, and then swaps, are estimated to add to the original.
+    promise: f64,
+    level: Level,
+    /// The distance to the neighbours that are estimated next is that between two of the first levels, halved this often
+    /// and once more. A neighbour begins with the halvings that led to it.
+    halvings: u32,
+}
+
+/// The estimates of [`Level`]s so far, and what makes more of them.
+struct Estimates<'e, 'a, 'w, 's> {
+    pass: &'e mut Pass<'a, 'w, 's>,
+    /// How much work one estimate may do.
+    quick: Arrangement<'e>,
+    found: [Estimate; LOOKS],
     len: usize,
 }
 
-impl Estimates {
-    /// Estimates the time that recomputation to a [`Level`], and then swaps, add to the original, unless that was done
-    /// before. `halvings` says how often the distance to its neighbours is halved so far. `Err` if a row is refused or
+impl Estimates<'_, '_, '_, '_> {
+    /// Estimates a [`Level`], unless that was done before; `halvings` as in [`Estimate`]. `Err` if a row is refused or
     /// the memory is too short.
-    fn look(
-        &mut self,
-        pass: &mut Pass<'_, '_, '_>,
-        quick: &Arrangement<'_>,
-        level: Level,
-        halvings: u32,
-    ) -> Result<(), Error> {
-        let known = self.found.iter().take(self.len).any(|found| found.1 == level);
-        if let (false, Some(found), Some(kept)) = (known, self.found.get_mut(self.len), self.halvings.get_mut(self.len))
-        {
-            *found = (pass.promise(quick, level)?.unwrap_or(f64::INFINITY), level);
-            *kept = halvings;
+    fn look(&mut self, level: Level, halvings: u32) -> Result<(), Error> {
+        let known = self.found.iter().take(self.len).any(|found| found.level == level);
+        if !known && let Some(found) = self.found.get_mut(self.len) {
+            let promise = self.pass.promise(&self.quick, level)?.unwrap_or(f64::INFINITY);
+            *found = Estimate { promise, level, halvings };
             self.len += 1;
         }
         Ok(())
     }
 
-    /// The number in `found` of the best estimate that is not among those in `refined`, which are in ns; none if there is
-    /// none.
-    fn best(&self, refined: &[f64]) -> Option<usize> {
+    /// The best estimate whose time in ns is not among those in `refined`; none if there is none.
+    fn best(&mut self, refined: &[f64]) -> Option<&mut Estimate> {
         let known = |promise: f64| refined.iter().any(|refined| refined.total_cmp(&promise).is_eq());
-        let all = self.found.iter().take(self.len).map(|found| found.0).enumerate();
-        let left = all.filter(|&(_, promise)| promise.is_finite() && !known(promise));
-        left.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(number, _)| number)
-    }
-
-    /// Estimates the four neighbours of the [`Level`] with this number in `found`: a lower and a higher load, fewer and
-    /// more values. `first` has the distance between two of the first levels, in bytes of load and in parts of the
-    /// values; `limit` is in bytes. Returns the estimate of the level itself, in ns. `Err` if a row is refused or the
-    /// memory is too short.
-    fn refine(
-        &mut self,
-        pass: &mut Pass<'_, '_, '_>,
-        quick: &Arrangement<'_>,
-        number: usize,
-        first: Level,
-        limit: u64,
-    ) -> Result<f64, Error> {
-        let (Some(&(promise, best)), Some(halvings)) = (self.found.get(number), self.halvings.get_mut(number)) else {
-            return Ok(f64::INFINITY);
-        };
-        *halvings += 1;
-        let halvings = *halvings;
-        let (load, cheap) = (first.load >> halvings, first.cheap >> halvings);
-        for level in [
-            Level { load: best.load.saturating_sub(load).max(limit), ..best },
-            Level { load: best.load.saturating_add(load), ..best },
-            Level { cheap: best.cheap.saturating_sub(cheap), ..best },
-            Level { cheap: best.cheap.saturating_add(cheap).min(Level::ALL), ..best },
-        ] {
-            self.look(pass, quick, level, halvings)?;
-        }
-        Ok(promise)
+        let all = self.found.iter_mut().take(self.len);
+        let left = all.filter(|found| found.promise.is_finite() && !known(found.promise));
+        left.min_by(|a, b| a.promise.total_cmp(&b.promise))
     }
 }
 
@@ -125,7 +97,7 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     let swaps = Swaps::By(&[Policy::Auto]);
     let estimate = work / ESTIMATE;
     let quick = Arrangement { recomputes: true, swaps, choice: estimate, work: estimate };
-    let mut found = estimates(pass, &quick, limit, peak)?.found;
+    let mut found = estimates(pass, quick, limit, peak)?.map(|found| (found.promise, found.level));
     // By level that is tried: the time in ns that its first schedule that fits adds to the original, and the level. The
     // level with the best estimate comes first.
     let thorough = Arrangement { choice: work, work, ..quick };
@@ -157,28 +129,43 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
 /// First come [`LOADS`] loads between `limit` and `peak`, both in bytes; then the cheapest k of [`PARTS`] parts of the
 /// values, for each k below [`PARTS`]; then the neighbours of the best levels. `quick` says how much work one estimate
 /// may do. `Err` if a row is refused or the memory is too short.
-fn estimates(pass: &mut Pass<'_, '_, '_>, quick: &Arrangement<'_>, limit: u64, peak: u64) -> Result<Estimates, Error> {
-    let found = [(f64::INFINITY, Level { load: limit, cheap: 0 }); LOOKS];
-    let mut estimates = Estimates { found, halvings: [0; LOOKS], len: 0 };
+fn estimates(
+    pass: &mut Pass<'_, '_, '_>,
+    quick: Arrangement<'_>,
+    limit: u64,
+    peak: u64,
+) -> Result<[Estimate; LOOKS], Error> {
+    let none = Estimate { promise: f64::INFINITY, level: Level { load: limit, cheap: 0 }, halvings: 0 };
+    let mut estimates = Estimates { pass, quick, found: [none; LOOKS], len: 0 };
     let first = Level { load: peak.saturating_sub(limit) / LOADS, cheap: Level::ALL / PARTS };
     for part in 1..=LOADS {
         let load = limit.saturating_add(first.load.saturating_mul(part));
-        estimates.look(pass, quick, Level { load, cheap: Level::ALL }, 0)?;
+        estimates.look(Level { load, cheap: Level::ALL }, 0)?;
     }
     for part in 1..PARTS {
-        estimates.look(pass, quick, Level { load: limit, cheap: first.cheap * part }, 0)?;
+        estimates.look(Level { load: limit, cheap: first.cheap * part }, 0)?;
     }
     let mut refined = [f64::INFINITY; ROUNDS];
     for round in 0..ROUNDS {
         // Every other round goes on from the best of all, whose neighbours are then nearer than before.
         let not = if round % 2 == 0 { &[][..] } else { &refined[..] };
-        let Some(number) = estimates.best(not) else { break };
-        let promise = estimates.refine(pass, quick, number, first, limit)?;
+        let Some(best) = estimates.best(not) else { break };
+        best.halvings += 1;
+        let Estimate { promise, level: best, halvings } = *best;
         if let Some(refined) = refined.get_mut(round) {
             *refined = promise;
         }
+        let (load, cheap) = (first.load >> halvings, first.cheap >> halvings);
+        for level in [
+            Level { load: best.load.saturating_sub(load).max(limit), ..best },
+            Level { load: best.load.saturating_add(load), ..best },
+            Level { cheap: best.cheap.saturating_sub(cheap), ..best },
+            Level { cheap: best.cheap.saturating_add(cheap).min(Level::ALL), ..best },
+        ] {
+            estimates.look(level, halvings)?;
+        }
     }
-    Ok(estimates)
+    Ok(estimates.found)
 }
 
 /// Takes the entry of least time from `found`, of equals the first: returns its time, in ns, and its [`Level`] of

@@ -34,8 +34,8 @@ const WORK: u64 = 50_000;
 /// The heuristics for a placement start many times, each time to place all blocks by another rule or at random. They
 /// may make at least this many starts before they give up.
 const STARTS: u64 = 9;
-/// As [`WORK`], where operators are recomputed: more blocks live for a short time there, and it takes more to place them
-/// well.
+/// The work that the heuristics may do for one placement where operators are recomputed, in blocks placed: more than
+/// [`WORK`], as more blocks live for a short time there, and are harder to place well.
 pub(super) const WORK_RECOMPUTING: u64 = 150_000;
 /// Where operators are recomputed, the heuristics for a placement may make at least this many starts, each a placement
 /// of all blocks, before they give up; elsewhere [`STARTS`].
