@@ -136,6 +136,12 @@ workspace! {
             recomputable: u32[rows + 1],
             /// By operator: the index in `reference` of the first block that it reads or writes.
             first_reference: u32[rows + 2],
+            /// By operator: the index in `managed` of the first managed block that it reads or writes.
+            first_managed: u32[rows + 2],
+            /// By operator: the first operator that overwrites or frees a block which the recording manages and which
+            /// this operator reads or writes; [`NONE`] if none does. Blocks that a recomputation leaves out do not
+            /// count.
+            until: u32[rows + 1],
             /// By operator: the index in `made` of the first value that it writes and that can be recomputed.
             first_made: u32[rows + 2],
             /// The values that can be recomputed, by the operator that writes them: block and version of each.
@@ -150,6 +156,8 @@ workspace! {
             owner: Owner[blocks],
             /// The blocks that operators read or write, by operator.
             reference: Reference[rows],
+            /// The references to managed blocks, by operator.
+            managed: Reference[rows],
             version: Version[rows + blocks],
             in_place: InPlace[rows + 1],
             /// By block: its latest accesses, its malloc and its free, noted while the trace is read row by row.
@@ -184,6 +192,25 @@ impl<'a> Values<'a> {
     pub(super) fn references(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
         let (first, end) = self.range(operator);
         self.reference.range(first, end)
+    }
+
+    /// The references of an operator to managed blocks (whose memory recomputation decides on), in the order of its rows.
+    #[inline]
+    pub(super) fn managed(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
+        let (first, end) = self.managed_range(operator);
+        self.managed.range(first, end)
+    }
+
+    /// The indices of an operator's references to managed blocks: that of the first, and the one after the last.
+    #[inline]
+    pub(super) fn managed_range(&self, operator: u32) -> (u32, u32) {
+        (self.first_managed[operator], self.first_managed[operator + 1])
+    }
+
+    /// The reference to a managed block with index `i`.
+    #[inline]
+    pub(super) fn managed_reference(&self, i: u32) -> Reference {
+        self.managed.get(i)
     }
 
     /// The values that an operator writes and that can be recomputed, as block and version, in the order of its rows.
@@ -252,18 +279,18 @@ impl<'a> Values<'a> {
         self.owner(block) == Owner::Managed
     }
 
-    /// Whether the value that `r` refers to is lost when operator `before` begins: an earlier operator has overwritten
-    /// or freed its block, which is allocated and freed when the recording says.
+    /// Whether a value that an operator reads or writes is lost when operator `before` begins: an earlier operator has
+    /// overwritten or freed its block, which is allocated and freed when the recording says. Persistent blocks that the
+    /// operator updates do not count: a recomputation leaves them out.
     #[inline]
-    pub(super) fn is_gone(&self, r: &Reference, before: u32) -> bool {
-        r.owner == Owner::Recorded && self.version.get(r.version).until < before
+    pub(super) fn is_gone(&self, operator: u32, before: u32) -> bool {
+        self.until[operator] < before
     }
 
-    /// Whether an operator may be recomputed right before operator `now`: it may be recomputed at all, and no value
-    /// that it reads or writes in a block that is allocated and freed as recorded has been overwritten or freed by
-    /// then. Persistent blocks that it updates do not count: a recomputation leaves them out.
+    /// Whether an operator may be recomputed right before operator `now`: it may be recomputed at all, and none of its
+    /// values [is gone](Self::is_gone) by then.
     pub(super) fn may_recompute(&self, operator: u32, now: u32) -> bool {
-        self.is_recomputable(operator) && !self.references(operator).any(|r| !r.updated && self.is_gone(&r, now))
+        self.is_recomputable(operator) && !self.is_gone(operator, now)
     }
 
     /// Sets `costs`, by block: the cost of recomputing all of the block's values once, in ns per byte, if all that is
@@ -374,22 +401,31 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Writes into each reference the [`Owner`] of its block (who decides when its memory is allocated and freed), and
-    /// lists in `made` the values that can be recomputed.
+    /// Writes into each reference the [`Owner`] of its block (who decides when its memory is allocated and freed). Lists
+    /// in `managed` the references to managed blocks, and in `made` the values that can be recomputed; and fills `until`.
     fn tell_owners(&mut self) {
-        let mut made = 0;
+        let (mut managed, mut made) = (0, 0);
         for o in 0..self.program.operators {
-            self.first_made[o] = made;
+            (self.first_managed[o], self.first_made[o]) = (managed, made);
+            self.until[o] = NONE;
             for i in self.first_reference[o]..self.first_reference[o + 1] {
-                let r = self.reference(i);
-                self.reference.set(i, Reference { owner: self.owner(r.block), ..r });
+                let r = Reference { owner: self.owner(self.reference(i).block), ..self.reference(i) };
+                self.reference.set(i, r);
+                if r.is_managed() {
+                    self.managed.set(managed, r);
+                    managed += 1;
+                }
+                if r.owner == Owner::Recorded && !r.updated {
+                    self.until[o] = self.until[o].min(self.version.get(r.version).until);
+                }
                 if self.can_recompute(r.block) && r.writes {
                     self.made[made] = [r.block, r.version];
                     made += 1;
                 }
             }
         }
-        self.first_made[self.program.operators] = made;
+        let end = self.program.operators;
+        (self.first_managed[end], self.first_made[end]) = (managed, made);
     }
 
     /// Finds the operators that may write their first output over their first input, and notes the blocks of both.

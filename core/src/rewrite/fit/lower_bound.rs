@@ -22,6 +22,8 @@
 //!
 //! Cost: O(rows), and for each of the [`FEW`] operators that are most above the limit O(idle blocks · bisections).
 
+use core::ops::ControlFlow;
+
 use super::{Means, Options, Using};
 use crate::rewrite::lower_bound::{Away, IdleBlocks, bytes};
 use crate::rewrite::program::Program;
@@ -30,7 +32,7 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
 /// How many operators the bound looks at, at most: those whose bytes needed on the device are most above the limit.
-const FEW: u32 = 256;
+pub(super) const FEW: u32 = 256;
 /// How many times bisection halves the interval in which an operator's least overhead lies: the least added time in
 /// which copies and recomputation can bring back the bytes that exceed the limit while the operator runs.
 const BISECTIONS: u32 = 48;
@@ -83,7 +85,46 @@ pub const fn lower_bound_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// assert!((ns - 700.0).abs() < 0.001);
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
-pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<f64, Error> {
+pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, scratch: Workspace<'_>) -> Result<f64, Error> {
+    let mut bound = 0.0;
+    look(recorded, options, FEW, scratch, |returns, excess| {
+        bound = returns.least(options, excess, bound);
+        if bound < FOREVER { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(if bound < FOREVER { bound * SAFE } else { f64::INFINITY })
+}
+
+/// Whether the lower bound proves that every schedule within `options.limit` takes at least `overhead` ns longer than
+/// the trace. Looks at the `few` operators that are most above the limit: where the answer is yes, mostly the first of
+/// them says so.
+///
+/// # Errors
+/// As [`least_overhead`].
+pub(super) fn takes_at_least(
+    recorded: &Recorded<'_>,
+    options: &Options,
+    overhead: f64,
+    few: u32,
+    scratch: Workspace<'_>,
+) -> Result<bool, Error> {
+    let mut proved = overhead <= 0.0;
+    look(recorded, options, few, scratch, |returns, excess| {
+        proved |= !returns.suffice(options, excess, overhead / SAFE);
+        if proved { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(proved)
+}
+
+/// Calls `each` for each of the `few` operators that are most above the limit: with the blocks that are idle while it
+/// runs, and with the bytes by which it is above the limit. Ends early where `each` breaks. Errors as
+/// [`least_overhead`].
+fn look(
+    recorded: &Recorded<'_>,
+    options: &Options,
+    few: u32,
+    mut scratch: Workspace<'_>,
+    mut each: impl FnMut(&Returns<'_>, u64) -> ControlFlow<()>,
+) -> Result<(), Error> {
     if !options.device.is_sound() {
         return Err(Error::Device);
     }
@@ -106,16 +147,17 @@ pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, mut scratch: W
     needs.find(&network, &idle);
     let mut returns = Returns::lend(rows.len(), blocks, &mut scratch);
     returns.price(&network, &idle, &needs);
-    let mut bound = 0.0;
-    for &operator in needs.by_need.first(program.accessing.min(FEW)) {
+    for &operator in needs.by_need.first(program.accessing.min(few)) {
         let excess = needs.need[operator].saturating_sub(options.limit);
-        if excess == 0 || bound >= FOREVER {
+        if excess == 0 {
             break;
         }
         returns.find(&program, &idle, operator);
-        bound = returns.least(options, excess, bound);
+        if each(&returns, excess).is_break() {
+            break;
+        }
     }
-    Ok(if bound < FOREVER { bound * SAFE } else { f64::INFINITY })
+    Ok(())
 }
 
 /// What the bound is computed from: a recording, its program, and the means that may be used.
@@ -299,12 +341,8 @@ impl Returns<'_> {
     /// The least overhead in ns, but no less than `bound`, at which copies and recomputation can bring `excess` bytes
     /// of idle blocks back to the device; [`FOREVER`] if they never can.
     fn least(&self, options: &Options, excess: u64, bound: f64) -> f64 {
-        let needed = bytes(excess) * SAFE;
-        let enough = |overhead: f64| {
-            let copied = if self.swaps { self.away.copied(&options.device, overhead) } else { 0.0 };
-            copied + self.recomputed(overhead) >= needed
-        };
-        if self.away.size.first(self.away.len).iter().fold(0.0, |sum, &size| sum + bytes(size)) < needed {
+        let enough = |overhead: f64| self.suffice(options, excess, overhead);
+        if self.away.size.first(self.away.len).iter().fold(0.0, |sum, &size| sum + bytes(size)) < bytes(excess) * SAFE {
             return FOREVER;
         }
         if enough(bound) {
@@ -322,6 +360,12 @@ impl Returns<'_> {
             *(if enough(between) { &mut high } else { &mut low }) = between;
         }
         low
+    }
+
+    /// Whether copies and recomputation can bring `excess` bytes of idle blocks back to the device within `overhead` ns.
+    fn suffice(&self, options: &Options, excess: u64, overhead: f64) -> bool {
+        let copied = if self.swaps { self.away.copied(&options.device, overhead) } else { 0.0 };
+        copied + self.recomputed(overhead) >= bytes(excess) * SAFE
     }
 
     /// The most bytes of idle blocks that can be recomputed in `overhead` ns.

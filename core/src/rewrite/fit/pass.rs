@@ -4,10 +4,11 @@
 //! recompute them before their next use; and by the *segments* of Chen et al. 2016, whose values are freed together and
 //! recomputed together. A schedule is not worth making if it adds as much time to the original as the *cutoff*.
 
+use super::lower_bound::{FEW, takes_at_least};
 use super::stage::{Base, Stage};
 use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, part};
 use super::watch::Strategy;
-use super::{Lengths, Means, Options, Using, interim_rows, least_overhead, lower_bound_workspace};
+use super::{Lengths, Means, Options, Using, interim_rows, lower_bound_workspace};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
 use crate::rewrite::gaps::Gaps;
@@ -324,14 +325,14 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(found)
     }
 
-    /// Whether the [lower bound](least_overhead) proves that no schedule that saves memory by `means` takes less time
+    /// Whether the [lower bound](takes_at_least) proves that no schedule that saves memory by `means` takes less time
     /// than the best. If masks or in-place reuse have changed this trace, the bound is for `means` together with them.
     /// `Err` if a row is refused or the memory is too short.
     pub(super) fn cannot_win(&mut self, means: Using) -> Result<bool, Error> {
         let decided = Using::NONE.with(Means::Swap).with(Means::Recompute).with(Means::Layer).with(Means::Order);
         let free = if self.is_as_recorded() { Using::NONE } else { self.options.using.minus(decided) };
         let options = Options { using: means.and(free), ..*self.options };
-        Ok(least_overhead(self.recorded, &options, self.scratch.reborrow())? >= self.best())
+        takes_at_least(self.recorded, &options, self.best(), FEW, self.scratch.reborrow())
     }
 
     /// Writes the trace of an arrangement before swaps, with what it recomputes, and calls `then` with a [`Trial`] that

@@ -9,9 +9,10 @@
 
 use core::num::NonZeroU64;
 
+use super::lower_bound::takes_at_least;
 use super::stage::{Kept, Placed, WORK_RECOMPUTING, Within};
 use super::watch::{Progress, Strategy, Tried};
-use super::{Means, Options, Using, least_overhead};
+use super::{Means, Options, Using};
 use crate::rewrite::flat::Flat;
 use crate::rewrite::means::order::Reordering;
 use crate::rewrite::means::swap::{Policy, Swapper};
@@ -34,6 +35,9 @@ const LEAST_LEAP: f64 = 0.002;
 const OVER: u64 = 4;
 /// Placing a block takes as long as this work of a search, in operators and gaps looked at.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
+/// How many operators the lower bound of a trial looks at: one of the first mostly proves what can be proved, and all
+/// of them would take longer than the search that the proof saves.
+const FEW_OPERATORS: u32 = 16;
 /// How many blocks are placed, at least, before a placement far above the limit is given up, for the schedules of all
 /// policies but [`Policy::Auto`].
 const FEW: u64 = 20_000;
@@ -135,12 +139,12 @@ enum Settled {
 }
 
 impl Trial<'_, '_, '_, '_> {
-    /// Whether the [lower bound](least_overhead) proves that swaps in this trace give no schedule that is worth making.
+    /// Whether the [lower bound](takes_at_least) proves that swaps in this trace give no schedule that is worth making.
     /// `Err` if a row is refused or the memory is too short.
     pub(super) fn cannot_win(&mut self) -> Result<bool, Error> {
         let options = Options { using: Using::NONE.with(Means::Swap), ..*self.options };
         let flat = Recorded::new(self.rows, self.flat.blocks());
-        Ok(self.added + least_overhead(&flat, &options, self.scratch.reborrow())? >= self.kept.cutoff())
+        takes_at_least(&flat, &options, self.kept.cutoff() - self.added, FEW_OPERATORS, self.scratch.reborrow())
     }
 
     /// Plans the swaps, and places the schedules. `work` is that of the search, in operators and gaps looked at. `Err`

@@ -160,7 +160,7 @@ impl<'a> Mirror<'a> {
         let values = self.values;
         for operator in 0..self.operators {
             let forward = operator < self.forward;
-            for r in values.references(operator).filter(Reference::is_managed) {
+            for r in values.managed(operator) {
                 let v = self.value(r.block);
                 let next = operator + 1;
                 let found = match (forward, r.writes) {
@@ -204,7 +204,7 @@ impl<'a> Mirror<'a> {
     /// block get the least count of them all.
     pub(in crate::rewrite) fn settle(&mut self) {
         let values = self.values;
-        let writes = |operator| values.references(operator).filter(|r| r.writes && r.is_managed()).map(|r| r.block);
+        let writes = |operator| values.managed(operator).filter(|r| r.writes).map(|r| r.block);
         self.least.fill(DEEPEST);
         let mut lowered = true;
         while lowered {
@@ -258,7 +258,7 @@ impl<'a> Mirror<'a> {
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];
-        let touched = values.references(operator).filter(Reference::is_managed).flat_map(versions).flatten();
+        let touched = values.managed(operator).flat_map(versions).flatten();
         let makers = touched.filter_map(|version| values.maker(version)).filter(|&maker| maker < self.forward);
         for maker in makers {
             let of_maker = run.min(self.count[maker]);

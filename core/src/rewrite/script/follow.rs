@@ -73,8 +73,8 @@ impl<'a> Follower<'a> {
         let mut now = 0;
         for (i, step) in (1..).zip(runs.iter()) {
             let (g, rerun) = step.run()?;
-            let missing = |r: Reference| r.is_managed() && !r.writes && self.holds[r.block] != r.version + 1;
-            if values.references(g).any(missing) || rerun && !values.may_recompute(g, now) {
+            let missing = |r: Reference| !r.writes && self.holds[r.block] != r.version + 1;
+            if values.managed(g).any(missing) || rerun && !values.may_recompute(g, now) {
                 return None;
             }
             let input = values.in_place(g).filter(|_| in_place && !rerun);
@@ -87,7 +87,7 @@ impl<'a> Follower<'a> {
             if load.cast_signed() > limit.cast_signed() {
                 cost.excess = cost.excess.max(load - limit);
             }
-            for r in values.references(g).filter(|r| r.is_managed() && r.writes) {
+            for r in values.managed(g).filter(|r| r.writes) {
                 self.put(values, &r);
             }
             self.push(values, step)?;
@@ -97,7 +97,7 @@ impl<'a> Follower<'a> {
                 self.load = self.load.wrapping_add(values.left[g]);
                 now = g + 1;
             }
-            for r in values.references(g).filter(Reference::is_managed) {
+            for r in values.managed(g) {
                 if self.last[r.block] == i {
                     self.last[r.block] = 0;
                     self.drop_block(values, r.block)?;
@@ -114,11 +114,11 @@ impl<'a> Follower<'a> {
         self.until.clear();
         for (i, step) in (0..runs.len()).map(|i| i + 1).zip(runs.iter()).rev() {
             let (g, _) = step.run()?;
-            for r in values.references(g).filter(Reference::is_managed) {
+            for r in values.managed(g) {
                 let last = self.last[r.block];
                 self.last[r.block] = if last > 0 { last } else { i };
             }
-            for r in values.references(g).filter(|r| begins(values, g, r)) {
+            for r in values.managed(g).filter(|r| begins(values, g, r)) {
                 if !self.until.push(self.last[r.block]) {
                     return None;
                 }
@@ -133,7 +133,7 @@ impl<'a> Follower<'a> {
     /// begins in each block that the operator writes without reading it. Returns the bytes of these blocks.
     fn begin(&mut self, values: &Values<'_>, g: u32) -> u64 {
         // The last uses in `until` stand in the order of the operator's references.
-        let beginning = || values.references(g).filter(|r| begins(values, g, r));
+        let beginning = || values.managed(g).filter(|r| begins(values, g, r));
         let first = beginning().fold(self.until.len(), |first, _| first.saturating_sub(1));
         let mut bytes = 0u64;
         for (r, place) in beginning().zip(first..) {
@@ -168,8 +168,8 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// Whether a new value begins with the reference `r` of operator `g`: the operator writes the block without reading it,
-/// and the script, not the recording, decides when the block is allocated and freed (the block is managed).
+/// Whether a new value begins with the reference `r` of operator `g` to a managed block: the operator writes the block
+/// without reading it.
 fn begins(values: &Values<'_>, g: u32, r: &Reference) -> bool {
-    r.writes && r.is_managed() && values.references(g).all(|other| other.writes || other.block != r.block)
+    r.writes && values.managed(g).all(|other| other.writes || other.block != r.block)
 }

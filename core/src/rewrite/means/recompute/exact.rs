@@ -21,7 +21,7 @@ use crate::heap::Heap;
 use crate::list::List;
 use crate::rewrite::script::follow::Follower;
 use crate::rewrite::script::{Cost, Step};
-use crate::rewrite::values::{Owner, Reference};
+use crate::rewrite::values::Owner;
 use crate::workspace::workspace;
 use crate::{Workspace, WorkspaceLen};
 
@@ -232,7 +232,7 @@ impl Recomputer<'_> {
         for g in 0..program.operators {
             problem.made[g + 1] = problem.made[g];
             problem.fixed[g + 1] = problem.fixed[g].wrapping_add(values.left[g]);
-            for r in values.references(g).filter(Reference::is_managed) {
+            for r in values.managed(g) {
                 if r.writes {
                     // The block is written a second time, or there are too many values.
                     if problem.value[r.block] > 0 || problem.values == MOST_VALUES {

@@ -29,7 +29,7 @@ use crate::list::List;
 use crate::rewrite::members::Members;
 use crate::rewrite::script::{Cost, Step};
 use crate::rewrite::tournament::Tournament;
-use crate::rewrite::values::{InPlace, NONE, Reference, Values};
+use crate::rewrite::values::{InPlace, NONE, Values};
 use crate::table::{Records, Table};
 use crate::workspace::workspace;
 
@@ -96,7 +96,7 @@ workspace! {
             /// version that was read, and the operator before which it was read.
             kept: [u32; 2][rows],
             /// The stack of the operators to recompute: each writes what the one below it reads. With each stands the
-            /// index of its block access ([`Reference`]) that is looked at next.
+            /// index of its reference to a managed block that is looked at next.
             stack: [u32; 2][rows + 1],
             /// The versions (blocks' values from one write to the next) still to be visited, on the way through all
             /// that a value is made from, or all that is made from it. While a recompute cost is summed, an entry is
@@ -283,27 +283,26 @@ impl<'a> Walk<'a> {
     /// `most`.
     fn run_first(&mut self, g: u32) -> Option<()> {
         let values = self.values;
-        let managed = Reference::is_managed;
-        for r in values.references(g).filter(managed) {
+        for r in values.managed(g) {
             self.pinned[r.block] += 1;
         }
-        for r in values.references(g).filter(|r| managed(r) && !r.writes) {
+        for r in values.managed(g).filter(|r| !r.writes) {
             self.make(r.version)?;
         }
-        let new = values.references(g).filter(|r| managed(r) && r.writes && self.holds[r.block] == 0);
+        let new = values.managed(g).filter(|r| r.writes && self.holds[r.block] == 0);
         let need = new.map(|r| values.program.size[r.block]).sum::<u64>();
         let need = need.saturating_sub(self.reused(g));
         self.make_room(need.saturating_add(values.most[g]));
-        for r in values.references(g).filter(|r| managed(r) && r.writes) {
+        for r in values.managed(g).filter(|r| r.writes) {
             self.put(r.block, r.version);
         }
         self.load = self.load.wrapping_add(values.left[g]);
         self.push(Step::Run(g))?;
         self.now = g + 1;
-        for r in values.references(g).filter(managed) {
+        for r in values.managed(g) {
             self.pinned[r.block] -= 1;
         }
-        for r in values.references(g).filter(managed) {
+        for r in values.managed(g) {
             self.free_if_done(r.block)?;
         }
         Some(())
@@ -333,20 +332,17 @@ impl<'a> Walk<'a> {
         }
         self.enter(version)?;
         while let Some([g, mut i]) = self.stack.pop() {
-            let (_, end) = values.range(g);
+            if values.is_gone(g, self.now) {
+                return None;
+            }
+            let (_, end) = values.managed_range(g);
             let mut missing = None;
             while i < end && missing.is_none() {
-                let r = values.reference(i);
-                i += 1;
-                if r.updated {
-                    continue;
-                }
-                if values.is_gone(&r, self.now) {
-                    return None;
-                }
-                if r.is_managed() && !r.writes && self.holds[r.block] != r.version + 1 {
+                let r = values.managed_reference(i);
+                if !r.writes && self.holds[r.block] != r.version + 1 {
                     missing = Some(r.version);
-                    i -= 1;
+                } else {
+                    i += 1;
                 }
             }
             self.stack.push([g, i]);
@@ -368,23 +364,23 @@ impl<'a> Walk<'a> {
         let values = self.values;
         self.work += 1;
         let maker = values.maker(version)?;
-        for r in values.references(maker).filter(Reference::is_managed) {
+        for r in values.managed(maker) {
             self.pinned[r.block] += 1;
         }
-        for r in values.references(maker).filter(Reference::is_managed) {
+        for r in values.managed(maker) {
             if !r.writes {
                 self.note(r.version);
             }
             // The block holds a later version. The later version is evicted, and recomputed when it is needed.
             if self.holds[r.block] > r.version + 1 {
-                let own = values.references(maker).filter(|other| other.block == r.block).map(|_| 1).sum();
+                let own = values.managed(maker).filter(|other| other.block == r.block).map(|_| 1).sum();
                 if self.pinned[r.block] > own {
                     return None;
                 }
                 self.drop_block(r.block)?;
             }
         }
-        self.stack.push([maker, values.range(maker).0]);
+        self.stack.push([maker, values.managed_range(maker).0]);
         Some(())
     }
 
@@ -392,20 +388,19 @@ impl<'a> Walk<'a> {
     /// steps is full, or their cost is above `most`.
     fn recompute(&mut self, g: u32) -> Option<()> {
         let values = self.values;
-        let managed = Reference::is_managed;
-        let new = values.references(g).filter(|r| managed(r) && r.writes && self.holds[r.block] == 0);
+        let new = values.managed(g).filter(|r| r.writes && self.holds[r.block] == 0);
         let need = new.map(|r| values.program.size[r.block]).sum::<u64>();
         self.make_room(need.saturating_add(values.local[g]));
-        for r in values.references(g).filter(|r| managed(r) && r.writes) {
+        for r in values.managed(g).filter(|r| r.writes) {
             self.put(r.block, r.version);
             self.closures_shrink(r.version);
         }
         self.cost.delay = self.cost.delay.saturating_add(values.program.duration(g));
         self.push(Step::Recompute(g))?;
-        for r in values.references(g).filter(managed) {
+        for r in values.managed(g) {
             self.pinned[r.block] -= 1;
         }
-        for r in values.references(g).filter(managed) {
+        for r in values.managed(g) {
             self.free_if_done(r.block)?;
         }
         Some(())

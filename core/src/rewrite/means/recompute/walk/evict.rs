@@ -114,12 +114,13 @@ impl Walk<'_> {
             looked += 1;
             let owed = u32::from(owed > 0 || self.is_owed(g));
             sum += values.program.duration(g) as f64 * if owed > 0 { self.preference.owed } else { 1.0 };
-            for r in values.references(g).filter(|r| !r.updated) {
-                self.work += 1;
-                if values.is_gone(&r, at) {
-                    return None;
-                }
-                if r.is_managed() && !r.writes && self.holds[r.block] != r.version + 1 {
+            let (first, end) = values.range(g);
+            self.work += u64::from(end - first);
+            if values.is_gone(g, at) {
+                return None;
+            }
+            for r in values.managed(g).filter(|r| !r.writes) {
+                if self.holds[r.block] != r.version + 1 {
                     // The block holds a later version that is still read, which must not be lost.
                     let holds = self.holds[r.block];
                     if holds > r.version + 1 && r.block != evicted && self.next_use(holds - 1) != NONE {
