@@ -134,6 +134,8 @@ workspace! {
             /// numbered in the order in which they can be copied out. The entry after the last boundary is the number
             /// of versions.
             first_version: u32[rows + 2],
+            /// By gap: its first operator, as in the gap itself. The search for swaps goes over many of them in a row.
+            begin: u32[rows + blocks],
         }
         records {
             gap: Gap[rows + blocks],
@@ -176,6 +178,12 @@ impl<'a> Gaps<'a> {
     #[inline]
     pub(super) fn gap(&self, gap: u32) -> Gap {
         self.gap.get(gap)
+    }
+
+    /// The first operators of the gaps with the numbers in `from..to`.
+    #[inline]
+    pub(super) fn begins(&self, from: u32, to: u32) -> &[u32] {
+        self.begin.range(from, to)
     }
 
     #[inline]
@@ -302,6 +310,7 @@ impl<'a> Gaps<'a> {
         let previous = of_version.last_gap;
         let kept = Gap { block, begin, end, version, previous, other_end: None, kind, clean: false };
         self.gap.set(gap, kept);
+        self.begin[gap] = begin;
         self.version.set(version, Version { last_gap: Some(gap), ..of_version });
         self.len += 1;
         gap

@@ -203,6 +203,24 @@ impl<'a> Schedule<'a> {
         self.positions[gap]
     }
 
+    /// Of the gaps with the numbers from `first` up to `first + n`, at most 64: those whose block is on the device while
+    /// `operator` runs though the gap has begun. They must end after the operator. Gaps that are not in use count too.
+    #[expect(clippy::needless_bitwise_bool, reason = "a branch here would often be foreseen wrongly")]
+    #[inline]
+    pub(in crate::rewrite) fn on_device(&self, first: u32, n: u32, operator: u32) -> impl Iterator<Item = u32> + use<> {
+        let gaps = self.gaps.begins(first, first + n).iter().zip(self.positions.range(first, first + n));
+        // One bit for each gap.
+        let mut bits = (0..).zip(gaps).fold(0u64, |bits, (i, (&begin, &[give, take]))| {
+            let is_away = (give <= operator) & (operator < take);
+            bits | u64::from((begin <= operator) & !is_away) << i
+        });
+        core::iter::from_fn(move || {
+            let i = bits.trailing_zeros();
+            bits &= bits.checked_sub(1)?;
+            Some(first + i)
+        })
+    }
+
     #[inline]
     pub(in crate::rewrite) fn is_used(&self, gap: u32) -> bool {
         self.used.has(gap)

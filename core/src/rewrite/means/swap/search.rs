@@ -269,72 +269,53 @@ impl Search<'_> {
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(&mut self, schedule: &mut Schedule<'_>, operator: u32, to: u32, not: u32, limit: u64) -> bool {
         let gaps = schedule.gaps();
-        let time = |boundary: u32| gaps.program.time[boundary] as f64;
         let mut drawn: Option<([u32; 2], u32)> = None;
         let mut least = f64::INFINITY;
         let missing = schedule.load(operator).saturating_sub(limit);
         // How far the operators after this one are known to be above the limit.
         let mut crowded = operator + 1;
-        // Of very many gaps a run of them is compared, and the others only if none of those will do.
+        // Of very many gaps a run of them is compared, and the others one by one only if none of those will do.
         let first = gaps.first_after(operator);
         let all = gaps.len - first;
         let start = if all > RUN { self.random.below(all) } else { 0 };
-        for i in 0..all {
-            if i >= RUN && drawn.is_some() {
-                break;
-            }
-            self.work += 1;
-            let gap = if start + i < all { first + start + i } else { first + start + i - all };
-            let g = gaps.gap(gap);
-            if g.begin > operator || gap == not {
-                continue;
-            }
-            let [give, take] = schedule.at(gap);
-            let used = give < take;
-            if used && give <= operator && operator < take || !used && !schedule.may_use(gap, &g) {
-                continue;
-            }
-            while crowded < to.min(g.end) && schedule.load(crowded) > limit {
-                crowded += 1;
-            }
-            let until = crowded.min(g.end);
-            // A head may be used from the start of the iteration on.
-            let from = if !used && g.kind.is_head() && self.random.below(4) > 0 { 0 } else { operator };
-            let [new_give, new_take] =
-                schedule.clamp(gap, if used { [give.min(from), take.max(until)] } else { [from, until] });
-            let size = gaps.program.size[g.block];
-            let (out_ns, in_ns) = schedule.copy_ns(g.block);
-            let mut cost = 0.0;
-            if g.kind.is_read() || new_give == 0 {
-                let clean = schedule.is_clean(g.version);
-                // The less time there is beside the copies, the likelier compute waits for them.
-                if !clean && (!used || new_give < give) {
-                    cost += out_ns * out_ns / (out_ns + (time(new_give) - time(g.begin)).max(0.0));
+        let mut looked = 0;
+        while looked < all && (looked < RUN || drawn.is_none()) {
+            let from = (start + looked) % all;
+            let left = if looked < RUN { RUN - looked } else { 1 };
+            let n = left.min(all - from).min(all - looked).min(u64::BITS);
+            looked += n;
+            self.work += u64::from(n);
+            for gap in schedule.on_device(first + from, n, operator) {
+                let g = gaps.gap(gap);
+                let [give, take] = schedule.at(gap);
+                let used = give < take;
+                if gap == not || !used && !schedule.may_use(gap, &g) {
+                    continue;
                 }
-                if g.kind.returns() && (!used || new_take > take) {
-                    cost +=
-                        in_ns * in_ns / (in_ns + (gaps.program.access_time[g.end] as f64 - time(new_take)).max(0.0));
+                while crowded < to.min(g.end) && schedule.load(crowded) > limit {
+                    crowded += 1;
                 }
-                if !used {
-                    cost += if clean { in_ns } else { out_ns + in_ns } / 2.0;
+                let until = crowded.min(g.end);
+                // A head may be used from the start of the iteration on.
+                let from = if !used && g.kind.is_head() && self.random.below(4) > 0 { 0 } else { operator };
+                let positions =
+                    schedule.clamp(gap, if used { [give.min(from), take.max(until)] } else { [from, until] });
+                let mut cost = likely_wait(schedule, &g, [give, take], positions);
+                // A block that is smaller than the excess needs another gap beside it.
+                let size = gaps.program.size[g.block];
+                if size < missing {
+                    cost /= (size as f64 / missing as f64).max(1e-3);
                 }
-            }
-            // A block that is smaller than the excess needs another gap beside it.
-            if size < missing {
-                cost /= (size as f64 / missing as f64).max(1e-3);
-            }
-            let cost = (cost + 1000.0) * (0.05 + self.random.unit());
-            if cost < least {
-                least = cost;
-                drawn = Some(([new_give, new_take], gap));
+                let cost = (cost + 1000.0) * (0.05 + self.random.unit());
+                if cost < least {
+                    least = cost;
+                    drawn = Some((positions, gap));
+                }
             }
         }
-        let Some((positions, gap)) = drawn else {
+        let Some((positions, gap)) = drawn.filter(|_| self.log.len() < LOG_U32) else {
             return false;
         };
-        if self.log.len() >= LOG_U32 {
-            return false;
-        }
         self.set(schedule, gap, positions);
         true
     }
@@ -389,4 +370,29 @@ impl Search<'_> {
             }
         }
     }
+}
+
+/// How long compute is likely to wait, in ns, if the boundaries at which the block of gap `g` is freed (give) and
+/// allocated again (take) change from the first pair to the second. The less time there is beside a copy, the likelier
+/// compute waits for it.
+#[expect(clippy::cast_precision_loss, reason = "times")]
+fn likely_wait(schedule: &Schedule<'_>, g: &Gap, [give, take]: [u32; 2], [new_give, new_take]: [u32; 2]) -> f64 {
+    if !g.kind.is_read() && new_give > 0 {
+        return 0.0;
+    }
+    let program = schedule.gaps().program;
+    let time = |boundary: u32| program.time[boundary] as f64;
+    let (out_ns, in_ns) = schedule.copy_ns(g.block);
+    let (used, clean) = (give < take, schedule.is_clean(g.version));
+    let mut wait = 0.0;
+    if !clean && (!used || new_give < give) {
+        wait += out_ns * out_ns / (out_ns + (time(new_give) - time(g.begin)).max(0.0));
+    }
+    if g.kind.returns() && (!used || new_take > take) {
+        wait += in_ns * in_ns / (in_ns + (program.access_time[g.end] as f64 - time(new_take)).max(0.0));
+    }
+    if !used {
+        wait += if clean { in_ns } else { out_ns + in_ns } / 2.0;
+    }
+    wait
 }
