@@ -242,9 +242,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Plans recomputation until the load is within `limit` bytes, by about as much work as `choice`, in accesses and
-    /// values looked at, and counts that work. Returns the cost of the plan; none if no plan was completed.
+    /// values looked at, and counts that work. Returns the cost of the plan; none if no plan was completed that adds less
+    /// time to the original than the cutoff.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     fn walk(&mut self, limit: u64, choice: u64) -> Option<Cost> {
-        let walked = self.recomputer.plan(limit, choice);
+        let walked = self.recomputer.plan(limit, choice, self.cutoff() as u64);
         self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
         walked
     }

@@ -179,8 +179,9 @@ impl<'a> Recomputer<'a> {
     /// Plans recomputation within a limit in bytes. Makes a script, which says when operators run and are recomputed
     /// and blocks are freed, with each of [`PREFERENCES`], the parameters of what is evicted first; then improves the
     /// best by annealing over the weights of blocks in that choice. `work` is about how many accesses and recompute
-    /// costs it may look at. Returns the best script's cost; none if no script was completed.
-    pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64) -> Option<Cost> {
+    /// costs it may look at. Returns the best script's cost; none if no script was completed that adds at most `most`
+    /// ns.
+    pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, most: u64) -> Option<Cost> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;
         self.walk.work = 0;
@@ -190,11 +191,11 @@ impl<'a> Recomputer<'a> {
             for round in 0..ROUNDS {
                 // A walk is ended once its delay is over twice that of the best script: nothing useful is learnt from
                 // it.
-                let most = match least {
-                    Some(Cost { excess: 0, delay }) => Cost { delay: delay.saturating_mul(2), ..Cost::MOST },
-                    _ => Cost::MOST,
+                let delay = match least {
+                    Some(Cost { excess: 0, delay }) => most.min(delay.saturating_mul(2)),
+                    _ => most,
                 };
-                let found = self.walk.walk(preference, limit, most);
+                let found = self.walk.walk(preference, limit, Cost { delay, ..Cost::MOST });
                 if let Some(found) = found
                     && least.is_none_or(|least| found < least)
                 {

@@ -98,7 +98,7 @@ fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64
     let program = Program::new(rows, blocks, &mut scratch).unwrap();
     let values = Values::new(&recorded, &program, &mut scratch);
     let mut recomputer = Recomputer::new(&values, 1, 1, &mut scratch);
-    let walked = recomputer.plan(limit, work)?;
+    let walked = recomputer.plan(limit, work, u64::MAX)?;
     let mut out = vec![Row::default(); most_rows(rows.len())];
     let written = recomputer.rows(scratch, &mut out).unwrap();
     let (mut load, mut peak) = (0u64, 0u64);
@@ -239,7 +239,7 @@ fn work_in_place_takes_no_memory_for_its_output() {
         if works_in_place {
             recomputer.work_in_place();
         }
-        recomputer.plan(limit, 10_000).unwrap().excess
+        recomputer.plan(limit, 10_000, u64::MAX).unwrap().excess
     };
     assert_eq!((excess(false, 16), excess(false, 8)), (0, 8));
     assert_eq!((excess(true, 8), excess(true, 7)), (0, 1));

@@ -283,29 +283,38 @@ impl<'a> Walk<'a> {
     /// `most`.
     fn run_first(&mut self, g: u32) -> Option<()> {
         let values = self.values;
+        let mut missing = false;
         for r in values.managed(g) {
             self.pinned[r.block] += 1;
+            missing |= !r.writes && self.holds[r.block] != r.version + 1;
         }
-        for r in values.managed(g).filter(|r| !r.writes) {
-            self.make(r.version)?;
+        if missing {
+            for r in values.managed(g).filter(|r| !r.writes) {
+                self.make(r.version)?;
+            }
         }
-        let new = values.managed(g).filter(|r| r.writes && self.holds[r.block] == 0);
-        let need = new.map(|r| values.program.size[r.block]).sum::<u64>();
-        let need = need.saturating_sub(self.reused(g));
+        let need = self.missing_outputs(g).saturating_sub(self.reused(g));
         self.make_room(need.saturating_add(values.most[g]));
-        for r in values.managed(g).filter(|r| r.writes) {
-            self.put(r.block, r.version);
+        for r in values.managed(g) {
+            self.pinned[r.block] -= 1;
+            if r.writes {
+                self.put(r.block, r.version);
+            }
         }
         self.load = self.load.wrapping_add(values.left[g]);
         self.push(Step::Run(g))?;
         self.now = g + 1;
         for r in values.managed(g) {
-            self.pinned[r.block] -= 1;
-        }
-        for r in values.managed(g) {
             self.free_if_done(r.block)?;
         }
         Some(())
+    }
+
+    /// The bytes of the blocks that an operator writes and that have no memory.
+    fn missing_outputs(&self, g: u32) -> u64 {
+        let values = self.values;
+        let missing = values.managed(g).filter(|r| r.writes && self.holds[r.block] == 0);
+        missing.map(|r| values.program.size[r.block]).sum()
     }
 
     /// The bytes that an operator saves by writing over an input that nobody reads after it, if it works in place.
@@ -388,18 +397,16 @@ impl<'a> Walk<'a> {
     /// steps is full, or their cost is above `most`.
     fn recompute(&mut self, g: u32) -> Option<()> {
         let values = self.values;
-        let new = values.managed(g).filter(|r| r.writes && self.holds[r.block] == 0);
-        let need = new.map(|r| values.program.size[r.block]).sum::<u64>();
-        self.make_room(need.saturating_add(values.local[g]));
-        for r in values.managed(g).filter(|r| r.writes) {
-            self.put(r.block, r.version);
-            self.closures_shrink(r.version);
+        self.make_room(self.missing_outputs(g).saturating_add(values.local[g]));
+        for r in values.managed(g) {
+            self.pinned[r.block] -= 1;
+            if r.writes {
+                self.put(r.block, r.version);
+                self.closures_shrink(r.version);
+            }
         }
         self.cost.delay = self.cost.delay.saturating_add(values.program.duration(g));
         self.push(Step::Recompute(g))?;
-        for r in values.managed(g) {
-            self.pinned[r.block] -= 1;
-        }
         for r in values.managed(g) {
             self.free_if_done(r.block)?;
         }
@@ -411,8 +418,9 @@ impl<'a> Walk<'a> {
     fn push(&mut self, step: Step) -> Option<()> {
         self.rows += step.most_rows(self.values);
         if let Some((g, _)) = step.run() {
+            // Each access is looked at before the operator runs and after.
             let (first, end) = self.values.range(g);
-            self.work += 2 + u64::from(end - first);
+            self.work += 2 + 2 * u64::from(end - first);
         }
         let room = usize::try_from(self.rows).is_ok_and(|rows| rows <= most_rows(self.values.program.rows.len()));
         // Both figures of the cost only grow.
@@ -468,7 +476,7 @@ impl<'a> Walk<'a> {
     fn free_if_done(&mut self, block: u32) -> Option<()> {
         let holds = self.holds[block];
         if holds > 0 && self.pinned[block] == 0 {
-            if self.wanted(holds - 1) == NONE {
+            if !self.is_wanted(holds - 1) {
                 return self.drop_block(block);
             }
             self.stale.insert(block);

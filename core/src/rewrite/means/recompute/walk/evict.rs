@@ -155,6 +155,12 @@ impl Walk<'_> {
         at
     }
 
+    /// Whether an operator that has not run needs a version (a block's value from one write to the next): it reads the
+    /// version, or a missing value that is recomputed from it.
+    pub(in crate::rewrite) fn is_wanted(&mut self, version: u32) -> bool {
+        self.next_use(version) != NONE || self.wanted(version) != NONE
+    }
+
     /// Whether an operator is owed: an output of it is missing and read later, so that it has to be recomputed anyway.
     fn is_owed(&mut self, g: u32) -> bool {
         let values = self.values;
