@@ -76,6 +76,7 @@ pub mod block;
 pub mod error;
 mod hash;
 mod heap;
+mod id;
 mod list;
 pub mod network;
 #[cfg(feature = "alloc")]

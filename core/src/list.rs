@@ -15,7 +15,7 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
 
     /// An empty list of at most `n` elements, in memory that is cut off a workspace.
     pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self { cells: T::Kept::lend(n, scratch), len: 0 }
+        Self { cells: Table::new(T::Kept::lend(n, scratch)), len: 0 }
     }
 
     pub(crate) const fn len(&self) -> u32 {

@@ -1,21 +1,25 @@
 //! Indexing that cannot panic.
 //!
 //! Every table that an algorithm keeps is a slice that the caller lends. A [`Table`] indexes such a slice
-//! by `u32`; outside its bounds it reads `T::default()`, and what is written there is lost. An index out
-//! of bounds is a fault of this crate, never of the caller: debug builds assert, release builds go on with
-//! a wrong answer that the verifier then refuses. No input makes firmware panic.
+//! by `u32` or by one kind of [`Id`]; outside its bounds it reads `T::default()`, and what is written there
+//! is lost. An index out of bounds is a fault of this crate, never of the caller: debug builds assert, release
+//! builds go on with a wrong answer that the verifier then refuses. No input makes firmware panic.
 
+use core::marker::PhantomData;
 use core::ops::{Index, IndexMut};
 
-pub(crate) struct Table<'a, T> {
+use crate::id::Id;
+
+pub(crate) struct Table<'a, T, I = u32> {
     cells: &'a mut [T],
     /// The value that is read at an index outside the bounds of the table.
     outside: T,
+    index: PhantomData<I>,
 }
 
-impl<'a, T: Copy + Default> Table<'a, T> {
+impl<'a, T: Copy + Default, I: Id> Table<'a, T, I> {
     pub(crate) fn new(cells: &'a mut [T]) -> Self {
-        Self { cells, outside: T::default() }
+        Self { cells, outside: T::default(), index: PhantomData }
     }
 
     #[inline]
@@ -24,7 +28,7 @@ impl<'a, T: Copy + Default> Table<'a, T> {
     }
 
     /// Copies the values of another table, up to the end of the shorter one.
-    pub(crate) fn copy_from(&mut self, other: &Table<'_, T>) {
+    pub(crate) fn copy_from(&mut self, other: &Table<'_, T, I>) {
         for (cell, &value) in self.cells.iter_mut().zip(&*other.cells) {
             *cell = value;
         }
@@ -36,7 +40,7 @@ impl<'a, T: Copy + Default> Table<'a, T> {
     }
 
     /// Sets all cells from index `first` on to `value`.
-    pub(crate) fn fill_from(&mut self, first: u32, value: T) {
+    pub(crate) fn fill_from(&mut self, first: I, value: T) {
         self.cells.get_mut(position(first)..).unwrap_or_default().fill(value);
     }
 
@@ -48,13 +52,13 @@ impl<'a, T: Copy + Default> Table<'a, T> {
 
     /// The cells in `from..to`; an empty slice if some of them do not exist.
     #[inline]
-    pub(crate) fn range(&self, from: u32, to: u32) -> &[T] {
+    pub(crate) fn range(&self, from: I, to: I) -> &[T] {
         self.cells.get(position(from)..position(to)).unwrap_or_default()
     }
 
     /// The cells in `from..to`, to be changed; an empty slice if some of them do not exist.
     #[inline]
-    pub(crate) fn range_mut(&mut self, from: u32, to: u32) -> &mut [T] {
+    pub(crate) fn range_mut(&mut self, from: I, to: I) -> &mut [T] {
         self.cells.get_mut(position(from)..position(to)).unwrap_or_default()
     }
 
@@ -63,20 +67,20 @@ impl<'a, T: Copy + Default> Table<'a, T> {
     }
 }
 
-impl<T: Copy + Default> Index<u32> for Table<'_, T> {
+impl<T: Copy + Default, I: Id> Index<I> for Table<'_, T, I> {
     type Output = T;
 
     #[inline]
-    fn index(&self, i: u32) -> &T {
-        debug_assert!(position(i) < self.cells.len(), "{i} of {}", self.cells.len());
+    fn index(&self, i: I) -> &T {
+        debug_assert!(position(i) < self.cells.len(), "{} of {}", i.number(), self.cells.len());
         self.cells.get(position(i)).unwrap_or(&self.outside)
     }
 }
 
-impl<T: Copy + Default> IndexMut<u32> for Table<'_, T> {
+impl<T: Copy + Default, I: Id> IndexMut<I> for Table<'_, T, I> {
     #[inline]
-    fn index_mut(&mut self, i: u32) -> &mut T {
-        debug_assert!(position(i) < self.cells.len(), "{i} of {}", self.cells.len());
+    fn index_mut(&mut self, i: I) -> &mut T {
+        debug_assert!(position(i) < self.cells.len(), "{} of {}", i.number(), self.cells.len());
         self.outside = T::default();
         self.cells.get_mut(position(i)).unwrap_or(&mut self.outside)
     }
@@ -130,23 +134,32 @@ impl Record for f64 {
 }
 
 /// A table of values that are stored in another form ([`Record`]): structures as their numbers, floats as their bits.
-pub(crate) struct Records<'a, R: Record> {
-    table: Table<'a, R::Kept>,
+pub(crate) struct Records<'a, R: Record, I = u32> {
+    table: Table<'a, R::Kept, I>,
 }
 
-impl<'a, R: Record> Records<'a, R> {
+impl<'a, R: Record, I: Id> Records<'a, R, I> {
     /// Makes a table of records from `table`, the table of their stored forms.
-    pub(crate) fn new(table: Table<'a, R::Kept>) -> Self {
+    pub(crate) fn new(table: Table<'a, R::Kept, I>) -> Self {
         Self { table }
     }
 
     #[inline]
-    pub(crate) fn get(&self, i: u32) -> R {
+    pub(crate) fn get(&self, i: I) -> R {
         R::kept(self.table[i])
     }
 
+    /// Whether the record at index `i` is this one.
     #[inline]
-    pub(crate) fn set(&mut self, i: u32, record: R) {
+    pub(crate) fn is(&self, i: I, record: R) -> bool
+    where
+        R::Kept: PartialEq,
+    {
+        self.table[i] == record.keep()
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, i: I, record: R) {
         self.table[i] = record.keep();
     }
 
@@ -162,7 +175,7 @@ impl<'a, R: Record> Records<'a, R> {
 
     /// The records in `from..to`; no record at all if some of them do not exist.
     #[inline]
-    pub(crate) fn range(&self, from: u32, to: u32) -> impl Iterator<Item = R> + '_ {
+    pub(crate) fn range(&self, from: I, to: I) -> impl Iterator<Item = R> + '_ {
         self.table.range(from, to).iter().map(|&kept| R::kept(kept))
     }
 }
@@ -173,14 +186,14 @@ pub(crate) trait Field: Copy {
     fn kept(kept: u32) -> Self;
 }
 
-impl Field for u32 {
+impl<I: Id> Field for I {
     #[inline]
     fn keep(self) -> u32 {
-        self
+        self.number()
     }
     #[inline]
     fn kept(kept: u32) -> Self {
-        kept
+        I::of(kept)
     }
 }
 
@@ -196,14 +209,14 @@ impl Field for bool {
 }
 
 /// A number, or none. None is stored as 0, and a number as 1 + the number.
-impl Field for Option<u32> {
+impl<I: Id> Field for Option<I> {
     #[inline]
     fn keep(self) -> u32 {
-        self.map_or(0, |number| number.wrapping_add(1))
+        self.map_or(0, |id| id.number().wrapping_add(1))
     }
     #[inline]
     fn kept(kept: u32) -> Self {
-        kept.checked_sub(1)
+        kept.checked_sub(1).map(I::of)
     }
 }
 
@@ -227,8 +240,8 @@ macro_rules! enum_field {
 }
 pub(crate) use enum_field;
 
-/// Declares a structure that can be stored in [`Records`]. Its fields are numbers below 2³², flags, or numbers that may
-/// be missing. A table of such structures is all zeros at first: 0, false and none.
+/// Declares a structure that can be stored in [`Records`]. Its fields are numbers below 2³², ids, flags, or numbers and
+/// ids that may be missing. A table of such structures is all zeros at first: 0, false and none.
 macro_rules! record {
     (
         $(#[$meta:meta])*
@@ -265,8 +278,8 @@ pub(crate) fn at<T: Copy + Default>(slice: &[T], i: u32) -> T {
 
 /// A `u32` as an index; on a 16-bit machine a number beyond `usize` is outside all bounds.
 #[inline]
-fn position(i: u32) -> usize {
-    usize::try_from(i).unwrap_or(usize::MAX)
+fn position(i: impl Id) -> usize {
+    usize::try_from(i.number()).unwrap_or(usize::MAX)
 }
 
 /// The length of a slice. This crate counts elements in `u32`.

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::error::Buffer;
+use crate::id::Id;
 use crate::table::{Record, Records, Table};
 
 /// The scratch memory of one call: 64-bit words and 32-bit indices.
@@ -58,21 +59,21 @@ impl WorkspaceLen {
 pub(crate) trait Cell: Copy + Default {
     /// How much of a workspace one element of a table takes, in words and indices.
     const LEN: WorkspaceLen;
-    /// A table of `n` elements, all 0, in memory that is cut off a workspace.
-    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self>;
+    /// `n` elements, all 0, in memory that is cut off a workspace.
+    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> &'a mut [Self];
 }
 
 impl Cell for u32 {
     const LEN: WorkspaceLen = WorkspaceLen { words: 0, indices: 1 };
-    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self> {
-        scratch.indices(n)
+    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> &'a mut [Self] {
+        scratch.indices(n).into_slice()
     }
 }
 
 impl Cell for u64 {
     const LEN: WorkspaceLen = WorkspaceLen { words: 1, indices: 0 };
-    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self> {
-        scratch.words(n)
+    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> &'a mut [Self] {
+        scratch.words(n).into_slice()
     }
 }
 
@@ -81,8 +82,8 @@ where
     [u32; K]: Default,
 {
     const LEN: WorkspaceLen = WorkspaceLen { words: 0, indices: K };
-    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self> {
-        scratch.index_records(n)
+    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> &'a mut [Self] {
+        scratch.index_records(n).into_slice()
     }
 }
 
@@ -91,19 +92,19 @@ where
     [u64; K]: Default,
 {
     const LEN: WorkspaceLen = WorkspaceLen { words: K, indices: 0 };
-    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self> {
-        scratch.word_records(n)
+    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> &'a mut [Self] {
+        scratch.word_records(n).into_slice()
     }
 }
 
-impl<'a, R: Record<Kept: Cell>> Records<'a, R> {
+impl<'a, R: Record<Kept: Cell>, I: Id> Records<'a, R, I> {
     /// How much of a workspace one record of the table takes, in words and indices. A record is kept in the table as
     /// the type `R::Kept`.
     pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
 
     /// A table of `n` records, in memory that is cut off a workspace, all of it 0 at first.
     pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self::new(R::Kept::lend(n, scratch))
+        Self::new(Table::new(R::Kept::lend(n, scratch)))
     }
 }
 
@@ -118,6 +119,8 @@ impl<'a, R: Record<Kept: Cell>> Records<'a, R> {
 ///         tables {
 ///             /// A table of as many cells as stand in the brackets, all 0 at first.
 ///             owner: u32[blocks + 1],
+///             /// One that is indexed by a kind of id. Records and parts may name one too.
+///             size[BlockId]: u64[blocks],
 ///         }
 ///         records {
 ///             /// The same of what is kept as something else.
@@ -146,32 +149,32 @@ impl<'a, R: Record<Kept: Cell>> Records<'a, R> {
 macro_rules! workspace {
     (
         $(#[$meta:meta])*
-        $vis:vis struct $name:ident<'a>($($dim:ident),* $(; $($given:ident: $given_type:ty),+)?) $(then $begin:ident)? {
-            $(tables { $($(#[$table_meta:meta])* $table_vis:vis $table:ident: $cell:ty[$n:expr],)* })?
-            $(records { $($(#[$record_meta:meta])* $record_vis:vis $records:ident: $record:ty[$m:expr],)* })?
+        $vis:vis struct $name:ident<'a $(, $id:ident)?>($($dim:ident),* $(; $($given:ident: $given_type:ty),+)?) $(then $begin:ident)? {
+            $(tables { $($(#[$table_meta:meta])* $table_vis:vis $table:ident $([$by:ty])?: $cell:ty[$n:expr],)* })?
+            $(records { $($(#[$record_meta:meta])* $record_vis:vis $records:ident $([$record_by:ty])?: $record:ty[$m:expr],)* })?
             $(lists { $($(#[$list_meta:meta])* $list_vis:vis $list:ident: $item:ty[$most:expr],)* })?
-            $(parts { $($(#[$part_meta:meta])* $part_vis:vis $part:ident: $part_type:ident($($of:expr),* $(; $($with:expr),+)?),)* })?
+            $(parts { $($(#[$part_meta:meta])* $part_vis:vis $part:ident $([$part_by:ty])?: $part_type:ident($($of:expr),* $(; $($with:expr),+)?),)* })?
             $(state { $($(#[$state_meta:meta])* $state_vis:vis $state:ident: $state_type:ty = $first:expr,)* })?
         }
     ) => {
         $(#[$meta])*
-        $vis struct $name<'a> {
-            $($($(#[$table_meta])* $table_vis $table: $crate::table::Table<'a, $cell>,)*)?
-            $($($(#[$record_meta])* $record_vis $records: $crate::table::Records<'a, $record>,)*)?
+        $vis struct $name<'a $(, $id: $crate::id::Id)?> {
+            $($($(#[$table_meta])* $table_vis $table: $crate::table::Table<'a, $cell $(, $by)?>,)*)?
+            $($($(#[$record_meta])* $record_vis $records: $crate::table::Records<'a, $record $(, $record_by)?>,)*)?
             $($($(#[$list_meta])* $list_vis $list: $crate::list::List<'a, $item>,)*)?
-            $($($(#[$part_meta])* $part_vis $part: $part_type<'a>,)*)?
+            $($($(#[$part_meta])* $part_vis $part: $part_type<'a $(, $part_by)?>,)*)?
             $($($(#[$state_meta])* $state_vis $state: $state_type,)*)?
         }
 
-        impl<'a> $name<'a> {
+        impl<'a $(, $id: $crate::id::Id)?> $name<'a $(, $id)?> {
             /// The length of the workspace that [`lend`](Self::lend) takes for the tables and lists, those of the parts
             /// included, given the same lengths.
             $vis const fn workspace($($dim: usize),*) -> $crate::WorkspaceLen {
                 $crate::WorkspaceLen::NONE
                     $($(.and(<$cell as $crate::workspace::Cell>::LEN.times($n)))*)?
-                    $($(.and($crate::table::Records::<'a, $record>::LEN.times($m)))*)?
+                    $($(.and($crate::table::Records::<'a, $record $(, $record_by)?>::LEN.times($m)))*)?
                     $($(.and($crate::list::List::<'a, $item>::LEN.times($most)))*)?
-                    $($(.and($part_type::workspace($($of),*)))*)?
+                    $($(.and($part_type::<'a $(, $part_by)?>::workspace($($of),*)))*)?
             }
 
             /// Makes a value of this type, whose tables and lists, those of the parts included, lie in memory cut off
@@ -179,7 +182,7 @@ macro_rules! workspace {
             $vis fn lend($($dim: usize,)* $($($given: $given_type,)+)? scratch: &mut $crate::Workspace<'a>) -> Self {
                 #[allow(unused_mut, reason = "not every structure has something to begin with")]
                 let mut lent = Self {
-                    $($($table: <$cell as $crate::workspace::Cell>::lend($n, scratch),)*)?
+                    $($($table: $crate::table::Table::new(<$cell as $crate::workspace::Cell>::lend($n, scratch)),)*)?
                     $($($records: $crate::table::Records::lend($m, scratch),)*)?
                     $($($list: $crate::list::List::lend($most, scratch),)*)?
                     $($($part: $part_type::lend($($of,)* $($($with,)+)? scratch),)*)?

@@ -12,6 +12,7 @@
 //!
 //! Blocks below the least size have no gaps. No gap ends in a free. Cost: O(rows).
 
+use super::ids::BlockId;
 use super::program::Program;
 use crate::Workspace;
 use crate::table::{enum_field, record};
@@ -24,7 +25,7 @@ pub(super) const NONE: u32 = u32::MAX;
 record! {
     /// A gap: consecutive operators that do not access a block, so that the block may be on the host meanwhile.
     pub(super) struct Gap {
-        pub(super) block: u32,
+        pub(super) block: BlockId,
         /// The first operator of the gap.
         pub(super) begin: u32,
         /// The operator that accesses the block next; the number of operators if none does before the iteration ends.
@@ -95,7 +96,7 @@ enum_field!(GapKind: Middle, Dead, Head, DeadHead, Tail);
 record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
-        pub(super) block: u32,
+        pub(super) block: BlockId,
         /// The first boundary between operators at which this value can be copied out. None for the value that a block
         /// which is not persistent holds before its first write: it is never copied.
         pub(super) release: Option<u32>,
@@ -140,7 +141,7 @@ workspace! {
         records {
             gap: Gap[rows + blocks],
             version: Version[rows + blocks],
-            seen: Seen[blocks],
+            seen[BlockId]: Seen[blocks],
         }
         state {
             pub(super) program: &'a Program<'a> = program,
@@ -161,16 +162,16 @@ impl<'a> Gaps<'a> {
         let mut gaps = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         // Versions are numbered in the order of the boundaries at which they can be copied out first. Those of
         // persistent blocks come first.
-        for b in (0..program.blocks()).filter(|&b| program.is_persistent(b) && program.size[b] >= least) {
+        for b in program.blocks().filter(|&b| program.is_persistent(b) && program.size[b] >= least) {
             let version = Some(gaps.add_version(b, Some(1)));
             gaps.seen.set(b, Seen { version, initial: version, ..gaps.seen.get(b) });
         }
         for o in 0..program.operators {
-            for r in program.accesses(o).filter(|r| program.size[r.block] >= least) {
+            for r in program.accesses(o).filter(|r| program.size[r.block_id()] >= least) {
                 gaps.access(o, &r);
             }
         }
-        (0..program.blocks()).filter(|&b| program.is_persistent(b)).for_each(|b| gaps.close(b));
+        program.blocks().filter(|&b| program.is_persistent(b)).for_each(|b| gaps.close(b));
         gaps.list_releases();
         gaps
     }
@@ -227,23 +228,20 @@ impl<'a> Gaps<'a> {
     /// write the new version of the block, its value until the next write.
     fn access(&mut self, operator: u32, r: &Row) {
         let reads = r.event == Event::Read;
-        let mut seen = self.seen.get(r.block);
+        let block = r.block_id();
+        let mut seen = self.seen.get(block);
         if seen.version.is_none() && reads {
-            seen.version = Some(self.add_version(r.block, None));
+            seen.version = Some(self.add_version(block, None));
             seen.initial = seen.version;
         }
         let holds = |gaps: &Self| seen.version.is_some_and(|version| gaps.version(version).release.is_some());
         match seen.access {
-            None if self.program.is_persistent(r.block) && operator > 0 => {
-                seen.head = Some(self.add(
-                    &seen,
-                    r.block,
-                    (0, operator),
-                    if reads { GapKind::Head } else { GapKind::DeadHead },
-                ));
+            None if self.program.is_persistent(block) && operator > 0 => {
+                seen.head =
+                    Some(self.add(&seen, block, (0, operator), if reads { GapKind::Head } else { GapKind::DeadHead }));
             }
             Some(last) if last + 1 < operator && (!reads || holds(self)) => {
-                self.add(&seen, r.block, (last + 1, operator), if reads { GapKind::Middle } else { GapKind::Dead });
+                self.add(&seen, block, (last + 1, operator), if reads { GapKind::Middle } else { GapKind::Dead });
             }
             _ => {}
         }
@@ -251,15 +249,15 @@ impl<'a> Gaps<'a> {
         let release = Some(operator + 1);
         let same = |version: u32| seen.initial != Some(version) && self.version(version).release == release;
         if r.event == Event::Write && !seen.version.is_some_and(same) {
-            seen.version = Some(self.add_version(r.block, release));
+            seen.version = Some(self.add_version(block, release));
         }
-        self.seen.set(r.block, seen);
+        self.seen.set(block, seen);
     }
 
     /// At the end of the iteration, for a persistent block: notes which value it holds then. If there is a gap before
     /// its first access, adds the gap after its last access, if there is one too. If the block is never written, marks
     /// its gaps as clean: the host has its value from the start.
-    fn close(&mut self, block: u32) {
+    fn close(&mut self, block: BlockId) {
         let seen = self.seen.get(block);
         let (Some(last), Some(initial)) = (seen.access, seen.initial) else { return };
         self.version.set(initial, Version { last: seen.version, ..self.version(initial) });
@@ -294,7 +292,7 @@ impl<'a> Gaps<'a> {
 
     /// Adds a version of a block, its value from one write to the next; returns the version's number. `release` is the
     /// first boundary at which it can be copied out; none if nobody has written it.
-    fn add_version(&mut self, block: u32, release: Option<u32>) -> u32 {
+    fn add_version(&mut self, block: BlockId, release: Option<u32>) -> u32 {
         let version = self.versions;
         self.version.set(version, Version { block, release, last_gap: None, last: None });
         self.versions += 1;
@@ -303,7 +301,7 @@ impl<'a> Gaps<'a> {
 
     /// Adds the gap of a block from operator `begin` up to and without operator `end`. In it the block holds the
     /// version (value from one write to the next) that `seen` names. Returns the number of the gap.
-    fn add(&mut self, seen: &Seen, block: u32, (begin, end): (u32, u32), kind: GapKind) -> u32 {
+    fn add(&mut self, seen: &Seen, block: BlockId, (begin, end): (u32, u32), kind: GapKind) -> u32 {
         let gap = self.len;
         let version = seen.version.unwrap_or(NONE);
         let of_version = self.version(version);

@@ -17,7 +17,9 @@
 
 use core::ops::Range;
 
+use super::ids::BlockId;
 use super::program::Program;
+use crate::id::{Id, ids};
 use crate::simulate::Device;
 use crate::table::{Table, at, count, record};
 use crate::trace::{Event, Row};
@@ -99,11 +101,19 @@ pub fn least_load(
     Ok(loads.by_load.first(count(rows)).first().map_or(0, |&row| bound.min(loads.load[row])))
 }
 
+ids! {
+    /// The index of an idle time in the list of all.
+    pub(super) struct IdleId;
+
+    /// The index of a block among those that may be on the host at a given time.
+    pub(super) struct AwayId;
+}
+
 record! {
     /// An idle time of a block: between two accesses by different operators, or from the last access in an iteration to
     /// the first in the next. In the second case row `end` is not after row `begin`.
     pub(super) struct Idle {
-        pub(super) block: u32,
+        pub(super) block: BlockId,
         /// The row of the block's last access before the idle time.
         begin: u32,
         /// The row of the access with which the idle time ends.
@@ -159,7 +169,7 @@ workspace! {
         }
         records {
             /// By block: its first and last access and its last writer in the rows read so far.
-            seen: Seen[blocks],
+            seen[BlockId]: Seen[blocks],
         }
         lists {
             pub(super) list: Idle[rows + blocks],
@@ -168,26 +178,32 @@ workspace! {
 }
 
 impl IdleBlocks<'_> {
+    /// The idle times, each with its index.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (IdleId, Idle)> + '_ {
+        IdleId::each(0..self.list.len()).zip(self.list.iter())
+    }
+
     /// Lists the idle times of blocks for which `counts` returns true, and sorts them by when the value was written and
     /// by when they end.
     pub(super) fn find(&mut self, program: &Program<'_>, counts: impl Fn(&Idle) -> bool) {
         for o in 0..program.operators {
             for (row, r) in (program.first_row[o]..).zip(program.rows_of(o)).filter(|(_, r)| r.event != Event::Malloc) {
-                let seen = self.seen.get(r.block);
+                let block = r.block_id();
+                let seen = self.seen.get(block);
                 if r.event == Event::Free {
-                    self.seen.set(r.block, Seen { freed: true, ..seen });
+                    self.seen.set(block, Seen { freed: true, ..seen });
                     continue;
                 }
                 if seen.last_operator != o {
-                    self.add(&seen, r.block, (row, o), &counts);
+                    self.add(&seen, block, (row, o), &counts);
                 }
                 let (first, first_operator) = seen.first.map_or((row, o), |first| (first, seen.first_operator));
                 let writer = if r.event == Event::Write { Some(o) } else { seen.writer };
                 let (first, last) = (Some(first), Some(row));
-                self.seen.set(r.block, Seen { first, first_operator, last, last_operator: o, writer, ..seen });
+                self.seen.set(block, Seen { first, first_operator, last, last_operator: o, writer, ..seen });
             }
         }
-        for block in 0..program.blocks() {
+        for block in program.blocks() {
             let seen = self.seen.get(block);
             if let Some(first) = seen.first.filter(|_| !seen.freed) {
                 self.add(&seen, block, (first, seen.first_operator), &counts);
@@ -205,7 +221,7 @@ impl IdleBlocks<'_> {
 
     /// Adds the idle time from a block's last access so far to its access in row `end` by operator `to`, if `counts`
     /// returns true for it.
-    fn add(&mut self, seen: &Seen, block: u32, (end, to): (u32, u32), counts: impl Fn(&Idle) -> bool) {
+    fn add(&mut self, seen: &Seen, block: BlockId, (end, to): (u32, u32), counts: impl Fn(&Idle) -> bool) {
         let Some(begin) = seen.last else { return };
         let idle = Idle { block, begin, end, from: seen.last_operator, to, writer: seen.writer };
         if counts(&idle) {
@@ -227,7 +243,7 @@ workspace! {
             /// Scratch memory for sorting the rows by load.
             aside: u32[rows],
             /// By block: the row of its malloc.
-            allocated: u32[blocks],
+            allocated[BlockId]: u32[blocks],
         }
     }
 }
@@ -238,10 +254,10 @@ impl Loads<'_> {
         for (row, r) in (0..).zip(program.rows) {
             match r.event {
                 Event::Malloc => {
-                    self.allocated[r.block] = row;
+                    self.allocated[r.block_id()] = row;
                     present = present.saturating_add(r.bytes);
                 }
-                Event::Free => present = present.saturating_sub(program.size[r.block]),
+                Event::Free => present = present.saturating_sub(program.size[r.block_id()]),
                 _ => {}
             }
             self.load[row] = present;
@@ -274,26 +290,27 @@ workspace! {
     pub(super) struct Away<'a>(most) {
         tables {
             /// By index of a block that may be on the host: its bytes.
-            pub(super) size: u64[most],
+            pub(super) size[AwayId]: u64[most],
             /// By index of a block that may be on the host: the time since its value was written, in ns; `u64::MAX` if
             /// the host has it from the start.
-            since: u64[most],
-            /// By index of a block that may be on the host: 1 if its value was written in the iteration before, or if
-            /// the host has it from the start; else 0.
-            earlier: u32[most],
+            since[AwayId]: u64[most],
             /// By index of a block that may be on the host: the time until it must be back on the device, in ns.
-            until: u64[most],
-            /// By index of a block that may be on the host: 1 if it must be back in the next iteration, else 0.
-            later: u32[most],
-            /// By index of an idle time: 1 + the index here of the block that is idle then; 0 if it is not among the
-            /// blocks that may be on the host.
-            pub(super) index: u32[most],
+            until[AwayId]: u64[most],
             /// The indices of the blocks that may be on the host, the one with the shortest time since its value was
             /// written first.
             by_since: u32[most],
             /// The indices of the blocks that may be on the host, the one that must be back on the device soonest
             /// first.
             by_until: u32[most],
+        }
+        records {
+            /// By index of a block that may be on the host: whether its value was written in the iteration before, or
+            /// the host has it from the start.
+            earlier[AwayId]: bool[most],
+            /// By index of a block that may be on the host: whether it must be back in the next iteration.
+            later[AwayId]: bool[most],
+            /// By idle time: the block that is idle then; none if it is not among those that may be on the host.
+            pub(super) index[IdleId]: Option<AwayId>[most],
         }
         state {
             /// How many entries of `size`, `since` and `until` are in use: one for each block that may be on the host.
@@ -307,7 +324,7 @@ impl Away<'_> {
     fn find_at(&mut self, row: u32, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let time = at(program.rows, row).time_ns;
         self.clear();
-        for (k, idle) in (0..).zip(idle.list.iter()).filter(|(_, idle)| idle.is_read(program)) {
+        for (k, idle) in idle.numbered().filter(|(_, idle)| idle.is_read(program)) {
             let sides = (row > idle.begin && time >= program.time[idle.from + 1], row < idle.end);
             self.add(program, (k, &idle), sides, [time, time, at(program.rows, idle.end).time_ns]);
         }
@@ -317,7 +334,7 @@ impl Away<'_> {
     /// Removes all blocks from those that may be on the host.
     pub(super) fn clear(&mut self) {
         self.len = 0;
-        self.index.fill(0);
+        self.index.fill(None);
     }
 
     /// Adds the block of the idle time with index `k` if it is idle now. `after` says that now is after the access which
@@ -326,7 +343,7 @@ impl Away<'_> {
     pub(super) fn add(
         &mut self,
         program: &Program<'_>,
-        (k, idle): (u32, &Idle),
+        (k, idle): (IdleId, &Idle),
         (after, before): (bool, bool),
         [start, finish, deadline]: [u64; 3],
     ) {
@@ -339,13 +356,13 @@ impl Away<'_> {
         let (earlier, later) = (!after, crosses_end && after);
         let period = |crosses: bool| if crosses { program.end_time } else { 0 };
         let (start, deadline) = (start.saturating_add(period(earlier)), deadline.saturating_add(period(later)));
-        let block = self.len;
+        let block = AwayId::of(self.len);
         self.size[block] = program.size[idle.block];
         self.since[block] = idle.writer.map_or(u64::MAX, |writer| start.saturating_sub(program.time[writer + 1]));
         self.until[block] = deadline.saturating_sub(finish);
-        self.earlier[block] = u32::from(earlier || idle.writer.is_none());
-        self.later[block] = u32::from(later);
-        self.index[k] = block + 1;
+        self.earlier.set(block, earlier || idle.writer.is_none());
+        self.later.set(block, later);
+        self.index.set(k, Some(block));
         self.len += 1;
     }
 
@@ -356,10 +373,10 @@ impl Away<'_> {
         let Self { by_since, by_until, earlier, later, index, .. } = self;
         for (order, ranked, other) in [(by_since, &idle.by_writer, earlier), (by_until, &idle.by_end, later)] {
             let mut n = 0;
-            for iteration in 0..2 {
-                let blocks = ranked.first(idle.list.len()).iter().filter_map(|&k| index[k].checked_sub(1));
-                for block in blocks.filter(|&block| other[block] == iteration) {
-                    order[n] = block;
+            for in_other in [false, true] {
+                let blocks = ranked.first(idle.list.len()).iter().filter_map(|&k| index.get(IdleId::of(k)));
+                for block in blocks.filter(|&block| other.get(block) == in_other) {
+                    order[n] = block.number();
                     n += 1;
                 }
             }
@@ -369,8 +386,8 @@ impl Away<'_> {
     /// How many bytes at most the links can copy both out and back in, if each block has `overhead` ns more for each of
     /// its two copies.
     pub(super) fn copied(&self, device: &Device, overhead: f64) -> f64 {
-        let moved = |order: &Table<'_, u32>, time: &Table<'_, u64>, bandwidth: f64| {
-            order.first(self.len).iter().fold(0.0, |moved: f64, &k| {
+        let moved = |order: &Table<'_, u32>, time: &Table<'_, u64, AwayId>, bandwidth: f64| {
+            order.first(self.len).iter().map(|&k| AwayId::of(k)).fold(0.0, |moved: f64, k| {
                 let time = if time[k] == u64::MAX { f64::INFINITY } else { bytes(time[k]) + overhead };
                 (moved + bytes(self.size[k])).min(time * bandwidth / 1e9)
             })

@@ -1,16 +1,17 @@
 //! A set of numbers below n: its members as a list in no particular order, and where each stands in that list (sparse
 //! sets: Briggs and Torczon 1993). All operations but clearing are O(1).
 
+use crate::id::Id;
 use crate::workspace::workspace;
 
 workspace! {
     /// A set of numbers, empty at first.
-    pub(super) struct Members<'a>(n) {
+    pub(super) struct Members<'a, I>(n) {
         tables {
             /// The members of the set: the first `len` entries of this table.
             list: u32[n],
             /// By number below n: 1 + its index in `list`; 0 if it is not in the set.
-            place: u32[n],
+            place[I]: u32[n],
         }
         state {
             /// How many members the set has.
@@ -19,9 +20,9 @@ workspace! {
     }
 }
 
-impl Members<'_> {
+impl<I: Id> Members<'_, I> {
     #[inline]
-    pub(super) fn has(&self, number: u32) -> bool {
+    pub(super) fn has(&self, number: I) -> bool {
         self.place[number] > 0
     }
 
@@ -30,8 +31,8 @@ impl Members<'_> {
     }
 
     #[inline]
-    pub(super) fn get(&self, i: u32) -> u32 {
-        self.list[i]
+    pub(super) fn get(&self, i: u32) -> I {
+        I::of(self.list[i])
     }
 
     #[inline]
@@ -41,25 +42,25 @@ impl Members<'_> {
 
     /// The last number in the list of the set's members; none if the set is empty.
     #[inline]
-    pub(super) fn last(&self) -> Option<u32> {
-        self.len.checked_sub(1).map(|last| self.list[last])
+    pub(super) fn last(&self) -> Option<I> {
+        self.len.checked_sub(1).map(|last| self.get(last))
     }
 
-    pub(super) fn insert(&mut self, number: u32) {
+    pub(super) fn insert(&mut self, number: I) {
         if !self.has(number) {
-            self.list[self.len] = number;
+            self.list[self.len] = number.number();
             self.len += 1;
             self.place[number] = self.len;
         }
     }
 
     /// Removes a number from the set; the last of the list of members takes its place.
-    pub(super) fn remove(&mut self, number: u32) {
+    pub(super) fn remove(&mut self, number: I) {
         let place = self.place[number];
         if place > 0 {
             self.len -= 1;
-            let last = self.list[self.len];
-            self.list[place - 1] = last;
+            let last = self.get(self.len);
+            self.list[place - 1] = last.number();
             self.place[last] = place;
             self.place[number] = 0;
         }

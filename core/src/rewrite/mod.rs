@@ -8,6 +8,7 @@ mod anneal;
 pub mod fit;
 mod flat;
 mod gaps;
+mod ids;
 pub mod lower_bound;
 pub mod means;
 mod members;

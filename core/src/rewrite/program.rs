@@ -5,7 +5,9 @@
 //! reads this: [`Gaps`](super::gaps::Gaps) has the gaps in which blocks may be swapped,
 //! [`Values`](super::values::Values) which operator makes each value and which operators read it. Cost: O(rows).
 
+use super::ids::BlockId;
 use crate::error::RowFault;
+use crate::id::Id;
 use crate::table::at;
 use crate::trace::{Event, Op, Row, recorded};
 use crate::workspace::workspace;
@@ -25,9 +27,11 @@ workspace! {
             /// By operator: when its first access begins if compute never waits, in ns.
             pub(super) access_time: u64[rows + 1],
             /// By block: its bytes.
-            pub(super) size: u64[blocks],
+            pub(super) size[BlockId]: u64[blocks],
+        }
+        records {
             /// By block: whether it is persistent: allocated at time 0 and never freed.
-            persistent: u32[blocks],
+            persistent[BlockId]: bool[blocks],
         }
         state {
             /// The rows of the trace.
@@ -65,12 +69,12 @@ impl<'a> Program<'a> {
             }
             match r.event {
                 Event::SwapIn | Event::SwapOut => return refuse(RowFault::NotRecorded),
-                Event::Malloc if self.size[r.block] > 0 => return refuse(RowFault::NotRecorded),
+                Event::Malloc if self.size[r.block_id()] > 0 => return refuse(RowFault::NotRecorded),
                 Event::Malloc => {
-                    self.size[r.block] = r.bytes;
-                    self.persistent[r.block] = u32::from(r.time_ns == 0);
+                    self.size[r.block_id()] = r.bytes;
+                    self.persistent.set(r.block_id(), r.time_ns == 0);
                 }
-                Event::Free => self.persistent[r.block] = 0,
+                Event::Free => self.persistent.set(r.block_id(), false),
                 _ if matches!(r.op, Op::Rerun(_)) => return refuse(RowFault::NotRecorded),
                 _ => {}
             }
@@ -98,16 +102,16 @@ impl<'a> Program<'a> {
         self.first_row[self.operators] = number(self.rows.len());
     }
 
-    /// How many block numbers there are: blocks are numbered from 0.
+    /// All blocks that the trace may name.
     #[inline]
-    pub(super) fn blocks(&self) -> u32 {
-        u32::try_from(self.size.len()).unwrap_or(u32::MAX)
+    pub(super) fn blocks(&self) -> impl DoubleEndedIterator<Item = BlockId> + use<> {
+        BlockId::each(0..u32::try_from(self.size.len()).unwrap_or(u32::MAX))
     }
 
     /// Whether a block is allocated at time 0 and never freed.
     #[inline]
-    pub(super) fn is_persistent(&self, block: u32) -> bool {
-        self.persistent[block] > 0
+    pub(super) fn is_persistent(&self, block: BlockId) -> bool {
+        self.persistent.get(block)
     }
 
     /// How long an operator takes from its first access to its last, in ns.
@@ -146,9 +150,10 @@ impl<'a> Program<'a> {
 
     /// The first block that an operator reads and the first that it writes, without those that it allocates or frees
     /// between its accesses; none if either is missing.
-    pub(super) fn ends(&self, operator: u32) -> Option<(u32, u32)> {
+    pub(super) fn ends(&self, operator: u32) -> Option<(BlockId, BlockId)> {
         let [first, end] = self.accesses[operator].map(|row| usize::try_from(row).unwrap_or(usize::MAX));
-        recorded::ends(self.rows.get(first..end).unwrap_or_default())
+        let (read, written) = recorded::ends(self.rows.get(first..end).unwrap_or_default())?;
+        Some((BlockId::of(read), BlockId::of(written)))
     }
 
     /// The numbers of the rows in which an operator accesses blocks.

@@ -4,6 +4,7 @@
 //!
 //! Of equal keys the least number wins.
 
+use crate::id::Id;
 use crate::workspace::workspace;
 
 /// Stands for no key: a number with this key is not one of those among which the least key wins.
@@ -12,11 +13,11 @@ const ABSENT: u64 = u64::MAX;
 workspace! {
     /// A tournament tree over the numbers below n, each of which has a key or does not take part. At first none takes
     /// part.
-    pub(super) struct Tournament<'a>(n) then begin {
+    pub(super) struct Tournament<'a, I>(n) then begin {
         tables {
             /// By number, from 0 to n - 1: its key; [`ABSENT`] if it has none. The number with the least key wins, and
             /// never one that has none.
-            key: u64[n],
+            key[I]: u64[n],
             /// By inner node of the tree: the number with the least key below it. Node 1 is the root, the children of
             /// node k are 2 k and 2 k + 1, and the leaf of number i is node n + i.
             winner: u32[n],
@@ -27,13 +28,13 @@ workspace! {
     }
 }
 
-impl Tournament<'_> {
+impl<I: Id> Tournament<'_, I> {
     /// Begins with a tree in which no number has a key; each inner node holds one of the numbers in the
     /// leaves below it.
     fn begin(&mut self) {
         self.clear();
         for node in (1..self.n).rev() {
-            self.winner[node] = self.at(2 * node);
+            self.winner[node] = self.at(2 * node).number();
         }
     }
 
@@ -45,38 +46,38 @@ impl Tournament<'_> {
 
     /// The least key in the tree, and its number; none if no number has a key.
     #[inline]
-    pub(super) fn first(&self) -> Option<(u64, u32)> {
+    pub(super) fn first(&self) -> Option<(u64, I)> {
         let number = if self.n > 0 { self.at(1) } else { return None };
         let key = self.key[number];
         (key < ABSENT).then_some((key, number))
     }
 
-    pub(super) fn remove(&mut self, number: u32) {
+    pub(super) fn remove(&mut self, number: I) {
         if self.key[number] < ABSENT {
             self.set(number, ABSENT);
         }
     }
 
     /// Gives a number a key, less than `u64::MAX`. From then on the number takes part in the search for the least key.
-    pub(super) fn set(&mut self, number: u32, key: u64) {
+    pub(super) fn set(&mut self, number: I, key: u64) {
         self.key[number] = key;
-        let mut node = number + self.n;
+        let mut node = number.number() + self.n;
         while node > 1 {
             node /= 2;
             let (left, right) = (self.at(2 * node), self.at(2 * node + 1));
             let winner = if (self.key[right], right) < (self.key[left], left) { right } else { left };
             // The nodes above do not change.
-            if winner == self.winner[node] && winner != number {
+            if winner.number() == self.winner[node] && winner != number {
                 return;
             }
-            self.winner[node] = winner;
+            self.winner[node] = winner.number();
         }
     }
 
     /// The number with the least key below a node of the tree; for a leaf, the leaf's own number.
     #[inline]
-    fn at(&self, node: u32) -> u32 {
-        if node < self.n { self.winner[node] } else { node - self.n }
+    fn at(&self, node: u32) -> I {
+        I::of(if node < self.n { self.winner[node] } else { node - self.n })
     }
 }
 
@@ -90,7 +91,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_least_is_first(n in 0u32..20, steps in prop::collection::vec((0u32..9, 0u32..20, 0u64..30), 0..200)) {
-            let len = Tournament::workspace(n as usize);
+            let len = Tournament::<u32>::workspace(n as usize);
             let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
             let mut tournament = Tournament::lend(n as usize, &mut Workspace::new(&mut words, &mut indices));
             let mut expected = BTreeMap::new();

@@ -11,8 +11,10 @@
 //! An operator may be recomputed if its [`Operator::rerun`](crate::trace::Operator::rerun) says so and all that it
 //! reads is defined. A recomputation leaves out the persistent blocks that the operator updates. O(rows).
 
+use super::ids::BlockId;
 use super::program::Program;
 use crate::Workspace;
+use crate::id::{Id, ids};
 use crate::table::{Field, Record, Records, enum_field, record};
 use crate::trace::{Event, Op, Recorded};
 use crate::workspace::workspace;
@@ -44,12 +46,17 @@ impl Owner {
 
 enum_field!(Owner: Recorded, Local, Managed, Lasting);
 
+ids! {
+    /// The number of a version: of the value that a block holds from one write to the next.
+    pub(in crate::rewrite) struct VersionId;
+}
+
 /// A block that an operator reads or writes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reference {
-    pub(super) block: u32,
-    /// The number of the version (the value from one write to the next) that is read or written.
-    pub(super) version: u32,
+    pub(super) block: BlockId,
+    /// The version that is read or written.
+    pub(super) version: VersionId,
     /// Whether the operator writes the block; else it reads it.
     pub(super) writes: bool,
     /// Whether the block is persistent and the operator reads and writes it: a recomputation leaves such a block out.
@@ -70,10 +77,12 @@ impl Record for Reference {
     type Kept = [u32; 3];
     #[inline]
     fn keep(self) -> [u32; 3] {
-        [self.block, self.version, Field::keep(self.owner) << 2 | u32::from(self.updated) << 1 | u32::from(self.writes)]
+        let how = Field::keep(self.owner) << 2 | u32::from(self.updated) << 1 | u32::from(self.writes);
+        [self.block.number(), self.version.number(), how]
     }
     #[inline]
     fn kept([block, version, how]: [u32; 3]) -> Self {
+        let (block, version) = (BlockId::of(block), VersionId::of(version));
         Self { block, version, writes: how & 1 > 0, updated: how & 2 > 0, owner: Field::kept(how >> 2) }
     }
 }
@@ -81,7 +90,7 @@ impl Record for Reference {
 record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
-        pub(super) block: u32,
+        pub(super) block: BlockId,
         /// The operator that writes the version; none if the block holds it from the start or it is undefined.
         pub(super) writer: Option<u32>,
         /// The first operator that overwrites or frees the block while it holds the version; [`NONE`] if none does.
@@ -90,16 +99,24 @@ record! {
 }
 
 record! {
+    /// A value that an operator writes and that can be recomputed.
+    pub(super) struct Made {
+        pub(super) block: BlockId,
+        pub(super) version: VersionId,
+    }
+}
+
+record! {
     /// The input over which an operator may write its output, and that output.
     pub(super) struct InPlace {
         /// The block that the operator reads and may write its output over; none if it may not write over an input.
         /// Recomputation, not the recording, decides when the block is allocated and freed (a managed block).
-        input: Option<u32>,
+        input: Option<BlockId>,
         /// The version of the input that is read.
-        pub(super) version: u32,
+        pub(super) version: VersionId,
         /// The block that the operator writes, of the same size as the input. Recomputation, not the recording, decides
         /// when the block is allocated and freed (a managed block).
-        pub(super) output: u32,
+        pub(super) output: BlockId,
     }
 }
 
@@ -107,8 +124,8 @@ record! {
     /// The latest accesses of a block, its malloc and its free, noted while the trace is read row by row to find which
     /// operator makes and reads each value.
     struct Seen {
-        /// The number of the version that the block holds.
-        version: Option<u32>,
+        /// The version that the block holds.
+        version: Option<VersionId>,
         /// The operator that read the block last.
         read: Option<u32>,
         /// The operator that wrote the block last.
@@ -144,24 +161,24 @@ workspace! {
             until: u32[rows + 1],
             /// By operator: the index in `made` of the first value that it writes and that can be recomputed.
             first_made: u32[rows + 2],
-            /// The values that can be recomputed, by the operator that writes them: block and version of each.
-            made: [u32; 2][rows],
-            /// By version (value from one write to the next): the index in `uses` of the first operator that reads it.
-            first_use: u32[rows + blocks + 1],
+            /// By version: the index in `uses` of the first operator that reads it.
+            first_use[VersionId]: u32[rows + blocks + 1],
             /// The operators that read each version: those of version 0 in ascending order, then those of version 1,
             /// and so on.
             uses: u32[rows],
         }
         records {
-            owner: Owner[blocks],
+            owner[BlockId]: Owner[blocks],
             /// The blocks that operators read or write, by operator.
             reference: Reference[rows],
             /// The references to managed blocks, by operator.
             managed: Reference[rows],
-            version: Version[rows + blocks],
+            /// The values that can be recomputed, by the operator that writes them.
+            made: Made[rows],
+            version[VersionId]: Version[rows + blocks],
             in_place: InPlace[rows + 1],
             /// By block: its latest accesses, its malloc and its free, noted while the trace is read row by row.
-            seen: Seen[blocks],
+            seen[BlockId]: Seen[blocks],
         }
         state {
             pub(super) program: &'a Program<'a> = program,
@@ -213,9 +230,9 @@ impl<'a> Values<'a> {
         self.managed.get(i)
     }
 
-    /// The values that an operator writes and that can be recomputed, as block and version, in the order of its rows.
+    /// The values that an operator writes and that can be recomputed, in the order of its rows.
     #[inline]
-    pub(super) fn made(&self, operator: u32) -> &[[u32; 2]] {
+    pub(super) fn made(&self, operator: u32) -> impl Iterator<Item = Made> + '_ {
         self.made.range(self.first_made[operator], self.first_made[operator + 1])
     }
 
@@ -233,22 +250,22 @@ impl<'a> Values<'a> {
 
     /// The block that holds a version.
     #[inline]
-    pub(super) fn block(&self, version: u32) -> u32 {
+    pub(super) fn block(&self, version: VersionId) -> BlockId {
         self.version.get(version).block
     }
 
-    /// The operator that writes a version (value from one write to the next); none if no operator writes it, or if the
-    /// one that does may not be recomputed.
+    /// The operator that writes a version; none if no operator writes it, or if the one that does may not be
+    /// recomputed.
     #[inline]
-    pub(super) fn maker(&self, version: u32) -> Option<u32> {
+    pub(super) fn maker(&self, version: VersionId) -> Option<u32> {
         self.version.get(version).writer.filter(|&operator| self.is_recomputable(operator))
     }
 
     /// The indices of the uses of a version, which are its reads by operators: that of the first, and the one after the
     /// last. [`user`](Self::user) tells which operator reads at each.
     #[inline]
-    pub(super) fn uses(&self, version: u32) -> (u32, u32) {
-        (self.first_use[version], self.first_use[version + 1])
+    pub(super) fn uses(&self, version: VersionId) -> (u32, u32) {
+        (self.first_use[version], self.first_use[version.next()])
     }
 
     /// The operator that reads a version at the use of index `i`. The operators of one version's uses ascend.
@@ -264,18 +281,18 @@ impl<'a> Values<'a> {
 
     /// Who decides when the memory of a block is allocated and freed.
     #[inline]
-    pub(super) fn owner(&self, block: u32) -> Owner {
+    pub(super) fn owner(&self, block: BlockId) -> Owner {
         self.owner.get(block)
     }
 
     #[inline]
-    pub(super) fn is_managed(&self, block: u32) -> bool {
+    pub(super) fn is_managed(&self, block: BlockId) -> bool {
         self.owner(block).is_managed()
     }
 
     /// Whether every value of a block can be recomputed.
     #[inline]
-    pub(super) fn can_recompute(&self, block: u32) -> bool {
+    pub(super) fn can_recompute(&self, block: BlockId) -> bool {
         self.owner(block) == Owner::Managed
     }
 
@@ -296,11 +313,11 @@ impl<'a> Values<'a> {
     /// Sets `costs`, by block: the cost of recomputing all of the block's values once, in ns per byte, if all that is
     /// read for them is on the device. Infinite where they cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
-    pub(super) fn recompute_costs(&self, costs: &mut Records<'_, f64>) {
-        for b in 0..self.program.blocks() {
+    pub(super) fn recompute_costs(&self, costs: &mut Records<'_, f64, BlockId>) {
+        for b in self.program.blocks() {
             costs.set(b, if self.can_recompute(b) { 0.0 } else { f64::INFINITY });
         }
-        for v in 0..self.versions {
+        for v in VersionId::each(0..self.versions) {
             let Version { block, writer, .. } = self.version.get(v);
             if let Some(writer) = writer.filter(|_| self.can_recompute(block)) {
                 let cost = self.program.duration(writer) as f64 / self.program.size[block] as f64;
@@ -311,13 +328,13 @@ impl<'a> Values<'a> {
 
     /// The block of the input over which an operator may write its output, and the [`InPlace`] with the blocks of this
     /// input and of the output; none if the operator may not write over an input.
-    pub(super) fn in_place(&self, operator: u32) -> Option<(u32, InPlace)> {
+    pub(super) fn in_place(&self, operator: u32) -> Option<(BlockId, InPlace)> {
         let found = self.in_place.get(operator);
         Some((found.input?, found))
     }
 
-    /// Finds the versions of the blocks (a version is the value from one write to the next), the references (which
-    /// versions each operator reads and writes), and which operators may be recomputed.
+    /// Finds the versions of the blocks, the references (which versions each operator reads and writes), and which
+    /// operators may be recomputed.
     fn find_references(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         let mut references = 0;
@@ -325,7 +342,8 @@ impl<'a> Values<'a> {
             self.first_reference[o] = references;
             let mut defined = true;
             for r in program.rows_of(o) {
-                let mut seen = self.seen.get(r.block);
+                let block = r.block_id();
+                let mut seen = self.seen.get(block);
                 let reads = r.event == Event::Read;
                 match r.event {
                     Event::Malloc => seen.allocated = Some(o),
@@ -340,21 +358,22 @@ impl<'a> Values<'a> {
                         let version = seen.version.filter(|_| reads).unwrap_or_else(|| {
                             self.end(seen.version, o);
                             let writer = (!reads).then_some(o);
-                            self.version.set(self.versions, Version { block: r.block, writer, until: NONE });
+                            let version = VersionId::of(self.versions);
+                            self.version.set(version, Version { block, writer, until: NONE });
                             self.versions += 1;
-                            self.versions - 1
+                            version
                         });
                         seen.version = Some(version);
                         *(if reads { &mut seen.read } else { &mut seen.written }) = Some(o);
-                        let (block, owner) = (r.block, Owner::Recorded);
+                        let owner = Owner::Recorded;
                         self.reference
                             .set(references, Reference { block, version, writes: !reads, updated: false, owner });
                         references += 1;
-                        let from_start = program.is_persistent(r.block);
+                        let from_start = program.is_persistent(block);
                         defined &= !reads || from_start || self.version.get(version).writer.is_some();
                     }
                 }
-                self.seen.set(r.block, seen);
+                self.seen.set(block, seen);
             }
             let op = program.op(o);
             let allowed = matches!(op, Op::First(_)) && recorded.operator(op).rerun;
@@ -370,7 +389,7 @@ impl<'a> Values<'a> {
     }
 
     /// Notes that an operator overwrites or frees the block of a version.
-    fn end(&mut self, version: Option<u32>, operator: u32) {
+    fn end(&mut self, version: Option<VersionId>, operator: u32) {
         if let Some(v) = version {
             let version = self.version.get(v);
             self.version.set(v, Version { until: version.until.min(operator), ..version });
@@ -379,7 +398,7 @@ impl<'a> Values<'a> {
 
     /// Finds for each block who decides when its memory is allocated and freed (its [`Owner`]).
     fn find_owners(&mut self) {
-        for b in (0..self.program.blocks()).filter(|&b| !self.program.is_persistent(b)) {
+        for b in self.program.blocks().filter(|&b| !self.program.is_persistent(b)) {
             let seen = self.seen.get(b);
             if seen.allocated.is_some() && seen.freed.is_some() {
                 let owner = if seen.version.is_some() { Owner::Managed } else { Owner::Recorded };
@@ -387,7 +406,7 @@ impl<'a> Values<'a> {
             }
         }
         // A block with a version that cannot be recomputed is lasting, if all that is read of it is defined.
-        for v in 0..self.versions {
+        for v in VersionId::each(0..self.versions) {
             let block = self.block(v);
             if self.owner(block) == Owner::Managed && self.maker(v).is_none() {
                 self.owner.set(block, Owner::Lasting);
@@ -419,7 +438,7 @@ impl<'a> Values<'a> {
                     self.until[o] = self.until[o].min(self.version.get(r.version).until);
                 }
                 if self.can_recompute(r.block) && r.writes {
-                    self.made[made] = [r.block, r.version];
+                    self.made.set(made, Made { block: r.block, version: r.version });
                     made += 1;
                 }
             }
@@ -436,8 +455,8 @@ impl<'a> Values<'a> {
             let touches = |block, writes| self.references(o).find(|r| r.block == block && r.writes == writes);
             let apart = input != output && touches(input, true).is_none() && touches(output, false).is_none();
             let alike = program.size[input] == program.size[output];
-            let version = touches(input, false).map_or(NONE, |read| read.version);
-            if apart && alike && self.is_managed(input) && self.is_managed(output) {
+            let managed = self.is_managed(input) && self.is_managed(output);
+            if let Some(Reference { version, .. }) = touches(input, false).filter(|_| apart && alike && managed) {
                 self.in_place.set(o, InPlace { input: Some(input), version, output });
             }
         }
@@ -452,11 +471,11 @@ impl<'a> Values<'a> {
             let (mut present, mut most, mut local, mut most_local) = (0u64, 0u64, 0u64, 0u64);
             for r in program.rows_of(o) {
                 let size = match r.event {
-                    Event::Malloc => program.size[r.block],
-                    Event::Free => program.size[r.block].wrapping_neg(),
+                    Event::Malloc => program.size[r.block_id()],
+                    Event::Free => program.size[r.block_id()].wrapping_neg(),
                     _ => continue,
                 };
-                match self.owner(r.block) {
+                match self.owner(r.block_id()) {
                     Owner::Managed | Owner::Lasting => continue,
                     Owner::Local => local = local.wrapping_add(size),
                     Owner::Recorded => {}
@@ -482,7 +501,7 @@ impl<'a> Values<'a> {
             }
         }
         let mut sum = 0;
-        for v in 0..=self.versions {
+        for v in VersionId::each(0..self.versions + 1) {
             sum += self.first_use[v];
             self.first_use[v] = sum;
         }

@@ -1,7 +1,9 @@
 //! Writes rows one after the other into lent memory.
 
+use super::ids::BlockId;
 use crate::Error;
 use crate::error::Buffer;
+use crate::id::Id;
 use crate::trace::{Event, Op, Row};
 
 /// Writes rows of a trace to `out`. Rows for which `out` is too short are only counted, so that the error can tell how
@@ -33,8 +35,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes a row with the time of the row above it.
-    pub(super) fn event(&mut self, event: Event, block: u32, bytes: u64, op: Op) {
-        self.push(Row { time_ns: self.time_ns, bytes, block, op, event });
+    pub(super) fn event(&mut self, event: Event, block: BlockId, bytes: u64, op: Op) {
+        self.push(Row { time_ns: self.time_ns, bytes, block: block.number(), op, event });
     }
 
     /// Changes the time of the row that was written last to `time_ns`.

@@ -11,7 +11,8 @@
 use super::recorded::Running;
 use super::{Event, Row};
 use crate::error::{Buffer, RowFault};
-use crate::table::Table;
+use crate::id::{Id, ids};
+use crate::table::{Records, Table};
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 
 /// One live range of a block of the trace on the device.
@@ -94,8 +95,12 @@ pub(crate) const fn of_rows_workspace(rows: usize, blocks: usize) -> WorkspaceLe
     WorkspaceLen { words: 0, indices: rows }.and(workspace(blocks))
 }
 
-/// By row: the number of the residency (live range of the row's block) to which it belongs. Residencies are numbered in
-/// the order of their mallocs.
+ids! {
+    /// The number of a residency, a live range of a block. Residencies are numbered in the order of their mallocs.
+    pub(crate) struct ResidencyId;
+}
+
+/// By row: the residency (live range of the row's block) to which it belongs.
 ///
 /// # Errors
 /// As [`lifetimes`].
@@ -103,9 +108,10 @@ pub(crate) fn of_rows<'a>(
     rows: &[Row],
     block_count: usize,
     scratch: &mut Workspace<'a>,
-) -> Result<Table<'a, u32>, Error> {
-    let mut of = scratch.indices(rows.len());
-    follow(rows, block_count, scratch.split(workspace(block_count)), |step, _, residency, _| of[step] = residency)?;
+) -> Result<Records<'a, ResidencyId>, Error> {
+    let mut of = Records::lend(rows.len(), scratch);
+    let follows = scratch.split(workspace(block_count));
+    follow(rows, block_count, follows, |step, _, residency, _| of.set(step, ResidencyId::of(residency)))?;
     Ok(of)
 }
 

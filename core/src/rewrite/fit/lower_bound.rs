@@ -25,7 +25,9 @@
 use core::ops::ControlFlow;
 
 use super::{Means, Options, Using};
-use crate::rewrite::lower_bound::{Away, IdleBlocks, bytes};
+use crate::id::Id;
+use crate::rewrite::ids::BlockId;
+use crate::rewrite::lower_bound::{Away, IdleBlocks, IdleId, bytes};
 use crate::rewrite::program::Program;
 use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
@@ -194,9 +196,10 @@ workspace! {
             aside: u32[rows + 1],
             /// By operator: the bytes that it writes.
             written: u64[rows + 1],
-            /// By block: 1 + the number of the operator in whose bytes it was counted last; 0 if it was counted in none
-            /// so far.
-            counted: u32[blocks],
+        }
+        records {
+            /// By block: the operator in whose bytes it was counted last; none if it was counted in none so far.
+            counted[BlockId]: Option<u32>[blocks],
         }
     }
 }
@@ -208,14 +211,13 @@ impl Needs<'_> {
         let program = network.program;
         for o in 0..program.accessing {
             for r in program.accesses(o).filter(|r| r.event == Event::Write) {
-                if self.counted[r.block] != o + 1 {
-                    self.counted[r.block] = o + 1;
-                    self.written[o] = self.written[o].saturating_add(program.size[r.block]);
+                if self.counts(r.block_id(), o) {
+                    self.written[o] = self.written[o].saturating_add(program.size[r.block_id()]);
                 }
             }
         }
         self.add_idle(program, idle);
-        self.counted.fill(0);
+        self.counted.fill(None);
         for o in 0..program.accessing {
             self.need[o] = self.need[o].wrapping_add(self.touched(network, o));
         }
@@ -247,19 +249,25 @@ impl Needs<'_> {
         }
     }
 
+    /// Counts a block in the bytes of operator `o`; false if it is counted in them already.
+    fn counts(&mut self, block: BlockId, o: u32) -> bool {
+        let counts = !self.counted.is(block, Some(o));
+        self.counted.set(block, Some(o));
+        counts
+    }
+
     /// The most bytes on the device at once of the blocks that an operator touches or allocates.
     fn touched(&mut self, network: &Network<'_>, o: u32) -> u64 {
         let program = network.program;
         // What it allocates itself is counted with the rows below.
         for r in program.rows_in(o).filter(|r| r.event == Event::Malloc) {
-            self.counted[r.block] = o + 1;
+            self.counts(r.block_id(), o);
         }
         let masked = network.reads_masks(o);
         let mut present = 0u64;
         for r in program.accesses(o).filter(|r| !(masked && r.event == Event::Read)) {
-            if self.counted[r.block] != o + 1 {
-                self.counted[r.block] = o + 1;
-                present = present.saturating_add(program.size[r.block]);
+            if self.counts(r.block_id(), o) {
+                present = present.saturating_add(program.size[r.block_id()]);
             }
         }
         if network.using.has(Means::InPlace)
@@ -273,8 +281,8 @@ impl Needs<'_> {
         let mut most = present;
         for r in program.rows_in(o) {
             match r.event {
-                Event::Malloc => present = present.saturating_add(program.size[r.block]),
-                Event::Free => present = present.saturating_sub(program.size[r.block]),
+                Event::Malloc => present = present.saturating_add(program.size[r.block_id()]),
+                Event::Free => present = present.saturating_sub(program.size[r.block_id()]),
                 _ => {}
             }
             most = most.max(present);
@@ -289,7 +297,7 @@ workspace! {
         tables {
             /// By idle time of a block: what it costs to recompute the block, in ns per byte, as the bits of an `f64`.
             /// The bits sort as the numbers do, since none is below 0. Infinite if the block cannot be recomputed.
-            cost: u64[rows + blocks],
+            cost[IdleId]: u64[rows + blocks],
             /// The indices of the idle times, the one with the least recompute cost first.
             by_cost: u32[rows + blocks],
             /// Scratch memory for sorting the idle times.
@@ -319,19 +327,19 @@ impl Returns<'_> {
             recomputes && network.operator(writer).rerun
         };
         let per_byte = |w: u32| bytes(program.duration(w)) / bytes(needs.written[w].max(1));
-        for (k, idle) in (0..).zip(idle.list.iter()) {
+        for (k, idle) in idle.numbered() {
             self.cost[k] = idle.writer.filter(may).map_or(f64::INFINITY, per_byte).to_bits();
         }
         let Self { cost, by_cost, aside, .. } = self;
         sort::identity(by_cost, idle.list.len());
-        sort::by_key(by_cost, idle.list.len(), aside, |k| cost[k]);
+        sort::by_key(by_cost, idle.list.len(), aside, |k| cost[IdleId::of(k)]);
     }
 
     /// Finds the blocks that are idle while an operator runs.
     fn find(&mut self, program: &Program<'_>, idle: &IdleBlocks<'_>, o: u32) {
         self.away.clear();
         let (start, finish) = (program.access_time[o], program.time[o + 1]);
-        for (k, idle) in (0..).zip(idle.list.iter()) {
+        for (k, idle) in idle.numbered() {
             let times = [start, finish, program.access_time[idle.to]];
             self.away.add(program, (k, &idle), (o > idle.from, o < idle.to), times);
         }
@@ -371,8 +379,8 @@ impl Returns<'_> {
     /// The most bytes of idle blocks that can be recomputed in `overhead` ns.
     fn recomputed(&self, overhead: f64) -> f64 {
         let (mut left, mut sum) = (overhead, 0.0);
-        for &k in self.by_cost.first(self.ever) {
-            let Some(block) = self.away.index[k].checked_sub(1) else { continue };
+        for k in self.by_cost.first(self.ever).iter().map(|&k| IdleId::of(k)) {
+            let Some(block) = self.away.index.get(k) else { continue };
             let (size, cost) = (bytes(self.away.size[block]), f64::from_bits(self.cost[k]));
             if cost.is_infinite() {
                 break;

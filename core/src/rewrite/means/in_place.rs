@@ -22,10 +22,13 @@
 //! workspace.
 
 use crate::error::RowFault;
+use crate::id::Id;
+use crate::rewrite::ids::BlockId;
 use crate::rewrite::writer::Writer;
-use crate::table::{Table, at, record};
+use crate::table::{Records, at, record};
+use crate::trace::liveness::{self, ResidencyId};
 use crate::trace::recorded::{self, Operators, Running};
-use crate::trace::{Event, Op, Recorded, Row, liveness};
+use crate::trace::{Event, Op, Recorded, Row};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
@@ -96,10 +99,10 @@ pub fn rewrite(
 record! {
     /// What is known of a live range of a block: the rows that need it, and whether its memory is reused.
     struct Range {
-        /// 1 + the row of the live range's malloc; 0 if it has none.
-        begin: u32,
-        /// 1 + the first row that accesses or copies the block in this live range; 0 if none does.
-        first: u32,
+        /// The row of the live range's malloc.
+        begin: Option<u32>,
+        /// The first row that accesses or copies the block in this live range.
+        first: Option<u32>,
         /// 1 + the last row that needs the block in this live range: an access, a copy, or the write of a mask that is
         /// made of it. 0 if there is none; `u32::MAX` if its memory cannot be reused.
         last: u32,
@@ -110,24 +113,30 @@ record! {
     }
 }
 
+record! {
+    /// An output that takes over the memory of an input.
+    struct Reuse {
+        /// The row of the input's malloc; none if no output takes over memory.
+        given: Option<u32>,
+        /// The row of the output's malloc.
+        taken: u32,
+    }
+}
+
 workspace! {
     /// The live ranges of a trace's blocks, and where one takes over the memory of another.
-    struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, of: Table<'a, u32>) {
-        tables {
-            /// By row after which an operator's output takes over the memory of its input: 1 + the row of the input's
-            /// malloc, and the row of the output's malloc. The first is 0 for all other rows.
-            reuses: [u32; 2][rows],
-        }
+    struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, of: Records<'a, ResidencyId>) {
         records {
-            /// The live ranges of the blocks, in the order in which they begin.
-            range: Range[rows],
+            /// By row: whether an operator's output takes over the memory of its input after it.
+            reuses: Reuse[rows],
+            range[ResidencyId]: Range[rows],
             /// By block: its live range that began last, of those seen so far.
-            latest: Option<u32>[blocks],
+            latest[BlockId]: Option<ResidencyId>[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// By row: the number of the live range of a block that the row belongs to.
-            of: Table<'a, u32> = of,
+            /// By row: the live range of a block that the row belongs to.
+            of: Records<'a, ResidencyId> = of,
         }
     }
 }
@@ -138,22 +147,22 @@ impl Pass<'_> {
         let mut running = Running::default();
         for (row, r) in (0u32..).zip(rows) {
             running.go_to(rows, row);
-            let masked = self.recorded.masked(r.block);
+            let masked = self.recorded.masked(r.block).map(BlockId::of);
             // Nothing is reused of a mask; but making it needs the block.
-            let Some(range) = masked.map_or(Some(self.of[row]), |block| self.latest.get(block)) else { continue };
+            let Some(range) = masked.map_or(Some(self.of.get(row)), |block| self.latest.get(block)) else { continue };
             let s = self.range.get(range);
             let found = match r.event {
                 Event::Write if masked.is_some() => Range { last: row + 1, ..s },
                 _ if masked.is_some() => continue,
                 Event::Malloc => {
-                    self.latest.set(r.block, Some(range));
-                    Range { begin: row + 1, ..s }
+                    self.latest.set(r.block_id(), Some(range));
+                    Range { begin: Some(row), ..s }
                 }
                 // It is freed inside an operator: as its workspace, or because its memory is reused there already. Its
                 // memory is not reused again.
                 Event::Free if row < running.end => Range { last: u32::MAX, ..s },
                 Event::Free => continue,
-                _ => Range { first: if s.first == 0 { row + 1 } else { s.first }, last: row + 1, ..s },
+                _ => Range { first: s.first.or(Some(row)), last: row + 1, ..s },
             };
             self.range.set(range, found);
         }
@@ -186,14 +195,14 @@ impl Pass<'_> {
         let range = |event, block| accesses().find(|&(_, r)| (r.event, r.block) == (event, block));
         let (read, write) = (range(Event::Read, x)?.0, range(Event::Write, y)?.0);
         let last_read = accesses().filter(|(_, r)| r.event == Event::Read).last()?.0;
-        let (input, output) = (self.of[read], self.of[write]);
+        let (input, output) = (self.of.get(read), self.of.get(write));
         let (from, to) = (self.range.get(input), self.range.get(output));
-        let (given, taken) = (from.begin.checked_sub(1)?, to.begin.checked_sub(1)?);
+        let (given, taken) = (from.begin?, to.begin?);
         let over_after_reads = from.last <= last_read + 1;
-        let begins_after_reads = to.first > last_read + 1 && to.begin <= running.first;
+        let begins_after_reads = to.first > Some(last_read) && taken < running.first;
         let alike = at(rows, given).bytes == at(rows, taken).bytes;
         if x != y && alike && over_after_reads && begins_after_reads {
-            self.reuses[last_read] = [1 + given, taken];
+            self.reuses.set(last_read, Reuse { given: Some(given), taken });
             self.range.set(input, Range { free_moved: true, ..from });
             self.range.set(output, Range { malloc_moved: true, ..to });
         }
@@ -203,7 +212,7 @@ impl Pass<'_> {
     /// Writes the rows of the trace, with frees and mallocs moved to where an output takes over the memory of an input.
     fn write(&self, rows: &[Row], writer: &mut Writer<'_>) {
         for (row, &r) in (0u32..).zip(rows) {
-            let range = self.range.get(self.of[row]);
+            let range = self.range.get(self.of.get(row));
             let moved = match r.event {
                 Event::Malloc => range.malloc_moved,
                 Event::Free => range.free_moved,
@@ -212,9 +221,9 @@ impl Pass<'_> {
             if !moved {
                 writer.push(r);
             }
-            let [given, taken] = self.reuses[row];
-            if let Some(given) = given.checked_sub(1) {
-                writer.event(Event::Free, at(rows, given).block, 0, Op::None);
+            let Reuse { given, taken } = self.reuses.get(row);
+            if let Some(given) = given {
+                writer.event(Event::Free, at(rows, given).block_id(), 0, Op::None);
                 writer.push(Row { time_ns: r.time_ns, op: r.op, ..at(rows, taken) });
             }
         }

@@ -25,10 +25,13 @@
 //! order of its accesses. Cost: O(rows), linear workspace.
 
 use crate::error::RowFault;
+use crate::id::Id;
+use crate::rewrite::ids::BlockId;
 use crate::rewrite::writer::Writer;
-use crate::table::{Table, count, record};
+use crate::table::{Records, count, record};
+use crate::trace::liveness::{self, ResidencyId};
 use crate::trace::recorded::Running;
-use crate::trace::{Event, Kind, Op, Recorded, Row, liveness};
+use crate::trace::{Event, Kind, Op, Recorded, Row};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
@@ -119,23 +122,22 @@ record! {
 workspace! {
     /// The live ranges of a trace's blocks, and the masks that may take their place: a bit for the sign of each
     /// element.
-    struct Masks<'a>(rows, blocks; recorded: Recorded<'a>, of: Table<'a, u32>) {
+    struct Masks<'a>(rows, blocks; recorded: Recorded<'a>, of: Records<'a, ResidencyId>) {
         tables {
             /// By block: its bytes.
-            size: u64[blocks],
+            size[BlockId]: u64[blocks],
             /// By block: the bytes of its mask, which has a bit for each element; 0 if no ReLU accesses the block.
-            mask: u64[blocks],
+            mask[BlockId]: u64[blocks],
         }
         records {
-            /// The live ranges of the blocks, in the order in which they begin.
-            range: Range[rows],
+            range[ResidencyId]: Range[rows],
             /// By block: whether no mask may take its place, because it is persistent or has one already.
-            excluded: bool[blocks],
+            excluded[BlockId]: bool[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// By row: the number of the live range of a block that the row belongs to.
-            of: Table<'a, u32> = of,
+            /// By row: the live range of a block that the row belongs to.
+            of: Records<'a, ResidencyId> = of,
             /// 1 + the last row of the forward pass; `u32::MAX` before it is found.
             turn: u32 = u32::MAX,
         }
@@ -150,15 +152,15 @@ impl Masks<'_> {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
                 return Err(Error::Row { row, fault: RowFault::NotRecorded });
             }
-            let operator = self.recorded.operator(r.op);
+            let (block, operator) = (r.block_id(), self.recorded.operator(r.op));
             match r.event {
                 Event::Malloc => {
-                    self.size[r.block] = r.bytes;
-                    self.excluded.set(r.block, r.time_ns == 0);
+                    self.size[block] = r.bytes;
+                    self.excluded.set(block, r.time_ns == 0);
                 }
-                Event::Free => self.excluded.set(r.block, false),
+                Event::Free => self.excluded.set(block, false),
                 _ if operator.kind == Kind::Relu => {
-                    self.mask[r.block] = self.mask[r.block].max(operator.mask_bytes(self.size[r.block]));
+                    self.mask[block] = self.mask[block].max(operator.mask_bytes(self.size[block]));
                 }
                 _ => {}
             }
@@ -182,10 +184,10 @@ impl Masks<'_> {
                 }
             }
             if let Some(block) = self.recorded.masked(r.block) {
-                self.excluded.set(block, true);
+                self.excluded.set(BlockId::of(block), true);
                 continue;
             }
-            let s = self.range.get(self.of[row]);
+            let s = self.range.get(self.of.get(row));
             let found = match r.event {
                 Event::Malloc => Range { end: count(rows), ..s },
                 // Freed inside an operator: its memory is reused in place there, so it gets no mask.
@@ -199,16 +201,16 @@ impl Masks<'_> {
                     Range { relu, needed: running.end, reads: 0, ..s }
                 }
             };
-            self.range.set(self.of[row], found);
+            self.range.set(self.of.get(row), found);
         }
         self.turn = recomputable.min(gradient);
     }
 
     /// The live range of `block` that `row` belongs to, if a mask takes the block's place there for the gradients of
     /// ReLU operators; none if the block cannot have a mask, or if it would save no memory.
-    fn masked(&self, row: u32, block: u32) -> Option<Range> {
-        let recorded = self.recorded.masked(block).is_none();
-        let s = self.range.get(self.of[row]);
+    fn masked(&self, row: u32, block: BlockId) -> Option<Range> {
+        let recorded = self.recorded.masked(block.number()).is_none();
+        let s = self.range.get(self.of.get(row));
         if !recorded || self.excluded.get(block) || s.relu == 0 || s.reads == 0 || s.needed > self.turn {
             return None;
         }
@@ -224,12 +226,12 @@ impl Masks<'_> {
         let mut running = Running::default();
         for (row, &r) in (0u32..).zip(rows) {
             running.go_to(rows, row);
-            let masked = self.masked(row, r.block);
+            let masked = self.masked(row, r.block_id());
             let late = masked.is_some_and(|s| row >= s.needed && matches!(r.event, Event::Read | Event::Free));
             writer.push(if late { Row { block: self.recorded.mask(r.block), ..r } } else { r });
             let copied = matches!(r.event, Event::SwapOut | Event::SwapIn);
             if copied && masked.is_some_and(|s| s.needed == row + 1) {
-                writer.event(Event::Free, r.block, 0, Op::None);
+                writer.event(Event::Free, r.block_id(), 0, Op::None);
             }
             if row + 1 == running.end {
                 self.after_operator(&running, rows, writer);
@@ -242,18 +244,18 @@ impl Masks<'_> {
     fn after_operator(&mut self, running: &Running, rows: &[Row], writer: &mut Writer<'_>) {
         for written in [1, 2] {
             for (row, r) in running.rows(rows).filter(|(_, r)| r.event.is_access()) {
-                let Some(s) = self.masked(row, r.block) else { continue };
+                let Some(s) = self.masked(row, r.block_id()) else { continue };
                 let here = if written == 1 { s.relu } else { s.needed };
                 if here != running.end || s.written >= written {
                     continue;
                 }
-                self.range.set(self.of[row], Range { written, ..s });
+                self.range.set(self.of.get(row), Range { written, ..s });
                 if written == 1 {
-                    let mask = self.recorded.mask(r.block);
-                    writer.event(Event::Malloc, mask, self.mask[r.block], Op::None);
+                    let mask = BlockId::of(self.recorded.mask(r.block));
+                    writer.event(Event::Malloc, mask, self.mask[r.block_id()], Op::None);
                     writer.event(Event::Write, mask, 0, r.op);
                 } else {
-                    writer.event(Event::Free, r.block, 0, Op::None);
+                    writer.event(Event::Free, r.block_id(), 0, Op::None);
                 }
             }
         }

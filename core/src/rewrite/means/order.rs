@@ -18,6 +18,8 @@
 //! Cost: O(rows · operators that are ready) for [`Reordering::Early`]. The search of [`Reordering::LeastLoad`] does
 //! less for longer traces.
 
+use crate::id::Id;
+use crate::rewrite::ids::BlockId;
 use crate::rewrite::program::Program;
 use crate::rewrite::writer::Writer;
 use crate::table::{Table, at, count};
@@ -69,15 +71,15 @@ workspace! {
     struct Pass<'a>(rows, blocks) {
         tables {
             /// By block: the row of its recorded malloc.
-            malloc_row: u32[blocks],
+            malloc_row[BlockId]: u32[blocks],
             /// By block: how many of the operators that are still to be written in the new order access it.
-            users: u32[blocks],
+            users[BlockId]: u32[blocks],
             /// By block: whether it is allocated after the rows that are written so far.
-            resident: u32[blocks],
+            resident[BlockId]: u32[blocks],
             /// By block: 1 if its first access is a read, 2 if it is a write, 0 if it has none.
-            begins: u32[blocks],
+            begins[BlockId]: u32[blocks],
             /// By block: whether the recording frees it.
-            freed: u32[blocks],
+            freed[BlockId]: u32[blocks],
             /// By row: 1 + the next row that accesses its block, and 1 + the next row that writes it; 0 is none.
             next: [u32; 2][rows],
             /// By row: the number of the operator that it belongs to.
@@ -159,11 +161,12 @@ impl Pass<'_> {
             }
         }
         for (row, r) in (0u32..).zip(program.rows) {
+            let block = r.block_id();
             match r.event {
-                Event::Malloc => self.malloc_row[r.block] = row,
-                Event::Free => self.freed[r.block] = 1,
-                Event::Read if self.begins[r.block] == 0 => self.begins[r.block] = 1,
-                Event::Write if self.begins[r.block] == 0 => self.begins[r.block] = 2,
+                Event::Malloc => self.malloc_row[block] = row,
+                Event::Free => self.freed[block] = 1,
+                Event::Read if self.begins[block] == 0 => self.begins[block] = 1,
+                Event::Write if self.begins[block] == 0 => self.begins[block] = 2,
                 _ => {}
             }
         }
@@ -173,10 +176,10 @@ impl Pass<'_> {
         for row in (0..count(program.rows)).rev() {
             let r = at(program.rows, row);
             let Some(writes) = touch(&self.begins, program, &r) else { continue };
-            self.next[row] = [next[r.block], next_write[r.block]];
-            next[r.block] = row + 1;
+            self.next[row] = [next[r.block_id()], next_write[r.block_id()]];
+            next[r.block_id()] = row + 1;
             if writes {
-                next_write[r.block] = row + 1;
+                next_write[r.block_id()] = row + 1;
             }
         }
         self.users.fill(0);
@@ -187,14 +190,14 @@ impl Pass<'_> {
     fn model<'m>(&self, recorded: &Recorded<'_>, program: &Program<'_>, scratch: &mut Workspace<'m>) -> Model<'m> {
         let rows = program.rows.len();
         let mut model = Model::new(self.freed.len(), rows, rows, edges(rows), scratch);
-        for block in 0..program.blocks() {
+        for block in program.blocks() {
             // A persistent block adds the same bytes to the load in every order.
             let persistent = program.is_persistent(block);
-            model.tensor(block, program.size[block], persistent, self.freed[block] == 0);
+            model.tensor(block.number(), program.size[block], persistent, self.freed[block] == 0);
         }
         for operator in 0..self.operators {
             model.operator(operator, 0);
-            for r in program.rows_of(operator).filter(|r| !program.is_persistent(r.block)) {
+            for r in program.rows_of(operator).filter(|r| !program.is_persistent(r.block_id())) {
                 if touch(&self.begins, program, &r).is_some() {
                     model.touches(r.block);
                 }
@@ -238,12 +241,12 @@ impl Pass<'_> {
 
     /// Writes the rows of the recording with the operators in their new order.
     fn write(&mut self, program: &Program<'_>, model: &Model<'_>, writer: &mut Writer<'_>) {
-        for &r in program.rows.iter().filter(|r| r.event == Event::Malloc && program.is_persistent(r.block)) {
-            self.resident[r.block] = 1;
+        for &r in program.rows.iter().filter(|r| r.event == Event::Malloc && program.is_persistent(r.block_id())) {
+            self.resident[r.block_id()] = 1;
             writer.push(r);
         }
         for operator in 0..self.operators {
-            model.touched(operator).iter().for_each(|&block| self.users[block] += 1);
+            touched(model, operator).for_each(|block| self.users[block] += 1);
         }
         // A block counts as there from the start if it is allocated at time 0: other rows must not get that time.
         let soonest = program.end_time.min(1);
@@ -253,7 +256,7 @@ impl Pass<'_> {
             let span = program.span(operator);
             let begin = program.access_time[operator];
             time_ns += begin.saturating_sub(program.time[operator]);
-            for &block in model.touched(operator) {
+            for block in touched(model, operator) {
                 self.users[block] -= 1;
                 if self.resident[block] == 0 && !(span[0]..span[1]).contains(&self.malloc_row[block]) {
                     self.allocate(program, block, time_ns.max(soonest), writer);
@@ -261,17 +264,18 @@ impl Pass<'_> {
             }
             for r in program.rows_in(operator) {
                 let now = (time_ns + r.time_ns.saturating_sub(begin)).max(soonest);
+                let block = r.block_id();
                 match r.event {
-                    Event::Malloc if self.resident[r.block] == 0 => self.allocate(program, r.block, now, writer),
-                    Event::Free if self.users[r.block] == 0 && self.resident[r.block] > 0 => {
-                        self.free(r.block, now, writer);
+                    Event::Malloc if self.resident[block] == 0 => self.allocate(program, block, now, writer),
+                    Event::Free if self.users[block] == 0 && self.resident[block] > 0 => {
+                        self.free(block, now, writer);
                     }
                     Event::Read | Event::Write => writer.push(Row { time_ns: now, ..r }),
                     _ => {}
                 }
             }
             time_ns += program.duration(operator);
-            for &block in model.touched(operator) {
+            for block in touched(model, operator) {
                 if self.users[block] == 0 && self.freed[block] > 0 && self.resident[block] > 0 {
                     self.free(block, time_ns.max(soonest), writer);
                 }
@@ -279,9 +283,10 @@ impl Pass<'_> {
         }
         for operator in self.operators..program.operators {
             for r in program.rows_of(operator) {
+                let block = r.block_id();
                 match r.event {
-                    Event::Malloc => self.allocate(program, r.block, program.end_time, writer),
-                    _ if self.resident[r.block] > 0 => self.free(r.block, program.end_time, writer),
+                    Event::Malloc => self.allocate(program, block, program.end_time, writer),
+                    _ if self.resident[block] > 0 => self.free(block, program.end_time, writer),
                     _ => {}
                 }
             }
@@ -290,27 +295,32 @@ impl Pass<'_> {
     }
 
     /// Writes the malloc of a block at time `time_ns`, and notes that the block is allocated.
-    fn allocate(&mut self, program: &Program<'_>, block: u32, time_ns: u64, writer: &mut Writer<'_>) {
+    fn allocate(&mut self, program: &Program<'_>, block: BlockId, time_ns: u64, writer: &mut Writer<'_>) {
         self.resident[block] = 1;
         writer.push(Row { time_ns, ..at(program.rows, self.malloc_row[block]) });
     }
 
     /// Writes the free of a block at time `time_ns`, and notes that the block is not allocated any more.
-    fn free(&mut self, block: u32, time_ns: u64, writer: &mut Writer<'_>) {
+    fn free(&mut self, block: BlockId, time_ns: u64, writer: &mut Writer<'_>) {
         self.resident[block] = 0;
-        writer.push(Row { time_ns, bytes: 0, block, op: Op::None, event: Event::Free });
+        writer.push(Row { time_ns, bytes: 0, block: block.number(), op: Op::None, event: Event::Free });
     }
+}
+
+/// The blocks that an operator accesses.
+fn touched(model: &Model<'_>, operator: u32) -> impl Iterator<Item = BlockId> {
+    model.touched(operator).iter().map(|&block| BlockId::of(block))
 }
 
 /// Whether a row counts as an access of its block: true for a write, false for a read, none for neither. A malloc
 /// counts as a write, unless the block is persistent or its first access is a write; the free of a block that is never
 /// accessed counts as a read.
-fn touch(begins: &Table<'_, u32>, program: &Program<'_>, r: &Row) -> Option<bool> {
+fn touch(begins: &Table<'_, u32, BlockId>, program: &Program<'_>, r: &Row) -> Option<bool> {
     match r.event {
         Event::Read => Some(false),
         Event::Write => Some(true),
-        Event::Malloc => (begins[r.block] < 2 && !program.is_persistent(r.block)).then_some(true),
-        _ => (begins[r.block] == 0).then_some(false),
+        Event::Malloc => (begins[r.block_id()] < 2 && !program.is_persistent(r.block_id())).then_some(true),
+        _ => (begins[r.block_id()] == 0).then_some(false),
     }
 }
 

@@ -258,16 +258,16 @@ impl<'a> Planner<'a> {
         let depth = mirror::clamp(depth);
         let mirror = Mirror::new(values, depth, scratch)?;
         let mut planner = Self::lend(values.program.rows.len(), mirror, depth, scratch);
-        planner.measure(values.program.blocks());
+        planner.measure();
         Ok(planner)
     }
 
     /// Finds for each operator of the forward pass how many blocks, and of how many bytes, are written up to it and
     /// still accessed after it in the forward pass; and the bytes that it makes for the backward pass.
-    fn measure(&mut self, blocks: u32) {
+    fn measure(&mut self) {
         let mirror = &self.mirror;
-        let values =
-            || (0..blocks).map(|b| (mirror.values.program.size[b], mirror.value(b))).filter(|(_, v)| v.is_result);
+        let program = mirror.values.program;
+        let values = || program.blocks().map(|b| (program.size[b], mirror.value(b))).filter(|(_, v)| v.is_result);
         let largest = values().map(|(size, _)| size).max().unwrap_or(0);
         // First the changes in each step, as sums that may be negative in two's complement.
         for (size, v) in values() {
@@ -275,7 +275,7 @@ impl<'a> Planner<'a> {
             if v.kept {
                 self.made[maker] = self.made[maker].saturating_add(size);
             }
-            if v.last_forward > v.maker && mirror.values.program.op(maker) != Op::None {
+            if v.last_forward > v.maker && program.op(maker) != Op::None {
                 let large = u32::from(size > largest / 256);
                 let last = v.last_forward - 1;
                 self.across[maker] = self.across[maker].wrapping_add(size);
@@ -430,7 +430,7 @@ impl<'a> Planner<'a> {
             self.mirror.set_count(operator, if last { 0 } else { before.max(after).min(self.depth).max(1) });
             before = if self.cut[operator] > 0 { self.cut[operator] } else { before };
         }
-        for block in 0..self.mirror.values.program.blocks() {
+        for block in self.mirror.values.program.blocks() {
             let value = self.mirror.value(block);
             // The cuts after the operator that makes it, and before its last reader of the forward pass.
             let mut cut = if value.is_result { self.next_cut[value.maker - 1] } else { 0 };

@@ -26,6 +26,7 @@
 
 use super::mirror::Mirror;
 use crate::rewrite::gaps::Gaps;
+use crate::rewrite::ids::BlockId;
 use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::rewrite::program::Program;
 use crate::rewrite::values::Values;
@@ -174,7 +175,7 @@ record! {
         is_overwritten: bool,
         /// The activation over which the block is written, if the block is a gradient for which there is one; else
         /// none.
-        over: Option<u32>,
+        over: Option<BlockId>,
         /// Whether the block has been freed once; noted only for a gradient that is written over an activation.
         has_ended: bool,
         /// The row of the block's last free.
@@ -195,7 +196,7 @@ workspace! {
     /// of Layrub (Jin et al. 2018).
     struct Layers<'a>(blocks; recorded: Recorded<'a>, mirror: Mirror<'a>) {
         records {
-            known: Known[blocks],
+            known[BlockId]: Known[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
@@ -213,20 +214,20 @@ impl Layers<'_> {
         for operator in 0..mirror.operators {
             let signs = self.kind(operator) == Kind::ReluBackward;
             let writes = |block: u32| program.accesses(operator).any(|r| (r.event, r.block) == (Event::Write, block));
-            let both = |r: Row| r.event == Event::Read && program.is_persistent(r.block) && writes(r.block);
+            let both = |r: Row| r.event == Event::Read && program.is_persistent(r.block_id()) && writes(r.block);
             let updates = operator >= mirror.forward && program.accesses(operator).any(both);
             for r in program.accesses(operator) {
-                let known = self.known.get(r.block);
+                let known = self.known.get(r.block_id());
                 let first = known.first.unwrap_or(operator);
                 let found = Known {
                     first: Some(first),
                     last: if signs { known.last } else { Some(operator) },
                     is_shared: known.is_shared || first != operator,
-                    is_parameter: known.is_parameter || updates || program.is_persistent(r.block),
+                    is_parameter: known.is_parameter || updates || program.is_persistent(r.block_id()),
                     is_signed: known.is_signed || signs,
                     ..known
                 };
-                self.known.set(r.block, found);
+                self.known.set(r.block_id(), found);
             }
         }
         for operator in mirror.forward..mirror.operators {
@@ -234,9 +235,9 @@ impl Layers<'_> {
                 continue;
             }
             for r in program.accesses(operator).filter(|r| r.event == Event::Read) {
-                let same = |w: Row| w.event == Event::Write && program.size[w.block] == program.size[r.block];
+                let same = |w: Row| w.event == Event::Write && program.size[w.block_id()] == program.size[r.block_id()];
                 if program.accesses(operator).any(same) {
-                    self.known.set(r.block, Known { is_needed: true, ..self.known.get(r.block) });
+                    self.known.set(r.block_id(), Known { is_needed: true, ..self.known.get(r.block_id()) });
                 }
             }
         }
@@ -249,7 +250,7 @@ impl Layers<'_> {
 
     /// Whether an operator writes a parameter, its gradient, or another block of its update.
     fn makes_gradient_of_parameter(&self, operator: u32) -> bool {
-        let gradient = |r: Row| r.event == Event::Write && self.known.get(r.block).is_parameter;
+        let gradient = |r: Row| r.event == Event::Write && self.known.get(r.block_id()).is_parameter;
         self.mirror.values.program.accesses(operator).any(gradient)
     }
 
@@ -261,20 +262,20 @@ impl Layers<'_> {
             if self.kind(operator) != Kind::ReluBackward && !self.makes_gradient_of_parameter(operator) {
                 continue;
             }
-            for gradient in program.accesses(operator).filter(|r| r.event == Event::Write).map(|r| r.block) {
+            for gradient in program.accesses(operator).filter(|r| r.event == Event::Write).map(|r| r.block_id()) {
                 let known = self.known.get(gradient);
                 if known.first != Some(operator) || !known.counts() || known.over.is_some() {
                     continue;
                 }
                 let can = |r: &Row| {
-                    let activation = self.known.get(r.block);
+                    let activation = self.known.get(r.block_id());
                     r.event == Event::Read
                         && !activation.is_overwritten
-                        && mirror.value(r.block).is_result
-                        && program.size[r.block] == program.size[gradient]
+                        && mirror.value(r.block_id()).is_result
+                        && program.size[r.block_id()] == program.size[gradient]
                         && activation.last.is_none_or(|last| last <= operator)
                 };
-                if let Some(Row { block, .. }) = program.accesses(operator).find(can) {
+                if let Some(block) = program.accesses(operator).find(can).map(|r| r.block_id()) {
                     self.known.set(block, Known { is_overwritten: true, ..self.known.get(block) });
                     self.known.set(gradient, Known { over: Some(block), ..known });
                 }
@@ -283,7 +284,7 @@ impl Layers<'_> {
     }
 
     /// The bytes of the mask that is kept if the block is written over; 0 if no gradient of a ReLU reads the block.
-    fn mask(&self, block: u32) -> u64 {
+    fn mask(&self, block: BlockId) -> u64 {
         let size = self.mirror.values.program.size[block];
         if self.known.get(block).is_signed { size.div_ceil(MASKED) } else { 0 }
     }
@@ -294,7 +295,7 @@ impl Layers<'_> {
         let mirror = &self.mirror;
         let program = mirror.values.program;
         let [mut separate, mut intra] = [0u64; 2];
-        for block in 0..program.blocks() {
+        for block in program.blocks() {
             let (v, known) = (mirror.value(block), self.known.get(block));
             if !v.is_result || !known.counts() || program.op(v.maker - 1) == Op::None {
                 continue;
@@ -314,15 +315,15 @@ impl Layers<'_> {
     /// gradients are written over activations.
     fn peak(&mut self, rows: &[Row], over: bool) -> u64 {
         for (row, r) in (0u32..).zip(rows).filter(|(_, r)| r.event == Event::Free) {
-            self.known.set(r.block, Known { last_free: Some(row), ..self.known.get(r.block) });
+            self.known.set(r.block_id(), Known { last_free: Some(row), ..self.known.get(r.block_id()) });
         }
         let (mut load, mut most) = (0u64, 0u64);
         for (row, r) in (0u32..).zip(rows) {
-            let known = self.known.get(r.block);
+            let known = self.known.get(r.block_id());
             if !known.counts() {
                 continue;
             }
-            let size = self.mirror.values.program.size[r.block];
+            let size = self.mirror.values.program.size[r.block_id()];
             let under = known.over.filter(|_| over && !known.has_ended);
             match r.event {
                 // The gradient takes over the activation's memory, which is freed with the gradient.
@@ -331,11 +332,11 @@ impl Layers<'_> {
                 }
                 // Of an activation that was written over only the mask is left to free.
                 Event::Free if over && known.is_overwritten && known.last_free == Some(row) => {
-                    load = load.saturating_sub(self.mask(r.block));
+                    load = load.saturating_sub(self.mask(r.block_id()));
                 }
                 Event::Free => {
                     load = load.saturating_sub(size);
-                    self.known.set(r.block, Known { has_ended: known.has_ended || under.is_some(), ..known });
+                    self.known.set(r.block_id(), Known { has_ended: known.has_ended || under.is_some(), ..known });
                 }
                 _ => {}
             }

@@ -24,8 +24,9 @@
 
 use crate::error::RowFault;
 use crate::list::List;
+use crate::rewrite::ids::BlockId;
 use crate::rewrite::script::Step;
-use crate::rewrite::values::{Reference, Values};
+use crate::rewrite::values::{Reference, Values, VersionId};
 use crate::table::record;
 use crate::workspace::workspace;
 use crate::{Error, Workspace, sort};
@@ -61,9 +62,8 @@ record! {
         pub(in crate::rewrite) last_forward: u32,
         /// Whether the backward pass reads the block.
         pub(in crate::rewrite) kept: bool,
-        /// The version (value from one write to the next) that the block holds at the end of the forward pass; none if
-        /// the forward pass does not write it.
-        last_version: Option<u32>,
+        /// The version that the block holds at the end of the forward pass; none if the forward pass does not write it.
+        last_version: Option<VersionId>,
     }
 }
 
@@ -78,7 +78,7 @@ workspace! {
             count: u32[rows],
             /// By block: the least mirror count (how often an operator may be recomputed) of the operators that write
             /// the block.
-            least: u32[blocks],
+            least[BlockId]: u32[blocks],
             /// By operator: a bit for each of its recomputations that the order of runs has already.
             made: u64[rows],
             /// The recomputations to add right before one operator of the backward pass, each as one number: the
@@ -91,7 +91,7 @@ workspace! {
         records {
             /// By block: which operators of the forward pass write and access it, and whether the backward pass reads
             /// it.
-            value: Value[blocks],
+            value[BlockId]: Value[blocks],
         }
         lists {
             /// The operators in the order in which they run or are recomputed, each as one step.
@@ -133,7 +133,7 @@ impl<'a> Mirror<'a> {
         self.find_fixed();
     }
 
-    pub(in crate::rewrite) fn value(&self, block: u32) -> Value {
+    pub(in crate::rewrite) fn value(&self, block: BlockId) -> Value {
         self.value.get(block)
     }
 
@@ -151,7 +151,7 @@ impl<'a> Mirror<'a> {
     /// Lowers how often the first operator that writes `block`, a result of the forward pass, may be recomputed: to at
     /// most `most` times. Afterwards [`settle`](Self::settle) lowers this number for the later operators that write to
     /// the block.
-    pub(in crate::rewrite) fn lower_count(&mut self, block: u32, most: u32) {
+    pub(in crate::rewrite) fn lower_count(&mut self, block: BlockId, most: u32) {
         let maker = self.value(block).maker - 1;
         self.count[maker] = self.count[maker].min(most);
     }

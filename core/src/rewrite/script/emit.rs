@@ -2,6 +2,7 @@
 
 use super::Step;
 use crate::list::List;
+use crate::rewrite::ids::BlockId;
 use crate::rewrite::values::{Owner, Values};
 use crate::rewrite::writer::Writer;
 use crate::trace::{Event, Op, Row};
@@ -16,12 +17,14 @@ workspace! {
             /// follows it in its list. 0 is none.
             freed: [u32; 2][steps],
             /// By block: 1 + the index of the last step of the script so far that accessed it; 0 if none did.
-            touched: u32[blocks],
+            touched[BlockId]: u32[blocks],
+        }
+        records {
             /// By block: whether it is on the device.
-            there: u32[blocks],
-            /// By block: 1 if the present step recomputes an operator that both reads and writes this persistent block,
-            /// so that no rows are written for the accesses to it; else 0.
-            left_out: u32[blocks],
+            there[BlockId]: bool[blocks],
+            /// By block: whether the present step recomputes an operator that both reads and writes this persistent
+            /// block, so that no rows are written for the accesses to it.
+            left_out[BlockId]: bool[blocks],
         }
     }
 }
@@ -51,22 +54,22 @@ pub(in crate::rewrite) fn write(
         let op = program.op(g);
         let op = if let (true, Op::First(k)) = (rerun, op) { Op::Rerun(k) } else { op };
         for r in values.references(g) {
-            if r.writes && r.is_managed() && there[r.block] == 0 {
-                there[r.block] = 1;
+            if r.writes && r.is_managed() && !there.get(r.block) {
+                there.set(r.block, true);
                 writer.event(Event::Malloc, r.block, program.size[r.block], op);
             }
-            left_out[r.block] = u32::from(rerun && r.updated);
+            left_out.set(r.block, rerun && r.updated);
         }
         for r in program.rows_of(g) {
-            let stays = match (r.event, values.owner(r.block)) {
+            let stays = match (r.event, values.owner(r.block_id())) {
                 (Event::Malloc | Event::Free, Owner::Managed | Owner::Lasting) => false,
                 (Event::Malloc | Event::Free, Owner::Recorded) => !rerun,
                 (Event::Malloc | Event::Free, Owner::Local) => true,
-                _ => left_out[r.block] == 0,
+                _ => !left_out.get(r.block_id()),
             };
             if stays && rerun {
                 let op = if r.op == Op::None { Op::None } else { op };
-                writer.event(r.event, r.block, r.bytes, op);
+                writer.event(r.event, r.block_id(), r.bytes, op);
             } else if stays {
                 writer.push(r);
             }
@@ -74,7 +77,7 @@ pub(in crate::rewrite) fn write(
         let mut next = freed[i][0];
         while next > 0 {
             if let Some(Step::Free(block)) = script.at(next - 1) {
-                there[block] = 0;
+                there.set(block, false);
                 writer.event(Event::Free, block, 0, Op::None);
             }
             next = freed[next - 1][1];

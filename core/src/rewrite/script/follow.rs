@@ -8,7 +8,8 @@
 
 use super::{Cost, Step};
 use crate::list::List;
-use crate::rewrite::values::{Reference, Values};
+use crate::rewrite::ids::BlockId;
+use crate::rewrite::values::{Reference, Values, VersionId};
 use crate::workspace::workspace;
 
 workspace! {
@@ -19,10 +20,11 @@ workspace! {
             /// By block: the number, counted from 1, of the last step in the given order of runs that accesses the
             /// value which the block holds at the step that is looked at; 0 is none. The order is gone through twice:
             /// from its end, then from its start.
-            last: u32[blocks],
-            /// By block: 1 + the number of the version (value from one write to the next) that it holds; 0 if it is not
-            /// on the device.
-            holds: u32[blocks],
+            last[BlockId]: u32[blocks],
+        }
+        records {
+            /// By block: the version that it holds; none if it is not on the device.
+            holds[BlockId]: Option<VersionId>[blocks],
         }
         lists {
             /// For each value that begins after the step that is looked at, the value that begins last first: the
@@ -65,7 +67,7 @@ impl<'a> Follower<'a> {
         in_place: bool,
     ) -> Option<Cost> {
         self.find_last_uses(values, runs)?;
-        self.holds.fill(0);
+        self.holds.fill(None);
         self.script.clear();
         (self.rows, self.load) = (0, 0);
         let mut cost = Cost::default();
@@ -73,7 +75,7 @@ impl<'a> Follower<'a> {
         let mut now = 0;
         for (i, step) in (1..).zip(runs.iter()) {
             let (g, rerun) = step.run()?;
-            let missing = |r: Reference| !r.writes && self.holds[r.block] != r.version + 1;
+            let missing = |r: Reference| !r.writes && !self.holds.is(r.block, Some(r.version));
             if values.managed(g).any(missing) || rerun && !values.may_recompute(g, now) {
                 return None;
             }
@@ -147,15 +149,15 @@ impl<'a> Follower<'a> {
     /// Notes that the block of this reference now holds the version that an operator writes, and adds the block's bytes
     /// to the load if it had no memory yet.
     fn put(&mut self, values: &Values<'_>, &Reference { block, version, .. }: &Reference) {
-        if self.holds[block] == 0 {
+        if self.holds.get(block).is_none() {
             self.load = self.load.wrapping_add(values.program.size[block]);
         }
-        self.holds[block] = version + 1;
+        self.holds.set(block, Some(version));
     }
 
     /// Frees a block, and adds that as a step to the script; none if the script is full.
-    fn drop_block(&mut self, values: &Values<'_>, block: u32) -> Option<()> {
-        self.holds[block] = 0;
+    fn drop_block(&mut self, values: &Values<'_>, block: BlockId) -> Option<()> {
+        self.holds.set(block, None);
         self.load = self.load.wrapping_sub(values.program.size[block]);
         self.push(values, Step::Free(block))
     }

@@ -6,7 +6,9 @@
 pub(super) mod emit;
 pub(super) mod follow;
 
+use super::ids::BlockId;
 use super::values::Values;
+use crate::id::Id;
 use crate::table::Field;
 
 /// One step of a script, which is the order in which operators run and are recomputed, and blocks are freed.
@@ -17,7 +19,7 @@ pub(super) enum Step {
     /// An operator is recomputed.
     Recompute(u32),
     /// A managed block is freed: this script, and not the recording, decides when that happens.
-    Free(u32),
+    Free(BlockId),
 }
 
 /// The bit that marks a recomputation in the `u32` as which a [`Step`] is kept.
@@ -70,14 +72,14 @@ impl Field for Step {
         match self {
             Self::Run(operator) => operator,
             Self::Recompute(operator) => RECOMPUTE | operator,
-            Self::Free(block) => FREE | block,
+            Self::Free(block) => FREE | block.number(),
         }
     }
 
     fn kept(kept: u32) -> Self {
         match kept & !WHICH {
             RECOMPUTE => Self::Recompute(kept & WHICH),
-            FREE => Self::Free(kept & WHICH),
+            FREE => Self::Free(BlockId::of(kept & WHICH)),
             _ => Self::Run(kept & WHICH),
         }
     }

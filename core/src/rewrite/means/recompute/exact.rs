@@ -18,7 +18,9 @@
 use super::{Recomputer, most_rows};
 use crate::hash;
 use crate::heap::Heap;
+use crate::id::{Id, ids};
 use crate::list::List;
+use crate::rewrite::ids::BlockId;
 use crate::rewrite::script::follow::Follower;
 use crate::rewrite::script::{Cost, Step};
 use crate::rewrite::values::Owner;
@@ -48,6 +50,21 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
     Problem::workspace(rows, blocks).and(States::workspace(states(blocks))).and(script)
 }
 
+ids! {
+    /// The number of a value of the program, which is the bit that stands for it in a set of values.
+    struct ValueId;
+
+    /// The number of a state of the exact search.
+    struct StateId;
+}
+
+impl ValueId {
+    /// The set of this value alone.
+    fn alone(self) -> u64 {
+        1 << self.number()
+    }
+}
+
 workspace! {
     /// A program as the exact search sees it: which values each operator reads and writes. In a set of values, bit v
     /// stands for value v.
@@ -69,11 +86,13 @@ workspace! {
             /// always allocated and freed as in the recording; in two's complement.
             fixed: u64[rows + 2],
             /// By value: its size in bytes.
-            size: u64[MOST_VALUES as usize],
-            /// By value: 1 + the operator that writes it, or 0 if that may not be recomputed.
-            maker: u32[MOST_VALUES as usize],
-            /// By block: 1 + the number of the one value that is written to it; 0 if there is none.
-            value: u32[blocks],
+            size[ValueId]: u64[MOST_VALUES as usize],
+        }
+        records {
+            /// By value: the operator that writes it; none if that may not be recomputed.
+            maker[ValueId]: Option<u32>[MOST_VALUES as usize],
+            /// By block: the one value that is written to it; none if there is none.
+            value[BlockId]: Option<ValueId>[blocks],
         }
         state {
             /// How many values the program has: bits in use in each set of values.
@@ -89,22 +108,24 @@ workspace! {
     struct States<'a>(n) {
         tables {
             /// By state of the exact search: the set of the values on the device; bit v stands for value v.
-            set: u64[n],
+            set[StateId]: u64[n],
             /// By state of the exact search: the time spent on recomputation up to it, in ns.
-            cost: u64[n],
+            cost[StateId]: u64[n],
             /// By state of the exact search: the time spent on recomputation up to it plus a lower bound on the time
             /// still to be spent, in ns.
-            key: u64[n],
+            key[StateId]: u64[n],
             /// By state of the exact search: how many operators have run for the first time.
-            at: u32[n],
-            /// By state of the exact search: 1 + the state from which it was reached; 0 for the first state.
-            parent: u32[n],
-            /// By state of the exact search: 1 + the operator that ran or was recomputed to reach it; 0 where a value
+            at[StateId]: u32[n],
+        }
+        records {
+            /// By state of the exact search: the state from which it was reached; none for the first state.
+            parent[StateId]: Option<StateId>[n],
+            /// By state of the exact search: the operator that ran or was recomputed to reach it; none where a value
             /// was evicted.
-            ran: u32[n],
-            /// A hash table of the states by how many operators have run and which values are on the device: 1 + the
-            /// state, or 0 for a free slot.
-            slots: u32[2 * n.next_power_of_two()],
+            ran[StateId]: Option<u32>[n],
+            /// A hash table of the states by how many operators have run and which values are on the device; none for a
+            /// free slot.
+            slots: Option<StateId>[2 * n.next_power_of_two()],
         }
         parts {
             /// The states whose successors the exact search has still to find, the one with the least key first.
@@ -132,46 +153,48 @@ struct State {
 struct Full;
 
 impl States<'_> {
-    fn state(&self, i: u32) -> State {
+    fn state(&self, i: StateId) -> State {
         State { at: self.at[i], set: self.set[i], cost: self.cost[i] }
     }
 
     /// Keeps a state of the search, if it is new or was found with a higher cost before. `key` is its cost plus a lower
-    /// bound on the time still to recompute, in ns. `parent` is 1 + the state from which it was reached, 0 for the
-    /// first state; `ran` is 1 + the operator that ran to reach it, 0 where a value was evicted. Fails if there is no
-    /// memory for another state.
-    fn reach(&mut self, state: State, key: u64, [parent, ran]: [u32; 2]) -> Result<(), Full> {
+    /// bound on the time still to recompute, in ns. `parent` is the state from which it was reached, none for the first
+    /// state; `ran` is the operator that ran to reach it, none where a value was evicted. Fails if there is no memory
+    /// for another state.
+    fn reach(&mut self, state: State, key: u64, parent: Option<StateId>, ran: Option<u32>) -> Result<(), Full> {
         let State { at, set, cost } = state;
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
         let mut slot = u32::try_from(hash::mixed(set ^ hash::mixed(at.into())) >> 32).unwrap_or(0) & mask;
-        while self.slots[slot] > 0 && (self.set[self.slots[slot] - 1], self.at[self.slots[slot] - 1]) != (set, at) {
+        while self.slots.get(slot).is_some_and(|known| (self.set[known], self.at[known]) != (set, at)) {
             slot = (slot + 1) & mask;
         }
         let full = |len: u32, most: usize| usize::try_from(len).is_ok_and(|len| len >= most);
-        let i = match self.slots[slot] {
-            0 if full(self.len, self.set.len()) => return Err(Full),
-            0 => {
+        let i = match self.slots.get(slot) {
+            None if full(self.len, self.set.len()) => return Err(Full),
+            None => {
+                let new = StateId::of(self.len);
                 self.len += 1;
-                self.slots[slot] = self.len;
-                self.len - 1
+                self.slots.set(slot, Some(new));
+                new
             }
-            known if self.cost[known - 1] <= cost => return Ok(()),
-            known => known - 1,
+            Some(known) if self.cost[known] <= cost => return Ok(()),
+            Some(known) => known,
         };
         if full(self.waiting.len(), WAITING * self.set.len()) {
             return Err(Full);
         }
         (self.set[i], self.at[i], self.cost[i], self.key[i]) = (set, at, cost, key);
-        (self.parent[i], self.ran[i]) = (parent, ran);
+        self.parent.set(i, parent);
+        self.ran.set(i, ran);
         // Of equal keys the heap takes the least number first. Inverted numbers make it take the newest state first.
-        self.waiting.push(key, u32::MAX - i);
+        self.waiting.push(key, u32::MAX - i.number());
         Ok(())
     }
 
     /// Takes the state with the least key from those whose successors are still to be found; none if there is none.
-    fn take(&mut self) -> Option<u32> {
+    fn take(&mut self) -> Option<StateId> {
         while let Some((key, number)) = self.waiting.pop() {
-            let i = u32::MAX - number;
+            let i = StateId::of(u32::MAX - number);
             if key <= self.key[i] {
                 return Some(i);
             }
@@ -180,11 +203,11 @@ impl States<'_> {
     }
 }
 
-/// The numbers of the values in a set: the positions of the bits that are 1, in ascending order.
-fn each(set: u64) -> impl Iterator<Item = u32> {
+/// The values in a set, in ascending order.
+fn each(set: u64) -> impl Iterator<Item = ValueId> {
     core::iter::successors(Some(set), |&set| Some(set & set.wrapping_sub(1)))
         .take_while(|&set| set > 0)
-        .map(u64::trailing_zeros)
+        .map(|set| ValueId::of(set.trailing_zeros()))
 }
 
 impl Recomputer<'_> {
@@ -235,20 +258,20 @@ impl Recomputer<'_> {
             for r in values.managed(g) {
                 if r.writes {
                     // The block is written a second time, or there are too many values.
-                    if problem.value[r.block] > 0 || problem.values == MOST_VALUES {
+                    if problem.value.get(r.block).is_some() || problem.values == MOST_VALUES {
                         return None;
                     }
-                    let value = problem.values;
+                    let value = ValueId::of(problem.values);
                     problem.values += 1;
-                    problem.value[r.block] = value + 1;
+                    problem.value.set(r.block, Some(value));
                     problem.size[value] = program.size[r.block];
-                    problem.maker[value] = values.maker(r.version).map_or(0, |maker| maker + 1);
+                    problem.maker.set(value, values.maker(r.version));
                     let movable = values.owner(r.block) == Owner::Managed;
-                    problem.movable |= u64::from(movable) << value;
-                    problem.writes[g] |= 1 << value;
-                    problem.made[g + 1] |= 1 << value;
+                    problem.movable |= if movable { value.alone() } else { 0 };
+                    problem.writes[g] |= value.alone();
+                    problem.made[g + 1] |= value.alone();
                 } else {
-                    problem.reads[g] |= 1 << problem.value[r.block].checked_sub(1)?;
+                    problem.reads[g] |= problem.value.get(r.block)?.alone();
                 }
             }
         }
@@ -275,19 +298,19 @@ impl Recomputer<'_> {
         states: &mut States<'_>,
         limit: u64,
         most: u64,
-    ) -> Result<Option<u32>, Full> {
+    ) -> Result<Option<StateId>, Full> {
         let operators = self.values.program.operators;
-        states.reach(State { at: 0, set: 0, cost: 0 }, 0, [0, 0])?;
+        states.reach(State { at: 0, set: 0, cost: 0 }, 0, None, None)?;
         while let Some(i) = states.take() {
             let state = states.state(i);
             if state.at == operators {
                 return Ok(Some(i));
             }
-            let mut reach = |next: State, ran: u32| {
+            let mut reach = |next: State, ran: Option<u32>| {
                 let set = next.set & problem.useful[next.at];
                 let Some(rest) = self.rest(problem, next.at, set) else { return Ok(()) };
                 let key = next.cost.saturating_add(rest);
-                if key < most { states.reach(State { set, ..next }, key, [i + 1, ran]) } else { Ok(()) }
+                if key < most { states.reach(State { set, ..next }, key, Some(i), ran) } else { Ok(()) }
             };
             let mut short = false;
             for g in (0..=state.at).filter(|&g| self.may_run(problem, state, g)) {
@@ -297,7 +320,7 @@ impl Recomputer<'_> {
                     let at = state.at + u32::from(first);
                     reach(
                         State { at, set: state.set | problem.writes[g], cost: state.cost.saturating_add(took) },
-                        g + 1,
+                        Some(g),
                     )?;
                 } else {
                     short = true;
@@ -305,7 +328,7 @@ impl Recomputer<'_> {
             }
             let evictable = if short { state.set & problem.movable } else { 0 };
             for value in each(evictable) {
-                reach(State { set: state.set & !(1 << value), ..state }, 0)?;
+                reach(State { set: state.set & !value.alone(), ..state }, None)?;
             }
         }
         Ok(None)
@@ -328,7 +351,7 @@ impl Recomputer<'_> {
         let first = g == at;
         let beside = if first { values.most[g] } else { values.local[g] };
         let in_place = values.in_place(g).filter(|_| first && self.walk.in_place);
-        let dies = |input: u32| problem.useful[at + 1] >> problem.value[input].saturating_sub(1) & 1 == 0;
+        let dies = |input| problem.value.get(input).is_none_or(|value| problem.useful[at + 1] & value.alone() == 0);
         let reused = in_place.filter(|&(input, _)| dies(input));
         let reused = reused.map_or(0, |(_, reused)| values.program.size[reused.output]);
         let new = size(problem.writes[g] & !set).saturating_sub(reused);
@@ -342,7 +365,7 @@ impl Recomputer<'_> {
         let (mut seen, mut sum) = (0, 0u64);
         let mut missing = problem.wanted[at] & problem.made[at] & !set;
         while missing > 0 {
-            let maker = problem.maker[missing.trailing_zeros()].checked_sub(1)?;
+            let maker = problem.maker.get(ValueId::of(missing.trailing_zeros()))?;
             sum = sum.saturating_add(self.values.program.duration(maker));
             seen |= problem.writes[maker];
             missing = (missing | problem.reads[maker] & !set) & !seen;
@@ -353,11 +376,11 @@ impl Recomputer<'_> {
 
 /// The runs and recomputations of operators by which the search reached the state `end`, in their order; none if there
 /// are more than `steps`.
-fn runs_to<'s>(states: &States<'_>, end: u32, steps: usize, scratch: &mut Workspace<'s>) -> Option<List<'s, Step>> {
+fn runs_to<'s>(states: &States<'_>, end: StateId, steps: usize, scratch: &mut Workspace<'s>) -> Option<List<'s, Step>> {
     let (mut back, mut runs) = (List::lend(steps, scratch), List::lend(steps, scratch));
     let mut state = end;
-    while let Some(parent) = states.parent[state].checked_sub(1) {
-        if let Some(operator) = states.ran[state].checked_sub(1) {
+    while let Some(parent) = states.parent.get(state) {
+        if let Some(operator) = states.ran.get(state) {
             let recomputed = states.at[state] == states.at[parent];
             if !back.push(Step::of(operator, recomputed)) {
                 return None;

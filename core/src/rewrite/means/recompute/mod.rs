@@ -16,8 +16,10 @@ mod walk;
 
 use core::num::NonZeroU64;
 
+use crate::id::Id;
 use crate::list::List;
 use crate::rewrite::anneal::{Cooling, Random};
+use crate::rewrite::ids::BlockId;
 use crate::rewrite::script::follow::Follower;
 use crate::rewrite::script::{Cost, Step, emit};
 use crate::rewrite::values::Values;
@@ -84,17 +86,17 @@ const NEAR: u32 = 9;
 /// A block and its weight, which is a factor of the score by which blocks are chosen to be evicted.
 #[derive(Clone, Copy)]
 struct Weight {
-    block: u32,
+    block: BlockId,
     weight: f64,
 }
 
 impl Record for Weight {
     type Kept = [u64; 2];
     fn keep(self) -> [u64; 2] {
-        [self.block.into(), self.weight.to_bits()]
+        [self.block.number().into(), self.weight.to_bits()]
     }
     fn kept([block, weight]: [u64; 2]) -> Self {
-        Self { block: u32::try_from(block).unwrap_or(0), weight: f64::from_bits(weight) }
+        Self { block: BlockId::of(u32::try_from(block).unwrap_or(0)), weight: f64::from_bits(weight) }
     }
 }
 
@@ -106,7 +108,7 @@ workspace! {
             /// freed, in order.
             best: Step[most_rows(rows)],
             /// The blocks that may be evicted.
-            movable: u32[blocks],
+            movable: BlockId[blocks],
             /// The blocks whose eviction weights the last move of the annealing changed, each with its weight before
             /// the move.
             disturbed: Weight[DISTURBED],
@@ -131,7 +133,7 @@ impl<'a> Recomputer<'a> {
     pub(in crate::rewrite) fn new(values: &'a Values<'a>, least: u64, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let program = values.program;
         let mut recomputer = Self::lend(program.rows.len(), program.size.len(), values, least, seed, scratch);
-        for block in (0..program.blocks()).filter(|&b| values.can_recompute(b) && program.size[b] >= least) {
+        for block in program.blocks().filter(|&b| values.can_recompute(b) && program.size[b] >= least) {
             recomputer.movable.push(block);
         }
         recomputer

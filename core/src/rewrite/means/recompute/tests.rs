@@ -105,15 +105,15 @@ fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64
     for (i, r) in out[..written].iter().enumerate() {
         match r.event {
             // Nothing is allocated between a value's last access and its free.
-            Event::Free if values.is_managed(r.block) => {
+            Event::Free if values.is_managed(r.block_id()) => {
                 let mut since = out[..i].iter().rev().take_while(|other| other.event != Event::Malloc);
                 assert!(since.any(|other| other.event.is_access() && other.block == r.block), "block {}", r.block);
             }
             _ => {}
         }
         match r.event {
-            Event::Malloc => load += program.size[r.block],
-            Event::Free => load -= program.size[r.block],
+            Event::Malloc => load += program.size[r.block_id()],
+            Event::Free => load -= program.size[r.block_id()],
             _ => {}
         }
         peak = peak.max(load);

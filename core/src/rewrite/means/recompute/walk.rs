@@ -25,12 +25,14 @@
 mod evict;
 
 use super::most_rows;
+use crate::id::Id;
 use crate::list::List;
+use crate::rewrite::ids::BlockId;
 use crate::rewrite::members::Members;
 use crate::rewrite::script::{Cost, Step};
 use crate::rewrite::tournament::Tournament;
-use crate::rewrite::values::{InPlace, NONE, Values};
-use crate::table::{Records, Table};
+use crate::rewrite::values::{InPlace, NONE, Values, VersionId};
+use crate::table::{Records, Table, record};
 use crate::workspace::workspace;
 
 /// The parameters of the score by which values are evicted.
@@ -50,6 +52,25 @@ const RAISE: f64 = 4.0;
 /// write missing inputs.
 const CLOSURE: u32 = 256;
 
+record! {
+    /// A read by a recomputation.
+    struct Noted {
+        /// The version that was read.
+        version: VersionId,
+        /// The operator before which it was read.
+        before: u32,
+    }
+}
+
+record! {
+    /// A value still to be visited, on the way through all that a value is made from, or all that is made from it.
+    struct Visit {
+        version: VersionId,
+        /// Whether the value has to be recomputed anyway; noted only while a recompute cost is summed.
+        owed: bool,
+    }
+}
+
 workspace! {
     /// One walk: runs all operators in their order under a limit, and decides which values are evicted and recomputed.
     /// Holds its state and its parameters.
@@ -57,59 +78,55 @@ workspace! {
         tables {
             /// By operator: the headroom, which is the bytes held back below the limit while it runs.
             headroom: u64[rows + 2],
-            /// By version (a block's value from one write to the next): the index in `virtual_use` of its first virtual
-            /// use, a read by a recomputation in an earlier walk.
-            first_virtual: u32[rows + blocks + 1],
+            /// By version: the index in `virtual_use` of its first virtual use, a read by a recomputation in an earlier
+            /// walk.
+            first_virtual[VersionId]: u32[rows + blocks + 1],
             /// The virtual uses, which are the reads by recomputations in an earlier walk: the operator before which
             /// each took place. Those of version 0 come first, in ascending order, then those of version 1, and so on.
             virtual_use: u32[rows],
-            /// By block: 1 + the version (value from one write to the next) that it holds; 0 if it has no memory.
-            holds: u32[blocks],
             /// By block: how many accesses of the operator that runs now, and of those to be recomputed for it, need
             /// the block. While there are any, it is not evicted.
-            pinned: u32[blocks],
-            /// By version (a block's value from one write to the next): the index of its next use among its uses as
-            /// recorded, and the index in `virtual_use` of its next virtual use, a read by a recomputation in an
-            /// earlier walk.
-            next: [u32; 2][rows + blocks],
-            /// By block: whether it should not have been evicted in this walk, as memory was too small to recompute its
-            /// value.
-            blamed: u32[blocks],
+            pinned[BlockId]: u32[blocks],
+            /// By version: the index of its next use among its uses as recorded, and the index in `virtual_use` of its
+            /// next virtual use, a read by a recomputation in an earlier walk.
+            next[VersionId]: [u32; 2][rows + blocks],
             /// By operator: the number, counted in `count`, of the last sum of recompute costs that its time was added
             /// to. So no sum counts an operator twice.
             counted: u32[rows + 2],
         }
         records {
+            /// By block: the version that it holds; none if it has no memory.
+            holds[BlockId]: Option<VersionId>[blocks],
+            /// By block: whether it should not have been evicted in this walk, as memory was too small to recompute its
+            /// value.
+            blamed[BlockId]: bool[blocks],
             /// By block: its recompute cost in ns per byte.
-            price: f64[blocks],
+            price[BlockId]: f64[blocks],
             /// By block: a factor of its score; blocks with lower scores are evicted first.
-            weight: f64[blocks],
+            weight[BlockId]: f64[blocks],
         }
         lists {
-            /// The reads by recomputations so far in this walk: the version (a block's value from one write to the
-            /// next) that was read, and the operator before which it was read.
-            noted: [u32; 2][rows],
+            /// The reads by recomputations so far in this walk.
+            noted: Noted[rows],
             /// The virtual uses, which are the reads by recomputations in an earlier walk that this walk counts as
-            /// uses: the version that was read, and the operator before which it was read.
-            remembered: [u32; 2][rows],
-            /// The virtual uses that `keep_memory` saved, which are reads by recomputations in an earlier walk: the
-            /// version that was read, and the operator before which it was read.
-            kept: [u32; 2][rows],
+            /// uses.
+            remembered: Noted[rows],
+            /// The virtual uses that `keep_memory` saved, which are reads by recomputations in an earlier walk.
+            kept: Noted[rows],
             /// The stack of the operators to recompute: each writes what the one below it reads. With each stands the
             /// index of its reference to a managed block that is looked at next.
             stack: [u32; 2][rows + 1],
-            /// The versions (blocks' values from one write to the next) still to be visited, on the way through all
-            /// that a value is made from, or all that is made from it. While a recompute cost is summed, an entry is
-            /// 2 · version, plus 1 if the version has to be recomputed anyway; else it is the version.
-            closure: u32[2 * CLOSURE as usize],
+            /// The values still to be visited, on the way through all that a value is made from, or all that is made
+            /// from it.
+            closure: Visit[2 * CLOSURE as usize],
             /// The steps of this walk so far: runs and recomputations of operators, and frees of blocks.
             script: Step[most_rows(rows)],
         }
         parts {
             /// The blocks that may be evicted, the one with the least lower bound on its score first.
-            queue: Tournament(blocks),
+            queue[BlockId]: Tournament(blocks),
             /// The blocks whose eviction score may have fallen since it was computed.
-            stale: Members(blocks),
+            stale[BlockId]: Members(blocks),
         }
         state {
             values: &'a Values<'a> = values,
@@ -153,7 +170,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The recompute cost of a block, in ns per byte.
-    pub(in crate::rewrite) fn price(&self, block: u32) -> f64 {
+    pub(in crate::rewrite) fn price(&self, block: BlockId) -> f64 {
         self.price.get(block)
     }
 
@@ -163,7 +180,7 @@ impl<'a> Walk<'a> {
 
     /// By block: the factor of its score by which it is chosen to be evicted; the lowest scores go first. The caller
     /// may change the factors.
-    pub(in crate::rewrite) fn weight(&mut self) -> &mut Records<'a, f64> {
+    pub(in crate::rewrite) fn weight(&mut self) -> &mut Records<'a, f64, BlockId> {
         &mut self.weight
     }
 
@@ -175,10 +192,8 @@ impl<'a> Walk<'a> {
     /// Raises the weights of the blocks that the last walk should not have evicted, as memory was too small to
     /// recompute their values.
     pub(in crate::rewrite) fn raise(&mut self) {
-        for b in 0..u32::try_from(self.weight.len()).unwrap_or(u32::MAX) {
-            if self.blamed[b] > 0 {
-                self.weight.set(b, self.weight.get(b) * RAISE);
-            }
+        for b in self.values.program.blocks().filter(|&b| self.blamed.get(b)) {
+            self.weight.set(b, self.weight.get(b) * RAISE);
         }
     }
 
@@ -218,20 +233,20 @@ impl<'a> Walk<'a> {
     /// `virtual_use`.
     fn list_virtual(&mut self) {
         let versions = self.values.versions;
-        for v in 0..=versions {
+        for v in VersionId::each(0..versions + 1) {
             self.first_virtual[v] = 0;
         }
-        for [version, _] in self.remembered.iter() {
+        for Noted { version, .. } in self.remembered.iter() {
             self.first_virtual[version] += 1;
         }
         let mut sum = 0;
-        for v in 0..=versions {
+        for v in VersionId::each(0..versions + 1) {
             sum += self.first_virtual[v];
             self.first_virtual[v] = sum;
         }
-        for [version, operator] in self.remembered.iter().rev() {
+        for Noted { version, before } in self.remembered.iter().rev() {
             self.first_virtual[version] -= 1;
-            self.virtual_use[self.first_virtual[version]] = operator;
+            self.virtual_use[self.first_virtual[version]] = before;
         }
     }
 
@@ -243,7 +258,7 @@ impl<'a> Walk<'a> {
         let values = self.values;
         self.preference = preference;
         self.restart(limit, most);
-        for v in 0..values.versions {
+        for v in VersionId::each(0..values.versions) {
             self.next[v] = [values.uses(v).0, self.first_virtual[v]];
         }
         for g in 0..values.program.operators {
@@ -252,8 +267,8 @@ impl<'a> Walk<'a> {
             self.run_first(g)?;
         }
         // Frees the values that were kept for an operator that did not read them in the end.
-        for block in (0..).take(values.program.size.len()).filter(|&block| values.is_managed(block)) {
-            if self.holds[block] > 0 {
+        for block in values.program.blocks() {
+            if self.holds.get(block).is_some() {
                 self.drop_block(block)?;
             }
         }
@@ -268,9 +283,9 @@ impl<'a> Walk<'a> {
         self.noted.clear();
         self.stack.clear();
         self.script.clear();
-        for table in [&mut self.holds, &mut self.pinned, &mut self.blamed] {
-            table.fill(0);
-        }
+        self.holds.fill(None);
+        self.pinned.fill(0);
+        self.blamed.fill(false);
         self.queue.clear();
         self.stale.clear();
         let values = self.values;
@@ -286,7 +301,7 @@ impl<'a> Walk<'a> {
         let mut missing = false;
         for r in values.managed(g) {
             self.pinned[r.block] += 1;
-            missing |= !r.writes && self.holds[r.block] != r.version + 1;
+            missing |= !r.writes && !self.holds.is(r.block, Some(r.version));
         }
         if missing {
             for r in values.managed(g).filter(|r| !r.writes) {
@@ -313,7 +328,7 @@ impl<'a> Walk<'a> {
     /// The bytes of the blocks that an operator writes and that have no memory.
     fn missing_outputs(&self, g: u32) -> u64 {
         let values = self.values;
-        let missing = values.managed(g).filter(|r| r.writes && self.holds[r.block] == 0);
+        let missing = values.managed(g).filter(|r| r.writes && self.holds.get(r.block).is_none());
         missing.map(|r| values.program.size[r.block]).sum()
     }
 
@@ -322,7 +337,7 @@ impl<'a> Walk<'a> {
         let Some((input, InPlace { version, output, .. })) = self.values.in_place(g).filter(|_| self.in_place) else {
             return 0;
         };
-        if self.holds[output] > 0 || self.holds[input] != version + 1 || self.pinned[input] != 1 {
+        if self.holds.get(output).is_some() || !self.holds.is(input, Some(version)) || self.pinned[input] != 1 {
             return 0;
         }
         self.now = g + 1;
@@ -331,12 +346,11 @@ impl<'a> Walk<'a> {
         if last { self.values.program.size[output] } else { 0 }
     }
 
-    /// Recomputes a version (a block's value from one write to the next) if it is missing, and before it the missing
-    /// versions that it is made from. None if one of these cannot be recomputed, the list of steps is full, or their
-    /// cost is above `most`.
-    fn make(&mut self, version: u32) -> Option<()> {
+    /// Recomputes a version if it is missing, and before it the missing versions that it is made from. None if one of
+    /// these cannot be recomputed, the list of steps is full, or their cost is above `most`.
+    fn make(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
-        if self.holds[values.block(version)] == version + 1 {
+        if self.holds.is(values.block(version), Some(version)) {
             return Some(());
         }
         self.enter(version)?;
@@ -348,7 +362,7 @@ impl<'a> Walk<'a> {
             let mut missing = None;
             while i < end && missing.is_none() {
                 let r = values.managed_reference(i);
-                if !r.writes && self.holds[r.block] != r.version + 1 {
+                if !r.writes && !self.holds.is(r.block, Some(r.version)) {
                     missing = Some(r.version);
                 } else {
                     i += 1;
@@ -365,11 +379,10 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Puts the operator that writes a version (a block's value from one write to the next) on the stack of those to
-    /// recompute, and pins the blocks that it accesses: they are not evicted until it has run. None if it may not be
-    /// recomputed, another operator has pinned one of the blocks with a later version, the list of steps is full, or
-    /// their cost is above `most`.
-    fn enter(&mut self, version: u32) -> Option<()> {
+    /// Puts the operator that writes a version on the stack of those to recompute, and pins the blocks that it
+    /// accesses: they are not evicted until it has run. None if it may not be recomputed, another operator has pinned
+    /// one of the blocks with a later version, the list of steps is full, or their cost is above `most`.
+    fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;
         let maker = values.maker(version)?;
@@ -381,7 +394,7 @@ impl<'a> Walk<'a> {
                 self.note(r.version);
             }
             // The block holds a later version. The later version is evicted, and recomputed when it is needed.
-            if self.holds[r.block] > r.version + 1 {
+            if self.holds.get(r.block) > Some(r.version) {
                 let own = values.managed(maker).filter(|other| other.block == r.block).map(|_| 1).sum();
                 if self.pinned[r.block] > own {
                     return None;
@@ -431,27 +444,27 @@ impl<'a> Walk<'a> {
     /// Marks as stale each block of which a virtual use (a read of its value by a recomputation in an earlier walk) is
     /// over by now: its next use may be later, so that its score has to be computed anew.
     fn virtual_uses_pass(&mut self) {
-        while let Some([version, _]) = self.remembered.at(self.passed).filter(|&[_, at]| at < self.now) {
-            self.stale.insert(self.values.block(version));
+        while let Some(noted) = self.remembered.at(self.passed).filter(|noted| noted.before < self.now) {
+            self.stale.insert(self.values.block(noted.version));
             self.passed += 1;
         }
     }
 
     /// Notes that a recomputation in this walk reads a version of a block, so that the next walk can count the read as
     /// a use.
-    fn note(&mut self, version: u32) {
-        self.noted.push([version, self.now]);
+    fn note(&mut self, version: VersionId) {
+        self.noted.push(Noted { version, before: self.now });
     }
 
-    /// The next operator that uses a version (a block's value from one write to the next): it reads it, or a
-    /// recomputation before it did so in an earlier walk. [`NONE`] if there is none.
-    fn next_use(&mut self, version: u32) -> u32 {
+    /// The next operator that uses a version: it reads it, or a recomputation before it did so in an earlier walk.
+    /// [`NONE`] if there is none.
+    fn next_use(&mut self, version: VersionId) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
         while real < end && self.values.user(real) < self.now {
             real += 1;
         }
-        let last = self.first_virtual[version + 1];
+        let last = self.first_virtual[version.next()];
         while noted < last && self.virtual_use[noted] < self.now {
             noted += 1;
         }
@@ -463,20 +476,19 @@ impl<'a> Walk<'a> {
 
     /// Notes that a block now holds a version, its value until the next write, and that it takes memory if it took none
     /// before. The block is one that may be freed and allocated anywhere (a managed one).
-    fn put(&mut self, block: u32, version: u32) {
-        if self.holds[block] == 0 {
+    fn put(&mut self, block: BlockId, version: VersionId) {
+        if self.holds.get(block).is_none() {
             self.load = self.load.wrapping_add(self.values.program.size[block]);
         }
-        self.holds[block] = version + 1;
+        self.holds.set(block, Some(version));
     }
 
     /// Frees a block if its value is not needed any more; else marks it as stale, so that its score is computed anew.
     /// Does nothing while an operator that runs or is to be recomputed now accesses the block (it is pinned). None if
     /// the block is freed but the list of steps is full, or their cost is above `most`.
-    fn free_if_done(&mut self, block: u32) -> Option<()> {
-        let holds = self.holds[block];
-        if holds > 0 && self.pinned[block] == 0 {
-            if !self.is_wanted(holds - 1) {
+    fn free_if_done(&mut self, block: BlockId) -> Option<()> {
+        if let Some(version) = self.holds.get(block).filter(|_| self.pinned[block] == 0) {
+            if !self.is_wanted(version) {
                 return self.drop_block(block);
             }
             self.stale.insert(block);
@@ -486,11 +498,12 @@ impl<'a> Walk<'a> {
 
     /// Frees a block, as a step of its own. None if the list of steps is full, or if the steps exceed the limit by more
     /// bytes or add more time than `most` says.
-    fn drop_block(&mut self, block: u32) -> Option<()> {
+    fn drop_block(&mut self, block: BlockId) -> Option<()> {
         self.queue.remove(block);
-        let holds = self.holds[block];
-        self.holds[block] = 0;
-        self.siblings_are_owed(holds - 1);
+        if let Some(version) = self.holds.get(block) {
+            self.holds.set(block, None);
+            self.siblings_are_owed(version);
+        }
         self.load = self.load.wrapping_sub(self.values.program.size[block]);
         self.push(Step::Free(block))
     }
@@ -522,9 +535,7 @@ impl<'a> Walk<'a> {
     fn blame(&mut self) {
         let values = self.values;
         for [operator, _] in self.stack.iter() {
-            for &[block, _] in values.made(operator) {
-                self.blamed[block] = 1;
-            }
+            values.made(operator).for_each(|made| self.blamed.set(made.block, true));
         }
     }
 }

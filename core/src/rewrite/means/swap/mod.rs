@@ -16,6 +16,7 @@ use schedule::{Action, Positions, Schedule};
 use search::Search;
 
 use crate::rewrite::gaps::{GapKind, Gaps};
+use crate::rewrite::ids::BlockId;
 use crate::rewrite::writer::Writer;
 use crate::simulate::Device;
 use crate::trace::{Event, Op, Row};
@@ -104,8 +105,10 @@ workspace! {
             /// By operator: its first row in the trace that was written last; after the last operator, the number of
             /// rows.
             emitted: u32[rows + 2],
+        }
+        records {
             /// By block: whether it is on the host when the iteration begins, so that it is not allocated then.
-            away_at_start: u32[blocks],
+            away_at_start[BlockId]: bool[blocks],
         }
         parts {
             schedule: Schedule(rows, blocks; gaps, device),
@@ -378,16 +381,17 @@ impl<'a> Swapper<'a> {
     pub(in crate::rewrite) fn rows(&mut self, out: &mut [Row]) -> Result<usize, Error> {
         let Self { schedule, emitted, away_at_start, .. } = self;
         let gaps = schedule.gaps();
-        away_at_start.fill(0);
-        for (gap, g) in schedule.used().iter().map(|&gap| (gap, gaps.gap(gap))) {
-            away_at_start[g.block] |= u32::from(schedule.is_away_at_start(gap, &g));
+        away_at_start.fill(false);
+        let used = schedule.used().iter().map(|&gap| (gap, gaps.gap(gap)));
+        for (_, g) in used.filter(|(gap, g)| schedule.is_away_at_start(*gap, g)) {
+            away_at_start.set(g.block, true);
         }
         let mut writer = Writer::new(out);
         schedule.run(f64::INFINITY, |action| match action {
             Action::Operators(from, to) => {
                 for o in from..to {
                     emitted[o] = u32::try_from(writer.len()).unwrap_or(u32::MAX);
-                    let stays = |r: &Row| r.event != Event::Malloc || away_at_start[r.block] == 0;
+                    let stays = |r: &Row| r.event != Event::Malloc || !away_at_start.get(r.block_id());
                     gaps.program.rows_of(o).filter(stays).for_each(|r| writer.push(r));
                 }
             }

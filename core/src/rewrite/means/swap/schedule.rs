@@ -20,6 +20,7 @@ use super::agenda::Agenda;
 use super::load::Load;
 use crate::heap::Heap;
 use crate::rewrite::gaps::{Gap, GapKind, Gaps, NONE};
+use crate::rewrite::ids::BlockId;
 use crate::rewrite::members::Members;
 use crate::simulate::Device;
 use crate::table::Table;
@@ -73,13 +74,13 @@ workspace! {
             /// By operator: the most bytes by which a placement exceeded the limit in it since the headroom was raised.
             excess: u64[rows + 2],
             /// By block: how many of the gaps in which it is freed need a copy of it on the host.
-            on_host: u32[blocks],
+            on_host[BlockId]: u32[blocks],
         }
         records {
             /// By block: how long its copy to the host takes, in ns.
-            out_ns: f64[blocks],
+            out_ns[BlockId]: f64[blocks],
             /// By block: how long its copy back to the device takes, in ns.
-            in_ns: f64[blocks],
+            in_ns[BlockId]: f64[blocks],
             /// By version (a block's value from one write to the next): when its copy to the host is done, in ns; 0
             /// before the link gets the copy.
             copied: f64[rows + blocks],
@@ -107,7 +108,7 @@ workspace! {
         }
         parts {
             /// The gaps in use, which are the idle times of blocks in which the blocks are freed.
-            used: Members(rows + blocks),
+            used[u32]: Members(rows + blocks),
             /// The boundaries between operators at which a pass over the schedule has something to do: a block is freed
             /// for a gap, allocated again, or used at the gap's end, or a value becomes ready to be copied out.
             agenda: Agenda(rows + 2),
@@ -171,7 +172,7 @@ impl<'a> Schedule<'a> {
             for r in program.rows_of(operator) {
                 match r.event {
                     Event::Malloc => present = present.saturating_add(r.bytes),
-                    Event::Free => present = present.saturating_sub(program.size[r.block]),
+                    Event::Free => present = present.saturating_sub(program.size[r.block_id()]),
                     _ => {}
                 }
                 most = most.max(present);
@@ -179,7 +180,7 @@ impl<'a> Schedule<'a> {
             most
         });
         self.due.fill(NONE);
-        for block in 0..program.blocks() {
+        for block in program.blocks() {
             self.out_ns.set(block, self.device.out_ns(program.size[block]));
             self.in_ns.set(block, self.device.in_ns(program.size[block]));
         }
@@ -192,7 +193,7 @@ impl<'a> Schedule<'a> {
 
     /// How long the copy of a block to the host takes, and that back to the device, in ns.
     #[inline]
-    pub(in crate::rewrite) fn copy_ns(&self, block: u32) -> (f64, f64) {
+    pub(in crate::rewrite) fn copy_ns(&self, block: BlockId) -> (f64, f64) {
         (self.out_ns.get(block), self.in_ns.get(block))
     }
 

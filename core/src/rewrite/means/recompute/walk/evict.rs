@@ -18,8 +18,9 @@
 //! Of blocks with equal scores the one with the least number is evicted. Cost: for each eviction and each stale block a
 //! few closures of at most [`CLOSURE`] operators, and O(log blocks).
 
-use super::{CLOSURE, Walk};
-use crate::rewrite::values::NONE;
+use super::{CLOSURE, Visit, Walk};
+use crate::rewrite::ids::BlockId;
+use crate::rewrite::values::{Made, NONE, VersionId};
 
 /// After a value is recomputed, the values made from it cost less to recompute, so that the scores of their blocks have
 /// fallen. To find these blocks, at most this many values are looked at.
@@ -32,7 +33,7 @@ const SLACK: f64 = 4.0;
 
 impl Walk<'_> {
     /// Takes the block with the least score, which is to be evicted, out of the queue; none if no block may be evicted.
-    pub(in crate::rewrite) fn least_worth(&mut self) -> Option<u32> {
+    pub(in crate::rewrite) fn least_worth(&mut self) -> Option<BlockId> {
         while let Some(block) = self.stale.last() {
             self.stale.remove(block);
             if self.may_go(block) {
@@ -47,7 +48,7 @@ impl Walk<'_> {
             if self.pinned[block] > 0 {
                 continue;
             }
-            let (next, other) = self.queue.first().unwrap_or((f64::INFINITY.to_bits(), NONE));
+            let (next, other) = self.queue.first().unwrap_or((f64::INFINITY.to_bits(), block));
             let score = self.score(block, f64::from_bits(next));
             if score.is_infinite() {
                 self.stale.insert(block);
@@ -62,9 +63,9 @@ impl Walk<'_> {
 
     /// Whether a block may be evicted now: it is on the device, no operator needs it at the moment, it is not too
     /// small, and its value can be recomputed at a cost that is allowed.
-    fn may_go(&self, block: u32) -> bool {
+    fn may_go(&self, block: BlockId) -> bool {
         let values = self.values;
-        let there = self.holds[block] > 0 && self.pinned[block] == 0;
+        let there = self.holds.get(block).is_some() && self.pinned[block] == 0;
         let may = values.can_recompute(block) && self.price.get(block) <= self.most_price;
         there && may && values.program.size[block] >= self.least
     }
@@ -72,9 +73,9 @@ impl Walk<'_> {
     /// The score of a block; the block with the lowest is evicted first. If the score is not below `least`, some number
     /// from `least` up to it; infinite if the block cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
-    fn score(&mut self, block: u32, least: f64) -> f64 {
+    fn score(&mut self, block: BlockId, least: f64) -> f64 {
         self.work += 1;
-        let version = self.holds[block] - 1;
+        let Some(version) = self.holds.get(block) else { return f64::INFINITY };
         let at = self.wanted(version);
         let size = self.values.program.size[block] as f64;
         let now = self.values.program.access_time[self.now.min(self.values.program.operators - 1)];
@@ -92,51 +93,50 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// The time in ns to recompute a version (a block's value from one write to the next) before operator `at`; if that
-    /// is more than `bound`, any number from `bound` up. Operators that have to be recomputed for another value anyway
-    /// (that are owed) count in part. None if the version cannot be recomputed.
+    /// The time in ns to recompute a version before operator `at`; if that is more than `bound`, any number from
+    /// `bound` up. Operators that have to be recomputed for another value anyway (that are owed) count in part. None if
+    /// the version cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
-    fn cost(&mut self, version: u32, at: u32, bound: f64) -> Option<f64> {
+    fn cost(&mut self, version: VersionId, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
         let evicted = values.block(version);
         self.count += 1;
         let mut sum = 1.0;
         self.closure.clear();
-        self.closure.push(2 * version);
+        self.closure.push(Visit { version, owed: false });
         let mut looked = 0;
         while let Some(next) = self.closure.pop().filter(|_| looked < CLOSURE && sum <= SLACK * bound) {
-            let (version, owed) = (next / 2, next % 2);
-            let g = values.maker(version)?;
+            let g = values.maker(next.version)?;
             if self.counted[g] == self.count {
                 continue;
             }
             self.counted[g] = self.count;
             looked += 1;
-            let owed = u32::from(owed > 0 || self.is_owed(g));
-            sum += values.program.duration(g) as f64 * if owed > 0 { self.preference.owed } else { 1.0 };
+            let owed = next.owed || self.is_owed(g);
+            sum += values.program.duration(g) as f64 * if owed { self.preference.owed } else { 1.0 };
             let (first, end) = values.range(g);
             self.work += u64::from(end - first);
             if values.is_gone(g, at) {
                 return None;
             }
             for r in values.managed(g).filter(|r| !r.writes) {
-                if self.holds[r.block] != r.version + 1 {
+                if !self.holds.is(r.block, Some(r.version)) {
                     // The block holds a later version that is still read, which must not be lost.
-                    let holds = self.holds[r.block];
-                    if holds > r.version + 1 && r.block != evicted && self.next_use(holds - 1) != NONE {
+                    let later = self.holds.get(r.block).filter(|&holds| holds > r.version && r.block != evicted);
+                    if later.is_some_and(|later| self.next_use(later) != NONE) {
                         return None;
                     }
-                    let owed = owed > 0 || self.next_use(r.version) != NONE;
-                    self.closure.push(2 * r.version + u32::from(owed));
+                    let owed = owed || self.next_use(r.version) != NONE;
+                    self.closure.push(Visit { version: r.version, owed });
                 }
             }
         }
         Some(sum)
     }
 
-    /// The next operator that needs a version (a block's value from one write to the next): it reads the version, or a
-    /// missing value that is recomputed from it. [`NONE`] if there is none.
-    pub(in crate::rewrite) fn wanted(&mut self, version: u32) -> u32 {
+    /// The next operator that needs a version: it reads the version, or a missing value that is recomputed from it.
+    /// [`NONE`] if there is none.
+    pub(in crate::rewrite) fn wanted(&mut self, version: VersionId) -> u32 {
         let values = self.values;
         let mut at = self.next_use(version);
         let (first, end) = values.uses(version);
@@ -146,8 +146,8 @@ impl Walk<'_> {
                 break;
             }
             self.work += 1;
-            for &[block, version] in values.made(g) {
-                if self.holds[block] != version + 1 {
+            for Made { block, version } in values.made(g) {
+                if !self.holds.is(block, Some(version)) {
                     at = at.min(self.next_use(version));
                 }
             }
@@ -155,29 +155,27 @@ impl Walk<'_> {
         at
     }
 
-    /// Whether an operator that has not run needs a version (a block's value from one write to the next): it reads the
-    /// version, or a missing value that is recomputed from it.
-    pub(in crate::rewrite) fn is_wanted(&mut self, version: u32) -> bool {
+    /// Whether an operator that has not run needs a version: it reads the version, or a missing value that is recomputed
+    /// from it.
+    pub(in crate::rewrite) fn is_wanted(&mut self, version: VersionId) -> bool {
         self.next_use(version) != NONE || self.wanted(version) != NONE
     }
 
     /// Whether an operator is owed: an output of it is missing and read later, so that it has to be recomputed anyway.
     fn is_owed(&mut self, g: u32) -> bool {
         let values = self.values;
-        values
-            .made(g)
-            .iter()
-            .any(|&[block, version]| self.holds[block] != version + 1 && self.next_use(version) != NONE)
+        let mut made = values.made(g);
+        made.any(|made| !self.holds.is(made.block, Some(made.version)) && self.next_use(made.version) != NONE)
     }
 
     /// Marks the blocks of the values made from this one, directly or by way of missing values, as stale, so that their
     /// scores are computed anew: they cost less to recompute now.
-    pub(in crate::rewrite) fn closures_shrink(&mut self, version: u32) {
+    pub(in crate::rewrite) fn closures_shrink(&mut self, version: VersionId) {
         let values = self.values;
         self.closure.clear();
-        self.closure.push(version);
+        self.closure.push(Visit { version, owed: false });
         let mut looked = 0;
-        while let Some(version) = self.closure.pop().filter(|_| looked < REACH) {
+        while let Some(Visit { version, .. }) = self.closure.pop().filter(|_| looked < REACH) {
             looked += 1;
             let (first, end) = values.uses(version);
             for i in first..end {
@@ -186,11 +184,11 @@ impl Walk<'_> {
                     break;
                 }
                 self.work += 1;
-                for &[block, version] in values.made(g) {
-                    if self.holds[block] == version + 1 {
+                for Made { block, version } in values.made(g) {
+                    if self.holds.is(block, Some(version)) {
                         self.stale.insert(block);
                     } else {
-                        self.closure.push(version);
+                        self.closure.push(Visit { version, owed: false });
                     }
                 }
             }
@@ -199,13 +197,11 @@ impl Walk<'_> {
 
     /// Marks the blocks of the other outputs of the operator that writes this value as stale, so that their scores are
     /// computed anew. This value is missing now, so that the operator may have to be recomputed anyway (be owed).
-    pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: u32) {
+    pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: VersionId) {
         let values = self.values;
         let Some(maker) = values.maker(version) else { return };
-        for &[block, made] in values.made(maker) {
-            if made != version {
-                self.stale.insert(block);
-            }
+        for made in values.made(maker).filter(|made| made.version != version) {
+            self.stale.insert(made.block);
         }
     }
 }
