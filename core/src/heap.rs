@@ -1,14 +1,17 @@
 //! A binary heap in slices.
 
+use crate::id::Id;
 use crate::workspace::workspace;
 
 workspace! {
     /// A priority queue of numbers with keys. It gives the number with the least key first, and of equal keys the least
     /// number. There is room for `n` numbers.
-    pub(crate) struct Heap<'a>(n) {
+    pub(crate) struct Heap<'a, I>(n) {
         tables {
             keys: u64[n],
-            numbers: u32[n],
+        }
+        records {
+            numbers: I[n],
         }
         state {
             len: u32 = 0,
@@ -16,7 +19,7 @@ workspace! {
     }
 }
 
-impl Heap<'_> {
+impl<I: Id> Heap<'_, I> {
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
@@ -26,33 +29,34 @@ impl Heap<'_> {
     }
 
     /// The least key and its number, which stays in the heap; none if the heap is empty.
-    pub(crate) fn first(&self) -> Option<(u64, u32)> {
-        (self.len > 0).then(|| (self.keys[0], self.numbers[0]))
+    pub(crate) fn first(&self) -> Option<(u64, I)> {
+        (self.len > 0).then(|| self.entry(0))
     }
 
-    pub(crate) fn push(&mut self, key: u64, number: u32) {
+    fn entry(&self, i: u32) -> (u64, I) {
+        (self.keys[i], self.numbers.get(i))
+    }
+
+    pub(crate) fn push(&mut self, key: u64, number: I) {
         let mut i = self.len;
         self.len += 1;
         while i > 0 {
             let parent = (i - 1) / 2;
-            if (self.keys[parent], self.numbers[parent]) <= (key, number) {
+            if self.entry(parent) <= (key, number) {
                 break;
             }
             self.keys[i] = self.keys[parent];
-            self.numbers[i] = self.numbers[parent];
+            self.numbers.set(i, self.numbers.get(parent));
             i = parent;
         }
         self.keys[i] = key;
-        self.numbers[i] = number;
+        self.numbers.set(i, number);
     }
 
-    pub(crate) fn pop(&mut self) -> Option<(u64, u32)> {
-        if self.len == 0 {
-            return None;
-        }
-        let least = (self.keys[0], self.numbers[0]);
+    pub(crate) fn pop(&mut self) -> Option<(u64, I)> {
+        let least = self.first()?;
         self.len -= 1;
-        let moved = (self.keys[self.len], self.numbers[self.len]);
+        let moved = self.entry(self.len);
         let mut i = 0;
         loop {
             let mut child = 2 * i + 1;
@@ -60,18 +64,18 @@ impl Heap<'_> {
                 break;
             }
             let right = child + 1;
-            if right < self.len && (self.keys[right], self.numbers[right]) < (self.keys[child], self.numbers[child]) {
+            if right < self.len && self.entry(right) < self.entry(child) {
                 child = right;
             }
-            if moved <= (self.keys[child], self.numbers[child]) {
+            if moved <= self.entry(child) {
                 break;
             }
             self.keys[i] = self.keys[child];
-            self.numbers[i] = self.numbers[child];
+            self.numbers.set(i, self.numbers.get(child));
             i = child;
         }
         self.keys[i] = moved.0;
-        self.numbers[i] = moved.1;
+        self.numbers.set(i, moved.1);
         Some(least)
     }
 }

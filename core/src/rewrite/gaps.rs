@@ -15,12 +15,22 @@
 use super::ids::BlockId;
 use super::program::Program;
 use crate::Workspace;
+use crate::id::{Id, ids};
 use crate::table::{enum_field, record};
 use crate::trace::{Event, Row};
 use crate::workspace::workspace;
 
-/// The number that means no version, no gap or no operator.
+/// The number that stands for no boundary, or for no version.
 pub(super) const NONE: u32 = u32::MAX;
+
+ids! {
+    /// The number of a gap. Gaps are numbered in the order in which they end.
+    pub(in crate::rewrite) struct GapId;
+
+    /// The number of a version. Versions are numbered in the order in which they can be copied out, those that no
+    /// operator has written among these.
+    pub(in crate::rewrite) struct VersionId;
+}
 
 record! {
     /// A gap: consecutive operators that do not access a block, so that the block may be on the host meanwhile.
@@ -30,14 +40,13 @@ record! {
         pub(super) begin: u32,
         /// The operator that accesses the block next; the number of operators if none does before the iteration ends.
         pub(super) end: u32,
-        /// The number of the version (the value from one write to the next) that the block holds in the gap.
-        pub(super) version: u32,
-        /// The number of the block's last gap before this one in which it holds the same version (value from one write
-        /// to the next); none if this gap is the first.
-        pub(super) previous: Option<u32>,
-        /// For the gap before a persistent block's first access (the head): the number of the gap after its last access
-        /// (the tail), and the other way round. None for every other gap, and where the block has only one of the two.
-        pub(super) other_end: Option<u32>,
+        /// The version that the block holds in the gap.
+        pub(super) version: VersionId,
+        /// The block's last gap before this one in which it holds the same version; none if this gap is the first.
+        pub(super) previous: Option<GapId>,
+        /// For the gap before a persistent block's first access (the head): the gap after its last access (the tail),
+        /// and the other way round. None for every other gap, and where the block has only one of the two.
+        pub(super) other_end: Option<GapId>,
         pub(super) kind: GapKind,
         /// Whether the block is persistent and never written in the iteration: the host then has its value from the
         /// start.
@@ -100,13 +109,12 @@ record! {
         /// The first boundary between operators at which this value can be copied out. None for the value that a block
         /// which is not persistent holds before its first write: it is never copied.
         pub(super) release: Option<u32>,
-        /// The number of the last gap in which the block holds this version; none if there is no such gap.
-        /// `Gap::previous` leads from there to the earlier ones.
-        last_gap: Option<u32>,
-        /// If this is the version that a persistent block holds when the iteration begins: the number of the version
-        /// that it holds when the iteration ends, which may be the same. None for every other version, and for a block
-        /// that is never accessed.
-        pub(super) last: Option<u32>,
+        /// The last gap in which the block holds this version. `Gap::previous` leads from there to the earlier ones.
+        last_gap: Option<GapId>,
+        /// If this is the version that a persistent block holds when the iteration begins: the version that it holds
+        /// when the iteration ends, which may be the same. None for every other version, and for a block that is never
+        /// accessed.
+        pub(super) last: Option<VersionId>,
     }
 }
 
@@ -115,14 +123,13 @@ record! {
     struct Seen {
         /// The last operator that accesses the block, of those seen so far; none if none does.
         access: Option<u32>,
-        /// The number of the version (the value from one write to the next) that the block holds after the accesses
-        /// seen so far; none if it holds none yet.
-        version: Option<u32>,
-        /// The number of the version that a persistent block holds when the iteration begins, or any other block before
-        /// its first write; none if it holds no value then.
-        initial: Option<u32>,
-        /// The number of the gap before the block's first access (head), if there is one.
-        head: Option<u32>,
+        /// The version that the block holds after the accesses seen so far.
+        version: Option<VersionId>,
+        /// The version that a persistent block holds when the iteration begins, or any other block before its first
+        /// write; none if it holds no value then.
+        initial: Option<VersionId>,
+        /// The gap before the block's first access.
+        head: Option<GapId>,
     }
 }
 
@@ -130,34 +137,29 @@ workspace! {
     /// The gaps of a program, and the versions of its blocks.
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// By boundary between operators (boundary o is before operator o): the number of the first version that
-            /// can be copied out there or later. Versions, the values of blocks from one write to the next, are
-            /// numbered in the order in which they can be copied out. The entry after the last boundary is the number
-            /// of versions.
+            /// By boundary between operators (boundary o is before operator o): how many versions come before the first
+            /// that can be copied out there or later. The entry after the last boundary is the number of versions.
             first_version: u32[rows + 2],
             /// By gap: its first operator, as in the gap itself. The search for swaps goes over many of them in a row.
-            begin: u32[rows + blocks],
+            begin[GapId]: u32[rows + blocks],
         }
         records {
-            gap: Gap[rows + blocks],
-            version: Version[rows + blocks],
+            gap[GapId]: Gap[rows + blocks],
+            version[VersionId]: Version[rows + blocks],
             seen[BlockId]: Seen[blocks],
         }
         state {
             pub(super) program: &'a Program<'a> = program,
-            /// How many gaps were found, for all blocks together. A gap is a time in which no operator accesses a
-            /// block.
+            /// How many gaps were found, for all blocks together.
             pub(super) len: u32 = 0,
-            /// How many versions were found, for all blocks together. A version is the value of a block from one write
-            /// to the next.
+            /// How many versions were found, for all blocks together.
             pub(super) versions: u32 = 0,
         }
     }
 }
 
 impl<'a> Gaps<'a> {
-    /// Finds the gaps of all blocks that have at least `least` bytes. A gap is a time in which no operator accesses the
-    /// block.
+    /// Finds the gaps of all blocks that have at least `least` bytes.
     pub(super) fn new(program: &'a Program<'a>, least: u64, scratch: &mut Workspace<'a>) -> Self {
         let mut gaps = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         // Versions are numbered in the order of the boundaries at which they can be copied out first. Those of
@@ -176,45 +178,48 @@ impl<'a> Gaps<'a> {
         gaps
     }
 
+    /// All gaps, as numbered.
+    pub(super) fn all(&self) -> impl DoubleEndedIterator<Item = GapId> + use<> {
+        GapId::each(0..self.len)
+    }
+
     #[inline]
-    pub(super) fn gap(&self, gap: u32) -> Gap {
+    pub(super) fn gap(&self, gap: GapId) -> Gap {
         self.gap.get(gap)
     }
 
-    /// The first operators of the gaps with the numbers in `from..to`.
+    /// The first operators of the gaps in `from..to`.
     #[inline]
-    pub(super) fn begins(&self, from: u32, to: u32) -> &[u32] {
+    pub(super) fn begins(&self, from: GapId, to: GapId) -> &[u32] {
         self.begin.range(from, to)
     }
 
     #[inline]
-    pub(super) fn version(&self, version: u32) -> Version {
+    pub(super) fn version(&self, version: VersionId) -> Version {
         self.version.get(version)
     }
 
-    /// The number of the first gap whose end (the operator that accesses the gap's block next) comes after `operator`;
-    /// the number of gaps if there is none. Gaps, times in which a block is not accessed, are numbered in the order in
-    /// which they end.
+    /// How many gaps come before the first whose end (the operator that accesses the gap's block next) is after
+    /// `operator`.
     pub(super) fn first_after(&self, operator: u32) -> u32 {
         let (mut low, mut high) = (0, self.len);
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.gap(middle).end <= operator { low = middle + 1 } else { high = middle }
+            if self.gap(GapId::of(middle)).end <= operator { low = middle + 1 } else { high = middle }
         }
         low
     }
 
-    /// The numbers of the versions (values of blocks from one write to the next) for which this is the first boundary
-    /// at which they can be copied out. Boundary o is before operator o.
-    pub(super) fn released(&self, boundary: u32) -> impl Iterator<Item = u32> + '_ {
-        let versions = self.first_version[boundary]..self.first_version[boundary + 1];
+    /// The versions for which this is the first boundary at which they can be copied out. Boundary o is before operator
+    /// o.
+    pub(super) fn released(&self, boundary: u32) -> impl Iterator<Item = VersionId> + '_ {
+        let versions = VersionId::each(self.first_version[boundary]..self.first_version[boundary + 1]);
         versions.filter(move |&version| self.version(version).release == Some(boundary))
     }
 
-    /// The gaps in which a block holds this version (its value from one write to the next), each as its number and the
-    /// gap itself, from the last to the first.
+    /// The gaps in which a block holds this version, from the last to the first.
     #[inline]
-    pub(super) fn of_version(&self, version: u32) -> impl Iterator<Item = (u32, Gap)> + '_ {
+    pub(super) fn of_version(&self, version: VersionId) -> impl Iterator<Item = (GapId, Gap)> + '_ {
         let mut next = self.version(version).last_gap;
         core::iter::from_fn(move || {
             let gap = next?;
@@ -225,7 +230,7 @@ impl<'a> Gaps<'a> {
     }
 
     /// For an access of a block by an operator: adds the gap of the block that ends there, if there is one, and for a
-    /// write the new version of the block, its value until the next write.
+    /// write the new version of the block.
     fn access(&mut self, operator: u32, r: &Row) {
         let reads = r.event == Event::Read;
         let block = r.block_id();
@@ -247,7 +252,7 @@ impl<'a> Gaps<'a> {
         }
         seen.access = Some(operator);
         let release = Some(operator + 1);
-        let same = |version: u32| seen.initial != Some(version) && self.version(version).release == release;
+        let same = |version| seen.initial != Some(version) && self.version(version).release == release;
         if r.event == Event::Write && !seen.version.is_some_and(same) {
             seen.version = Some(self.add_version(block, release));
         }
@@ -276,34 +281,35 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// Fills `first_version`: by boundary between operators, the number of the first version (a block's value from one
-    /// write to the next) that can be copied out there or later. Versions that no operator has written, which are never
-    /// copied out, are numbered among these; [`released`](Self::released) passes over them.
+    /// Fills `first_version`. Versions that no operator has written are never copied out;
+    /// [`released`](Self::released) passes over them.
     fn list_releases(&mut self) {
         let mut version = 0;
         for boundary in 0..=self.program.operators {
             self.first_version[boundary] = version;
-            while version < self.versions && self.version(version).release.is_none_or(|release| release == boundary) {
+            let here =
+                |version: u32| self.version(VersionId::of(version)).release.is_none_or(|release| release == boundary);
+            while version < self.versions && here(version) {
                 version += 1;
             }
         }
         self.first_version[self.program.operators + 1] = version;
     }
 
-    /// Adds a version of a block, its value from one write to the next; returns the version's number. `release` is the
-    /// first boundary at which it can be copied out; none if nobody has written it.
-    fn add_version(&mut self, block: BlockId, release: Option<u32>) -> u32 {
-        let version = self.versions;
+    /// Adds a version of a block. `release` is the first boundary at which it can be copied out; none if nobody has
+    /// written it.
+    fn add_version(&mut self, block: BlockId, release: Option<u32>) -> VersionId {
+        let version = VersionId::of(self.versions);
         self.version.set(version, Version { block, release, last_gap: None, last: None });
         self.versions += 1;
         version
     }
 
     /// Adds the gap of a block from operator `begin` up to and without operator `end`. In it the block holds the
-    /// version (value from one write to the next) that `seen` names. Returns the number of the gap.
-    fn add(&mut self, seen: &Seen, block: BlockId, (begin, end): (u32, u32), kind: GapKind) -> u32 {
-        let gap = self.len;
-        let version = seen.version.unwrap_or(NONE);
+    /// version that `seen` names.
+    fn add(&mut self, seen: &Seen, block: BlockId, (begin, end): (u32, u32), kind: GapKind) -> GapId {
+        let gap = GapId::of(self.len);
+        let version = seen.version.unwrap_or(VersionId::of(NONE));
         let of_version = self.version(version);
         let previous = of_version.last_gap;
         let kept = Gap { block, begin, end, version, previous, other_end: None, kind, clean: false };

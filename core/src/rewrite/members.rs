@@ -7,11 +7,11 @@ use crate::workspace::workspace;
 workspace! {
     /// A set of numbers, empty at first.
     pub(super) struct Members<'a, I>(n) {
-        tables {
+        records {
             /// The members of the set: the first `len` entries of this table.
-            list: u32[n],
-            /// By number below n: 1 + its index in `list`; 0 if it is not in the set.
-            place[I]: u32[n],
+            list: I[n],
+            /// By number below n: its index in `list`; none if it is not in the set.
+            place[I]: Option<u32>[n],
         }
         state {
             /// How many members the set has.
@@ -23,7 +23,7 @@ workspace! {
 impl<I: Id> Members<'_, I> {
     #[inline]
     pub(super) fn has(&self, number: I) -> bool {
-        self.place[number] > 0
+        self.place.get(number).is_some()
     }
 
     pub(super) const fn len(&self) -> u32 {
@@ -32,12 +32,12 @@ impl<I: Id> Members<'_, I> {
 
     #[inline]
     pub(super) fn get(&self, i: u32) -> I {
-        I::of(self.list[i])
+        self.list.get(i)
     }
 
     #[inline]
-    pub(super) fn as_slice(&self) -> &[u32] {
-        self.list.first(self.len)
+    pub(super) fn iter(&self) -> impl Iterator<Item = I> + '_ {
+        self.list.range(0, self.len)
     }
 
     /// The last number in the list of the set's members; none if the set is empty.
@@ -48,27 +48,26 @@ impl<I: Id> Members<'_, I> {
 
     pub(super) fn insert(&mut self, number: I) {
         if !self.has(number) {
-            self.list[self.len] = number.number();
+            self.list.set(self.len, number);
+            self.place.set(number, Some(self.len));
             self.len += 1;
-            self.place[number] = self.len;
         }
     }
 
     /// Removes a number from the set; the last of the list of members takes its place.
     pub(super) fn remove(&mut self, number: I) {
-        let place = self.place[number];
-        if place > 0 {
+        if let Some(place) = self.place.get(number) {
             self.len -= 1;
             let last = self.get(self.len);
-            self.list[place - 1] = last.number();
-            self.place[last] = place;
-            self.place[number] = 0;
+            self.list.set(place, last);
+            self.place.set(last, Some(place));
+            self.place.set(number, None);
         }
     }
 
     pub(super) fn clear(&mut self) {
         self.len = 0;
-        self.place.fill(0);
+        self.place.fill(None);
     }
 }
 
@@ -91,7 +90,7 @@ mod tests {
                     1..=3 => { members.remove(number); expected.remove(&number); }
                     _ => { members.insert(number); expected.insert(number); }
                 }
-                prop_assert_eq!(members.as_slice().iter().copied().collect::<BTreeSet<_>>(), expected.clone());
+                prop_assert_eq!(members.iter().collect::<BTreeSet<_>>(), expected.clone());
                 prop_assert_eq!(members.len() as usize, expected.len());
                 prop_assert!((0..20).all(|i| members.has(i) == expected.contains(&i)));
                 prop_assert_eq!(members.last(), members.len().checked_sub(1).map(|i| members.get(i)));

@@ -12,7 +12,7 @@ pub(in crate::rewrite) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> b
     schedule.clear();
     let gaps = schedule.gaps();
     let (_, peak) = schedule.peak();
-    for gap in 0..gaps.len {
+    for gap in gaps.all() {
         let g = gaps.gap(gap);
         let over = g.kind == GapKind::Middle && g.begin <= peak && peak < g.end && g.begin + 1 < g.end;
         if over && schedule.may_use(gap, &g) {

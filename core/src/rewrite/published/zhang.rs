@@ -26,7 +26,8 @@
 //! whose score was too low before is mostly passed over at the price of one comparison: areas under the load only
 //! shrink.
 
-use crate::rewrite::gaps::{Gap, GapKind, Gaps};
+use crate::id::Id;
+use crate::rewrite::gaps::{Gap, GapId, GapKind, Gaps};
 use crate::rewrite::means::swap::schedule::Schedule;
 use crate::sort;
 use crate::table::Records;
@@ -65,11 +66,11 @@ workspace! {
         records {
             /// By gap (a time in which no operator accesses a block): its weighted score without the part (SWDOA) that
             /// changes while gaps are chosen.
-            worth: f64[rows + blocks],
+            worth[GapId]: f64[rows + blocks],
             /// By gap (a time in which no operator accesses a block): an upper bound on its weighted score. One part of
             /// the score (SWDOA) shrinks while gaps are chosen: the area under the load curve over the gap once the
             /// gaps chosen so far are in use.
-            most: f64[rows + blocks],
+            most[GapId]: f64[rows + blocks],
             /// By boundary, where boundary o lies before operator o: the area under the load curve (bytes on the device
             /// over time) up to it, in byte nanoseconds, if no block is swapped.
             area: f64[rows + 2],
@@ -103,7 +104,7 @@ impl Selection<'_> {
         schedule.clear();
         let gaps = schedule.gaps();
         let [doa, aoa, wdoa, swdoa] = self.scale(schedule, weights);
-        for gap in 0..gaps.len {
+        for gap in gaps.all() {
             let scores = scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
             let worth = scores.iter().zip([doa, aoa, wdoa]).map(|(score, weight)| score * weight).sum();
             self.worth.set(gap, worth);
@@ -128,7 +129,7 @@ impl Selection<'_> {
             if peak <= limit {
                 break;
             }
-            let over = |gap: u32| {
+            let over = |gap: GapId| {
                 let g = gaps.gap(gap);
                 whole(&g, scope)[0] <= operator && operator < g.end && allowed(schedule, gap, &g, scope)
             };
@@ -150,11 +151,11 @@ impl Selection<'_> {
     /// The gap (time in which no operator accesses a block) whose score is the highest now, of those that end after
     /// `operator` and for which `over` is true; none if there is none. `swdoa` is the weight of SWDOA, the part of the
     /// score that shrinks while gaps are chosen.
-    fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(u32) -> bool) -> Option<u32> {
+    fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let first = gaps.first_after(operator);
         self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - first);
-        let mut best: Option<(f64, u32)> = None;
-        for gap in first..gaps.len {
+        let mut best: Option<(f64, GapId)> = None;
+        for gap in GapId::each(first..gaps.len) {
             let beats = |score: f64| best.is_none_or(|(best, _)| score > best);
             if beats(self.most.get(gap)) && over(gap) {
                 let left = under(&gaps.gap(gap), &self.area_left) * swdoa;
@@ -171,7 +172,7 @@ impl Selection<'_> {
     /// The gap (time in which no operator accesses a block) with the highest score, of those for which `over` is true
     /// and that were not returned before; none if there is none. Goes through the gaps in the order of `ranked`. `next`
     /// leads past gaps that were returned; its chains are shortened on the way, as in a union of disjoint sets.
-    fn first_ranked(&mut self, gaps: u32, over: impl Fn(u32) -> bool) -> Option<u32> {
+    fn first_ranked(&mut self, gaps: u32, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let mut rank = 0;
         loop {
             while rank < gaps && self.next[rank] != rank {
@@ -185,7 +186,7 @@ impl Selection<'_> {
                 return None;
             }
             self.looks += 1;
-            let gap = self.ranked[rank];
+            let gap = GapId::of(self.ranked[rank]);
             if over(gap) {
                 self.next[rank] = rank + 1;
                 return Some(gap);
@@ -199,7 +200,7 @@ impl Selection<'_> {
         // Bits that are ordered as the numbers are, the highest number first.
         let descending = |worth: f64| if worth < 0.0 { worth.to_bits() } else { !(worth.to_bits() | 1 << 63) };
         sort::identity(&mut self.ranked, gaps);
-        sort::by_key(&mut self.ranked, gaps, &mut self.next, |gap| descending(self.worth.get(gap)));
+        sort::by_key(&mut self.ranked, gaps, &mut self.next, |gap| descending(self.worth.get(GapId::of(gap))));
         // For each rank, the next to look at: itself.
         sort::identity(&mut self.next, gaps);
     }
@@ -210,7 +211,7 @@ impl Selection<'_> {
     pub(in crate::rewrite) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         schedule.clear();
-        for gap in 0..gaps.len {
+        for gap in gaps.all() {
             let g = gaps.gap(gap);
             if allowed(schedule, gap, &g, scope) {
                 schedule.set(gap, whole(&g, scope));
@@ -230,7 +231,7 @@ impl Selection<'_> {
         areas(schedule, 0, &mut self.area);
         areas(schedule, 0, &mut self.area_left);
         let (mut sum, mut squares) = ([0.0; 4], [0.0; 4]);
-        for gap in 0..gaps.len {
+        for gap in gaps.all() {
             let scores = scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
             for ((s, q), x) in sum.iter_mut().zip(&mut squares).zip(scores) {
                 *s += x;
@@ -253,15 +254,15 @@ impl Selection<'_> {
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let mut n = 0;
-        for gap in 0..gaps.len {
+        for gap in gaps.all() {
             if schedule.is_used(gap) && !schedule.is_away_at_start(gap, &gaps.gap(gap)) {
                 schedule.set(gap, [0, 0]);
-                self.ranked[n] = gap;
+                self.ranked[n] = gap.number();
                 n += 1;
             }
         }
-        sort::by_key(&mut self.ranked, n, &mut self.next, |gap| gaps.gap(gap).begin.into());
-        let mut waiting = self.ranked.first(n).iter().copied().peekable();
+        sort::by_key(&mut self.ranked, n, &mut self.next, |gap| gaps.gap(GapId::of(gap)).begin.into());
+        let mut waiting = self.ranked.first(n).iter().map(|&gap| GapId::of(gap)).peekable();
         for operator in 0..gaps.program.operators {
             while schedule.load(operator) > limit
                 && let Some(gap) = waiting.next_if(|&gap| gaps.gap(gap).begin.max(1) <= operator)
@@ -274,7 +275,7 @@ impl Selection<'_> {
             }
         }
         let mut link = f64::INFINITY;
-        for gap in (0..gaps.len).rev().filter(|&gap| gaps.gap(gap).kind.returns()) {
+        for gap in gaps.all().rev().filter(|&gap| gaps.gap(gap).kind.returns()) {
             if schedule.is_used(gap) {
                 link = take_early(schedule, gap, limit, link);
             }
@@ -286,7 +287,7 @@ impl Selection<'_> {
 /// before the block is used and before `link`, when the next copy in should begin. Returns when this copy in should
 /// begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
-fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f64 {
+fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();
     let g = gaps.gap(gap);
     let size = gaps.program.size[g.block];
@@ -312,7 +313,7 @@ fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
 
 /// Whether the block of a gap may be swapped in it: `scope` allows it, the gap is not in use already, the host has room
 /// for a copy, and a block that is away at the end is also away at the start.
-fn allowed(schedule: &Schedule<'_>, gap: u32, g: &Gap, scope: Scope) -> bool {
+fn allowed(schedule: &Schedule<'_>, gap: GapId, g: &Gap, scope: Scope) -> bool {
     let [give, take] = whole(g, scope);
     let ends = g.kind != GapKind::Tail || scope == Scope::Across || !g.crosses_end();
     give < take && ends && schedule.may_use(gap, g)

@@ -149,7 +149,7 @@ pub(super) struct State<'a> {
     raises: u32,
     /// How many blocks and sections were looked at since the search began.
     pub looked: u64,
-    heap: Heap<'a>,
+    heap: Heap<'a, u32>,
     /// By block: the least offset that [`State::settle`] has found; `u64::MAX` if none yet.
     settling: Table<'a, u64>,
     /// The unplaced blocks of the section that [`State::find_edges`] looks at, by falling least offset: it and the size.

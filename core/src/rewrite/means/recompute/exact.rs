@@ -129,7 +129,7 @@ workspace! {
         }
         parts {
             /// The states whose successors the exact search has still to find, the one with the least key first.
-            waiting: Heap(WAITING * n),
+            waiting[u32]: Heap(WAITING * n),
         }
         state {
             /// How many states the exact search has found.

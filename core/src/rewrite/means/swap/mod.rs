@@ -152,7 +152,7 @@ impl<'a> Swapper<'a> {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
         let gaps = self.schedule.gaps();
-        for gap in 0..gaps.len {
+        for gap in gaps.all() {
             let g = gaps.gap(gap);
             if g.kind == GapKind::Middle && g.begin <= peak && peak < g.end {
                 self.schedule.set(gap, [g.begin, g.end]);
@@ -382,7 +382,7 @@ impl<'a> Swapper<'a> {
         let Self { schedule, emitted, away_at_start, .. } = self;
         let gaps = schedule.gaps();
         away_at_start.fill(false);
-        let used = schedule.used().iter().map(|&gap| (gap, gaps.gap(gap)));
+        let used = schedule.used().iter().map(|gap| (gap, gaps.gap(gap)));
         for (_, g) in used.filter(|(gap, g)| schedule.is_away_at_start(*gap, g)) {
             away_at_start.set(g.block, true);
         }

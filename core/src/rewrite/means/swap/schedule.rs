@@ -19,11 +19,12 @@ mod pass;
 use super::agenda::Agenda;
 use super::load::Load;
 use crate::heap::Heap;
-use crate::rewrite::gaps::{Gap, GapKind, Gaps, NONE};
+use crate::id::Id;
+use crate::rewrite::gaps::{Gap, GapId, GapKind, Gaps, NONE, VersionId};
 use crate::rewrite::ids::BlockId;
 use crate::rewrite::members::Members;
 use crate::simulate::Device;
-use crate::table::Table;
+use crate::table::{Field, Table, record};
 use crate::trace::Event;
 use crate::workspace::workspace;
 
@@ -32,15 +33,12 @@ use crate::workspace::workspace;
 pub(in crate::rewrite) enum Action {
     /// Operators run: from the first number up to the second, which is left out.
     Operators(u32, u32),
-    /// The value of a block is copied to the host; the number is that of the version, the value from one write to the
-    /// next.
-    Out(u32),
-    /// A block's memory is freed for a gap, a time in which no operator accesses the block; the number is that of the
-    /// gap.
-    Free(u32),
-    /// A block's memory is allocated again after a gap, a time without access, and the block is copied in if the gap
-    /// needs that; the number is that of the gap.
-    In(u32),
+    /// A version is copied to the host.
+    Out(VersionId),
+    /// A block's memory is freed for a gap.
+    Free(GapId),
+    /// A block's memory is allocated again after a gap, and the block is copied in if the gap needs that.
+    In(GapId),
 }
 
 workspace! {
@@ -50,25 +48,17 @@ workspace! {
         tables {
             /// By gap: the boundary between operators at which the block's memory is freed (give), and that at which it
             /// is allocated again (take).
-            positions: [u32; 2][rows + blocks],
+            positions[GapId]: [u32; 2][rows + blocks],
             /// By boundary between operators, the heads of two lists: of the gaps whose blocks are freed there (give),
-            /// and of those whose blocks are allocated again there (take). Each is 1 + the number of a gap; 0 if the
-            /// list is empty.
+            /// and of those whose blocks are allocated again there (take). Each is stored as an `Option<GapId>` is.
             first: [u32; 2][rows + 2],
-            /// By gap, the gap before it in two lists: of the gaps whose blocks are freed at the same boundary (give),
-            /// and of those whose blocks are allocated again at the same boundary (take). Each is 1 + the number of a
-            /// gap; 0 if there is none.
-            before: [u32; 2][rows + blocks],
-            /// By gap, the gap after it in two lists: of the gaps whose blocks are freed at the same boundary (give),
-            /// and of those whose blocks are allocated again at the same boundary (take). Each is 1 + the number of a
-            /// gap; 0 if there is none.
-            after: [u32; 2][rows + blocks],
-            /// By version (a block's value from one write to the next): the boundary between operators at which its
-            /// copy to the host is due; [`NONE`] if it needs no copy.
-            due: u32[rows + blocks],
-            /// By version (a block's value from one write to the next): 1 if the host has to have it at the end of the
-            /// iteration, because its persistent block is on the host when the iteration begins; else 0.
-            owed: u32[rows + blocks],
+            /// By gap, the gap before it in these two lists, stored in the same way.
+            before[GapId]: [u32; 2][rows + blocks],
+            /// By gap, the gap after it in these two lists, stored in the same way.
+            after[GapId]: [u32; 2][rows + blocks],
+            /// By version: the boundary between operators at which its copy to the host is due; [`NONE`] if it needs no
+            /// copy.
+            due[VersionId]: u32[rows + blocks],
             /// By operator: the headroom, which is the bytes held back below the limit while it runs.
             headroom: u64[rows + 2],
             /// By operator: the most bytes by which a placement exceeded the limit in it since the headroom was raised.
@@ -81,9 +71,11 @@ workspace! {
             out_ns[BlockId]: f64[blocks],
             /// By block: how long its copy back to the device takes, in ns.
             in_ns[BlockId]: f64[blocks],
-            /// By version (a block's value from one write to the next): when its copy to the host is done, in ns; 0
-            /// before the link gets the copy.
-            copied: f64[rows + blocks],
+            /// By version: whether the host has to have it at the end of the iteration, because its persistent block is
+            /// on the host when the iteration begins.
+            owed[VersionId]: bool[rows + blocks],
+            /// By version: when its copy to the host is done, in ns; 0 before the link gets the copy.
+            copied[VersionId]: f64[rows + blocks],
             /// By operator: when the last of the copies back to the device that it waits for is done, in ns; 0 if it
             /// waits for none.
             arrival: f64[rows + 2],
@@ -95,31 +87,29 @@ workspace! {
             ready: f64[rows + 2],
         }
         lists {
-            /// The versions (blocks' values from one write to the next) that were copied out in the last pass over the
-            /// schedule, in the order of the copies.
-            sent: u32[rows + blocks],
+            /// The versions that were copied out in the last pass over the schedule, in the order of the copies.
+            sent: VersionId[rows + blocks],
             /// The boundaries between operators at which the last pass over the schedule stopped, ascending.
             stops: u32[rows + 2],
             /// The gaps whose blocks were copied back in by the last pass over the schedule, in the order of the
             /// copies.
-            returned: u32[rows + blocks],
+            returned: GapId[rows + blocks],
             /// The operators for which compute had to wait in the last pass over the schedule, ascending.
             stalls: u32[rows + 2],
         }
         parts {
-            /// The gaps in use, which are the idle times of blocks in which the blocks are freed.
-            used[u32]: Members(rows + blocks),
+            /// The gaps in use, in which the blocks are freed.
+            used[GapId]: Members(rows + blocks),
             /// The boundaries between operators at which a pass over the schedule has something to do: a block is freed
             /// for a gap, allocated again, or used at the gap's end, or a value becomes ready to be copied out.
             agenda: Agenda(rows + 2),
             /// By operator: its load plus its headroom, in bytes.
             load: Load(rows + 2; gaps.program.operators),
-            /// The versions (blocks' values from one write to the next) that wait to be copied to the host, the one
-            /// that is due at the earliest boundary first.
-            waiting_out: Heap(rows + blocks),
+            /// The versions that wait to be copied to the host, the one that is due at the earliest boundary first.
+            waiting_out[VersionId]: Heap(rows + blocks),
             /// The gaps whose blocks wait to be copied back to the device, the one whose block is read by the earliest
             /// operator first.
-            waiting_in: Heap(rows + blocks),
+            waiting_in[GapId]: Heap(rows + blocks),
         }
         state {
             gaps: &'a Gaps<'a> = gaps,
@@ -130,13 +120,21 @@ workspace! {
     }
 }
 
+record! {
+    /// A gap, and the boundaries at which its block is freed (give) and allocated again (take).
+    pub(in crate::rewrite) struct Position {
+        pub(in crate::rewrite) gap: GapId,
+        pub(in crate::rewrite) give: u32,
+        pub(in crate::rewrite) take: u32,
+    }
+}
+
 workspace! {
     /// A saved schedule of swaps: the gaps in use, and the boundaries between operators at which their blocks are freed
     /// and allocated again.
     pub(in crate::rewrite) struct Positions<'a>(rows, blocks) {
         lists {
-            /// The gaps in use, each with the boundaries at which its block is freed (give) and allocated again (take).
-            gaps: [u32; 3][rows + blocks],
+            gaps: Position[rows + blocks],
         }
     }
 }
@@ -146,9 +144,9 @@ impl Positions<'_> {
     /// allocated again.
     pub(in crate::rewrite) fn keep(&mut self, schedule: &Schedule<'_>) {
         self.gaps.clear();
-        for &gap in schedule.used() {
+        for gap in schedule.used().iter() {
             let [give, take] = schedule.at(gap);
-            self.gaps.push([gap, give, take]);
+            self.gaps.push(Position { gap, give, take });
         }
     }
 
@@ -156,7 +154,7 @@ impl Positions<'_> {
     /// blocks are freed and allocated again.
     pub(in crate::rewrite) fn restore(&self, schedule: &mut Schedule<'_>) {
         schedule.clear();
-        for [gap, give, take] in self.gaps.iter() {
+        for Position { gap, give, take } in self.gaps.iter() {
             schedule.set(gap, [give, take]);
         }
     }
@@ -200,7 +198,7 @@ impl<'a> Schedule<'a> {
     /// The boundaries between operators at which the block of a gap is freed and allocated again; equal if the gap is
     /// not in use.
     #[inline]
-    pub(in crate::rewrite) fn at(&self, gap: u32) -> [u32; 2] {
+    pub(in crate::rewrite) fn at(&self, gap: GapId) -> [u32; 2] {
         self.positions[gap]
     }
 
@@ -208,8 +206,14 @@ impl<'a> Schedule<'a> {
     /// `operator` runs though the gap has begun. They must end after the operator. Gaps that are not in use count too.
     #[expect(clippy::needless_bitwise_bool, reason = "a branch here would often be foreseen wrongly")]
     #[inline]
-    pub(in crate::rewrite) fn on_device(&self, first: u32, n: u32, operator: u32) -> impl Iterator<Item = u32> + use<> {
-        let gaps = self.gaps.begins(first, first + n).iter().zip(self.positions.range(first, first + n));
+    pub(in crate::rewrite) fn on_device(
+        &self,
+        first: u32,
+        n: u32,
+        operator: u32,
+    ) -> impl Iterator<Item = GapId> + use<> {
+        let (from, to) = (GapId::of(first), GapId::of(first + n));
+        let gaps = self.gaps.begins(from, to).iter().zip(self.positions.range(from, to));
         // One bit for each gap.
         let mut bits = (0..).zip(gaps).fold(0u64, |bits, (i, (&begin, &[give, take]))| {
             let is_away = (give <= operator) & (operator < take);
@@ -218,19 +222,19 @@ impl<'a> Schedule<'a> {
         core::iter::from_fn(move || {
             let i = bits.trailing_zeros();
             bits &= bits.checked_sub(1)?;
-            Some(first + i)
+            Some(GapId::of(first + i))
         })
     }
 
     #[inline]
-    pub(in crate::rewrite) fn is_used(&self, gap: u32) -> bool {
+    pub(in crate::rewrite) fn is_used(&self, gap: GapId) -> bool {
         self.used.has(gap)
     }
 
-    /// The gaps in use, which are the idle times of blocks in which the blocks are freed; in no particular order.
+    /// The gaps in use, in which the blocks are freed; in no particular order.
     #[inline]
-    pub(in crate::rewrite) fn used(&self) -> &[u32] {
-        self.used.as_slice()
+    pub(in crate::rewrite) fn used(&self) -> &Members<'a, GapId> {
+        &self.used
     }
 
     /// The operators for which compute had to wait in the last pass over the schedule, ascending.
@@ -317,7 +321,7 @@ impl<'a> Schedule<'a> {
     /// if the gap needs one. For the gap after a persistent block's last access (tail), the block also has to be on the
     /// host when the iteration begins.
     #[inline]
-    pub(in crate::rewrite) fn may_use(&self, gap: u32, g: &Gap) -> bool {
+    pub(in crate::rewrite) fn may_use(&self, gap: GapId, g: &Gap) -> bool {
         let gaps = self.gaps;
         let head =
             g.kind != GapKind::Tail || g.other_end.is_some_and(|head| self.is_away_at_start(head, &gaps.gap(head)));
@@ -333,7 +337,7 @@ impl<'a> Schedule<'a> {
         self.load.peak()
     }
 
-    /// Takes all gaps (idle times of blocks) out of use: every block stays on the device in them.
+    /// Takes all gaps out of use: every block stays on the device in them.
     pub(in crate::rewrite) fn clear(&mut self) {
         while let Some(gap) = self.used.last() {
             self.set(gap, [0, 0]);
@@ -343,7 +347,7 @@ impl<'a> Schedule<'a> {
     /// Whether a gap before a persistent block's first access (a head) is in use from the start, so that the block is
     /// on the host when the iteration begins.
     #[inline]
-    pub(in crate::rewrite) fn is_away_at_start(&self, gap: u32, g: &Gap) -> bool {
+    pub(in crate::rewrite) fn is_away_at_start(&self, gap: GapId, g: &Gap) -> bool {
         g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
     }
 
@@ -351,7 +355,7 @@ impl<'a> Schedule<'a> {
     /// For the gap after a persistent block's last access (tail), take is always the end of the iteration. Both are 0
     /// if no such boundaries are left in the gap.
     #[inline]
-    pub(in crate::rewrite) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
+    pub(in crate::rewrite) fn clamp(&self, gap: GapId, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.gaps.gap(gap);
         let give = give.max(g.begin);
         let take = if g.kind == GapKind::Tail { g.end } else { take.min(g.end) };
@@ -360,7 +364,7 @@ impl<'a> Schedule<'a> {
 
     /// Sets the boundaries at which a gap's block is freed (give) and allocated again (take), which must lie within the
     /// gap. If they are equal, the gap is out of use.
-    pub(in crate::rewrite) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
+    pub(in crate::rewrite) fn set(&mut self, gap: GapId, [give, take]: [u32; 2]) {
         let g = self.gaps.gap(gap);
         let size = self.gaps.program.size[g.block];
         let [old_give, old_take] = self.positions[gap];
@@ -408,26 +412,24 @@ impl<'a> Schedule<'a> {
         let last = self.gaps.version(g.version).last;
         let (was_away, is_away) = (was_used && old_give == 0, is_used && give == 0);
         if let Some(last) = last.filter(|&last| g.kind.is_head() && last != g.version && was_away != is_away) {
-            self.owed[last] = u32::from(is_away);
+            self.owed.set(last, is_away);
             self.set_due(last);
         }
         self.set_due(g.version);
     }
 
-    /// Whether the host has a version (a block's value from one write to the next) from the start, so that it is never
-    /// copied out.
+    /// Whether the host has a version from the start, so that it is never copied out.
     #[inline]
-    pub(in crate::rewrite) fn is_clean(&self, version: u32) -> bool {
+    pub(in crate::rewrite) fn is_clean(&self, version: VersionId) -> bool {
         let last = self.gaps.version(version).last;
-        last.is_some_and(|last| last == version || self.owed[last] > 0)
+        last.is_some_and(|last| last == version || self.owed.get(last))
     }
 
-    /// Finds anew when the copy out of a version (a block's value from one write to the next) is due: at the first
-    /// boundary between operators at which the block is freed while it holds the version and the version is read later,
-    /// or at the end of the iteration if the host has to have it then; [`NONE`] if it needs no copy. To be called after
-    /// the gaps with this version have changed.
-    fn set_due(&mut self, version: u32) {
-        let at_end = if self.owed[version] > 0 { self.gaps.program.operators } else { NONE };
+    /// Finds anew when the copy out of a version is due: at the first boundary between operators at which the block is
+    /// freed while it holds the version and the version is read later, or at the end of the iteration if the host has to
+    /// have it then; [`NONE`] if it needs no copy. To be called after the gaps with this version have changed.
+    fn set_due(&mut self, version: VersionId) {
+        let at_end = if self.owed.get(version) { self.gaps.program.operators } else { NONE };
         let due = if self.is_clean(version) {
             NONE
         } else {
@@ -445,38 +447,47 @@ impl<'a> Schedule<'a> {
     /// Adds a gap to the list of those whose block is freed (list 0) or allocated again (list 1) at a boundary. Lists
     /// ascend by the gaps' numbers, so that the rows depend on the positions alone and not on the order in which these
     /// were set.
-    fn link(&mut self, list: usize, boundary: u32, gap: u32) {
+    fn link(&mut self, list: usize, boundary: u32, gap: GapId) {
         // There are two lists; a third index would panic.
         let list = list & 1;
         self.agenda.add(boundary);
-        let (mut before, mut next) = (0, self.first[boundary][list]);
-        while next > 0 && next < gap + 1 {
-            (before, next) = (next, self.after[next - 1][list]);
+        let (mut before, mut next) = (None, self.first(list, boundary));
+        while let Some(other) = next.filter(|&other| other < gap) {
+            (before, next) = (next, self.after(list, other));
         }
-        self.before[gap][list] = before;
-        self.after[gap][list] = next;
-        if next > 0 {
-            self.before[next - 1][list] = gap + 1;
-        }
-        if before > 0 {
-            self.after[before - 1][list] = gap + 1;
-        } else {
-            self.first[boundary][list] = gap + 1;
+        self.before[gap][list] = before.keep();
+        self.after[gap][list] = next.keep();
+        self.join(list, boundary, before, Some(gap));
+        if let Some(next) = next {
+            self.before[next][list] = Some(gap).keep();
         }
     }
 
     /// Removes a gap from the list of those whose block is freed (list 0) or allocated again (list 1) at a boundary.
-    fn unlink(&mut self, list: usize, boundary: u32, gap: u32) {
+    fn unlink(&mut self, list: usize, boundary: u32, gap: GapId) {
         let list = list & 1;
         self.agenda.remove(boundary);
-        let (before, after) = (self.before[gap][list], self.after[gap][list]);
-        if before > 0 {
-            self.after[before - 1][list] = after;
-        } else {
-            self.first[boundary][list] = after;
+        let (before, after) = (Option::kept(self.before[gap][list]), self.after(list, gap));
+        self.join(list, boundary, before, after);
+        if let Some(after) = after {
+            self.before[after][list] = before.keep();
         }
-        if after > 0 {
-            self.before[after - 1][list] = before;
-        }
+    }
+
+    /// Lets `next` come after `before` in a list of a boundary; first in it where `before` is none.
+    fn join(&mut self, list: usize, boundary: u32, before: Option<GapId>, next: Option<GapId>) {
+        let place = before.map_or(&mut self.first[boundary], |before| &mut self.after[before]);
+        place[list & 1] = next.keep();
+    }
+
+    /// The first gap of those whose block is freed (list 0) or allocated again (list 1) at a boundary.
+    fn first(&self, list: usize, boundary: u32) -> Option<GapId> {
+        Field::kept(self.first[boundary][list & 1])
+    }
+
+    /// The gap after this one in the list of those whose block is freed (list 0) or allocated again (list 1) at the same
+    /// boundary.
+    fn after(&self, list: usize, gap: GapId) -> Option<GapId> {
+        Field::kept(self.after[gap][list & 1])
     }
 }

@@ -11,18 +11,18 @@
 //! All random choices come from one seeded generator. Work is counted in operators and gaps looked at. Scratch: a log
 //! of the positions before the move, and a copy of the best.
 
-use super::schedule::{Positions, Schedule};
+use super::schedule::{Position, Positions, Schedule};
+use crate::id::Id;
 use crate::rewrite::anneal::{Cooling, Random};
-use crate::rewrite::gaps::{Gap, GapKind, NONE};
+use crate::rewrite::gaps::{Gap, GapId, GapKind, NONE};
 use crate::workspace::workspace;
 
 workspace! {
     /// A local search for a faster schedule of swaps, by simulated annealing.
     pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
         lists {
-            /// The gaps that the move changed, in the order of the changes: each with the boundaries at which its block
-            /// was freed (give) and allocated again (take) before.
-            log: [u32; 3][LOG],
+            /// The gaps that the move changed, in the order of the changes: each as it was before.
+            log: Position[LOG],
         }
         parts {
             /// The best schedule so far: the gaps in use, and the boundaries at which their blocks are freed and
@@ -59,7 +59,7 @@ impl Search<'_> {
         for operator in 0..operators {
             while schedule.load(operator) > limit {
                 self.log.clear();
-                if !self.free_memory(schedule, operator, operators, NONE, limit) {
+                if !self.free_memory(schedule, operator, operators, None, limit) {
                     return false;
                 }
             }
@@ -86,7 +86,7 @@ impl Search<'_> {
             if moved {
                 self.trim(schedule, limit);
                 self.work +=
-                    u64::from(gaps.program.operators) + u64::from(gaps.versions) + schedule.used().len() as u64;
+                    u64::from(gaps.program.operators) + u64::from(gaps.versions) + u64::from(schedule.used().len());
                 let found = schedule.run(cutoff, |_| ());
                 taken = found <= cutoff && self.log.len() < LOG_U32;
                 if taken {
@@ -110,7 +110,7 @@ impl Search<'_> {
     /// [`undo`](Self::undo); does nothing if the log is full. For the gap before a persistent block's first access
     /// (head), if the block is then no longer on the host when the iteration begins, also takes the gap after its last
     /// access (tail) out of use.
-    fn set(&mut self, schedule: &mut Schedule<'_>, gap: u32, positions: [u32; 2]) {
+    fn set(&mut self, schedule: &mut Schedule<'_>, gap: GapId, positions: [u32; 2]) {
         let [give, take] = schedule.at(gap);
         if [give, take] == positions {
             return;
@@ -121,21 +121,21 @@ impl Search<'_> {
             self.drop_tail(schedule, &g);
         }
         if self.log.len() < LOG_U32 {
-            self.log.push([gap, give, take]);
+            self.log.push(Position { gap, give, take });
             schedule.set(gap, positions);
         }
     }
 
     /// Undoes the changes of gaps that are in the log, the last one first.
     fn undo(&mut self, schedule: &mut Schedule<'_>) {
-        while let Some([gap, give, take]) = self.log.pop() {
+        while let Some(Position { gap, give, take }) = self.log.pop() {
             schedule.set(gap, [give, take]);
         }
     }
 
     /// Takes a gap out of use, so that its block is not freed in it; for the gap before a persistent block's first
     /// access (head), also the gap after its last access (tail).
-    fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: u32, g: &Gap) {
+    fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: GapId, g: &Gap) {
         self.drop_tail(schedule, g);
         self.set(schedule, gap, [0, 0]);
     }
@@ -155,8 +155,7 @@ impl Search<'_> {
     fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         let kind = self.random.below(16);
-        let used = u32::try_from(schedule.used().len()).unwrap_or(u32::MAX);
-        if used == 0 || kind < 3 {
+        if schedule.used().len() == 0 || kind < 3 {
             return self.insert(schedule);
         }
         let gap = self.pick(schedule);
@@ -197,7 +196,7 @@ impl Search<'_> {
     fn insert(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         for _ in 0..8 {
-            let gap = self.random.below(gaps.len);
+            let gap = GapId::of(self.random.below(gaps.len));
             let g = gaps.gap(gap);
             if schedule.may_use(gap, &g) {
                 let width = g.end - g.begin;
@@ -213,11 +212,10 @@ impl Search<'_> {
     }
 
     /// A random gap in use; every other time one that begins or ends near an operator for which compute had to wait.
-    fn pick(&mut self, schedule: &Schedule<'_>) -> u32 {
+    fn pick(&mut self, schedule: &Schedule<'_>) -> GapId {
         let used = schedule.used();
-        let any = |random: u32| used.get(usize::try_from(random).unwrap_or(0)).copied().unwrap_or(0);
-        let n = u32::try_from(used.len()).unwrap_or(u32::MAX);
-        let first = any(self.random.below(n));
+        let n = used.len();
+        let first = used.get(self.random.below(n));
         let stalls = schedule.stalls();
         if stalls.is_empty() || self.random.below(2) == 0 {
             return first;
@@ -226,12 +224,12 @@ impl Search<'_> {
         let operator = stalls.get(usize::try_from(stalled).unwrap_or(0)).copied().unwrap_or(0);
         // Of a few random gaps, the one with an end nearest to the operator.
         let gaps = schedule.gaps();
-        let distance = |gap: u32| {
+        let distance = |gap: GapId| {
             let [give, _] = schedule.at(gap);
             give.abs_diff(operator).min(gaps.gap(gap).end.abs_diff(operator))
         };
         (0..6)
-            .map(|_| any(self.random.below(n)))
+            .map(|_| used.get(self.random.below(n)))
             .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
     }
 
@@ -241,7 +239,7 @@ impl Search<'_> {
     fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let mut i = 0;
         // The log grows meanwhile. Gaps that were widened raise no load.
-        while let Some([gap, old_give, old_take]) = self.log.at(i) {
+        while let Some(Position { gap, give: old_give, take: old_take }) = self.log.at(i) {
             let [give, take] = schedule.at(gap);
             i += 1;
             let vacated = if give < take {
@@ -252,7 +250,7 @@ impl Search<'_> {
             for (from, to) in vacated {
                 let mut operator = schedule.first_above(limit, from, to);
                 while operator < to {
-                    if !self.free_memory(schedule, operator, to, gap, limit) {
+                    if !self.free_memory(schedule, operator, to, Some(gap), limit) {
                         return false;
                     }
                     operator = schedule.first_above(limit, operator, to);
@@ -267,9 +265,16 @@ impl Search<'_> {
     /// gap, or a gap is used that was not in use. Gap `not` stays as it is. False if no gap is found, or the move has
     /// made as many changes as it may ([`LOG`]).
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
-    fn free_memory(&mut self, schedule: &mut Schedule<'_>, operator: u32, to: u32, not: u32, limit: u64) -> bool {
+    fn free_memory(
+        &mut self,
+        schedule: &mut Schedule<'_>,
+        operator: u32,
+        to: u32,
+        not: Option<GapId>,
+        limit: u64,
+    ) -> bool {
         let gaps = schedule.gaps();
-        let mut drawn: Option<([u32; 2], u32)> = None;
+        let mut drawn: Option<([u32; 2], GapId)> = None;
         let mut least = f64::INFINITY;
         let missing = schedule.load(operator).saturating_sub(limit);
         // How far the operators after this one are known to be above the limit.
@@ -289,7 +294,7 @@ impl Search<'_> {
                 let g = gaps.gap(gap);
                 let [give, take] = schedule.at(gap);
                 let used = give < take;
-                if gap == not || !used && !schedule.may_use(gap, &g) {
+                if Some(gap) == not || !used && !schedule.may_use(gap, &g) {
                     continue;
                 }
                 while crowded < to.min(g.end) && schedule.load(crowded) > limit {
@@ -325,7 +330,7 @@ impl Search<'_> {
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let (mut low, mut high) = (NONE, 0);
-        for [gap, old_give, old_take] in self.log.iter() {
+        for Position { gap, give: old_give, take: old_take } in self.log.iter() {
             let [give, take] = schedule.at(gap);
             low = low.min(if old_give < old_take { old_give } else { give }).min(if give < take {
                 give
@@ -334,7 +339,7 @@ impl Search<'_> {
             });
             high = high.max(old_take).max(take);
         }
-        let n = u32::try_from(schedule.used().len()).unwrap_or(u32::MAX);
+        let n = schedule.used().len();
         if n == 0 {
             return;
         }
@@ -342,8 +347,11 @@ impl Search<'_> {
         let offset = self.random.below(n);
         // Dropping a gap moves the last one into its place, so that a few may be skipped. Later moves reach them.
         for i in 0..n {
-            let i = usize::try_from((i + offset) % n).unwrap_or(0);
-            let Some(&gap) = schedule.used().get(i) else { continue };
+            let i = (i + offset) % n;
+            if i >= schedule.used().len() {
+                continue;
+            }
+            let gap = schedule.used().get(i);
             let g = gaps.gap(gap);
             let [mut give, mut take] = schedule.at(gap);
             if give >= high || take <= low {

@@ -105,10 +105,9 @@ impl Schedule<'_> {
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
-        let mut next = self.first[boundary][0];
-        while next > 0 {
-            let gap = next - 1;
-            next = self.after[gap][0];
+        let mut next = self.first(0, boundary);
+        while let Some(gap) = next {
+            next = self.after(0, gap);
             let g = gaps.gap(gap);
             if g.kind.is_read() && !self.is_clean(g.version) {
                 while self.copied.get(g.version) == 0.0 && self.waiting_out.len() > 0 {
@@ -121,10 +120,9 @@ impl Schedule<'_> {
             self.hand_in(links, *clock, done, boundary, emit);
             *clock = done;
         }
-        let mut next = self.first[boundary][0];
-        while next > 0 {
-            let gap = next - 1;
-            next = self.after[gap][0];
+        let mut next = self.first(0, boundary);
+        while let Some(gap) = next {
+            next = self.after(0, gap);
             emit(Action::Free(gap));
         }
     }
@@ -132,10 +130,9 @@ impl Schedule<'_> {
     /// Allocates the blocks that the schedule allocates again at this boundary between operators. A block that has to
     /// be copied in is only queued for the link, and allocated when the link gets the copy.
     fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
-        let mut next = self.first[boundary][1];
-        while next > 0 {
-            let gap = next - 1;
-            next = self.after[gap][1];
+        let mut next = self.first(1, boundary);
+        while let Some(gap) = next {
+            next = self.after(1, gap);
             let g = self.gaps.gap(gap);
             if g.kind.returns() {
                 self.waiting_in.push(g.end.into(), gap);
