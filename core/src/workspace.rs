@@ -142,6 +142,8 @@ impl<'a, R: Record<Kept: Cell>, I: Id> Records<'a, R, I> {
 /// }
 /// ```
 ///
+/// A structure that is itself for any kind of id is declared as `Example<'a, I>`, where `I` is the kind.
+///
 /// The lengths of the tables stand before the semicolon, other values that the constructor is given after it;
 /// `then begin` after these has the constructor call `self.begin()` in the end. This makes
 /// `const fn workspace(blocks: usize) -> WorkspaceLen` and
@@ -149,11 +151,17 @@ impl<'a, R: Record<Kept: Cell>, I: Id> Records<'a, R, I> {
 macro_rules! workspace {
     (
         $(#[$meta:meta])*
-        $vis:vis struct $name:ident<'a $(, $id:ident)?>($($dim:ident),* $(; $($given:ident: $given_type:ty),+)?) $(then $begin:ident)? {
+        $vis:vis struct $name:ident<'a $(, $id:ident)?>($($dim:ident),* $(; $($given:ident: $given_type:ty),+)?)
+        $(then $begin:ident)? {
             $(tables { $($(#[$table_meta:meta])* $table_vis:vis $table:ident $([$by:ty])?: $cell:ty[$n:expr],)* })?
-            $(records { $($(#[$record_meta:meta])* $record_vis:vis $records:ident $([$record_by:ty])?: $record:ty[$m:expr],)* })?
+            $(records { $(
+                $(#[$record_meta:meta])* $record_vis:vis $records:ident $([$record_by:ty])?: $record:ty[$m:expr],
+            )* })?
             $(lists { $($(#[$list_meta:meta])* $list_vis:vis $list:ident: $item:ty[$most:expr],)* })?
-            $(parts { $($(#[$part_meta:meta])* $part_vis:vis $part:ident $([$part_by:ty])?: $part_type:ident($($of:expr),* $(; $($with:expr),+)?),)* })?
+            $(parts { $(
+                $(#[$part_meta:meta])* $part_vis:vis $part:ident $([$part_by:ty])?:
+                $part_type:ident($($of:expr),* $(; $($with:expr),+)?),
+            )* })?
             $(state { $($(#[$state_meta:meta])* $state_vis:vis $state:ident: $state_type:ty = $first:expr,)* })?
         }
     ) => {

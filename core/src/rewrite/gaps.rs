@@ -64,7 +64,7 @@ impl Gap {
     }
 }
 
-/// Which copies a block needs if it is on the host in a gap, a time in which no operator accesses it.
+/// Which copies a block needs if it is on the host in a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GapKind {
     /// A gap between two accesses of a block, of which the second is a read: the block has to be copied to the host,

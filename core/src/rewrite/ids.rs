@@ -1,5 +1,5 @@
-//! Blocks are numbered by ids. Operators and the boundaries between them are positions on one axis, on which the code
-//! computes, so they stay numbers; so do rows.
+//! The id that all means share; others stand beside what they number. Operators and the boundaries between them are
+//! positions on one axis, on which the code computes, so they stay numbers; so do rows.
 
 use crate::id::{Id, ids};
 use crate::trace::Row;

@@ -238,8 +238,10 @@ workspace! {
             /// By operator: 1 + the level of the cut after it, where the first cuts of the recursion have level 0; 0 if
             /// there is no cut.
             cut: u32[rows],
-            /// By operator: 1 + the first operator, from this one on, that has a cut after it; 0 if there is none.
-            next_cut: u32[rows + 1],
+        }
+        records {
+            /// By operator: the first operator, from this one on, that has a cut after it; none if there is none.
+            next_cut: Option<u32>[rows + 1],
         }
         state {
             pub(in crate::rewrite) mirror: Mirror<'a> = mirror,
@@ -271,13 +273,12 @@ impl<'a> Planner<'a> {
         let largest = values().map(|(size, _)| size).max().unwrap_or(0);
         // First the changes in each step, as sums that may be negative in two's complement.
         for (size, v) in values() {
-            let maker = v.maker - 1;
+            let Some(maker) = v.maker else { continue };
             if v.kept {
                 self.made[maker] = self.made[maker].saturating_add(size);
             }
-            if v.last_forward > v.maker && program.op(maker) != Op::None {
+            if let Some(last) = v.last_forward.filter(|&last| last > maker && program.op(maker) != Op::None) {
                 let large = u32::from(size > largest / 256);
-                let last = v.last_forward - 1;
                 self.across[maker] = self.across[maker].wrapping_add(size);
                 self.across[last] = self.across[last].wrapping_sub(size);
                 self.blocks_across[maker] = self.blocks_across[maker].wrapping_add(large);
@@ -418,25 +419,24 @@ impl<'a> Planner<'a> {
     /// only as often as the lowest level of those cuts.
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
-        self.next_cut[forward] = 0;
+        self.next_cut.set(forward, None);
         for operator in (0..forward).rev() {
-            self.next_cut[operator] = if self.cut[operator] > 0 { operator + 1 } else { self.next_cut[operator + 1] };
+            let next = if self.cut[operator] > 0 { Some(operator) } else { self.next_cut.get(operator + 1) };
+            self.next_cut.set(operator, next);
         }
         let mut before = 0;
         for operator in 0..forward {
-            let next = self.next_cut[operator];
-            let after = if next > 0 { self.cut[next - 1] } else { 0 };
-            let last = next == 0;
-            self.mirror.set_count(operator, if last { 0 } else { before.max(after).min(self.depth).max(1) });
+            let count = |next| before.max(self.cut[next]).min(self.depth).max(1);
+            self.mirror.set_count(operator, self.next_cut.get(operator).map_or(0, count));
             before = if self.cut[operator] > 0 { self.cut[operator] } else { before };
         }
         for block in self.mirror.values.program.blocks() {
             let value = self.mirror.value(block);
             // The cuts after the operator that makes it, and before its last reader of the forward pass.
-            let mut cut = if value.is_result { self.next_cut[value.maker - 1] } else { 0 };
-            while cut > 0 && cut < value.last_forward {
-                self.mirror.lower_count(block, self.cut[cut - 1] - 1);
-                cut = self.next_cut[cut];
+            let mut next = value.maker.filter(|_| value.is_result).and_then(|maker| self.next_cut.get(maker));
+            while let Some(cut) = next.filter(|_| next < value.last_forward) {
+                self.mirror.lower_count(block, self.cut[cut] - 1);
+                next = self.next_cut.get(cut + 1);
             }
         }
     }

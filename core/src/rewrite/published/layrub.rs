@@ -297,10 +297,10 @@ impl Layers<'_> {
         let [mut separate, mut intra] = [0u64; 2];
         for block in program.blocks() {
             let (v, known) = (mirror.value(block), self.known.get(block));
-            if !v.is_result || !known.counts() || program.op(v.maker - 1) == Op::None {
+            if !v.is_result || !known.counts() || v.maker.is_none_or(|maker| program.op(maker) == Op::None) {
                 continue;
             }
-            if !v.kept && v.last_forward > 0 && self.kind(v.last_forward - 1) == Kind::Relu {
+            if !v.kept && v.last_forward.is_some_and(|last| self.kind(last) == Kind::Relu) {
                 // A ReLU works in place.
                 continue;
             }

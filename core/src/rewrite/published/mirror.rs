@@ -56,10 +56,10 @@ record! {
         /// Whether the block is a result of the forward pass: the forward pass writes it, the backward pass does not,
         /// and it is freed before the iteration ends.
         pub(in crate::rewrite) is_result: bool,
-        /// 1 + the first operator of the forward pass that writes the block; 0 if none does.
-        pub(in crate::rewrite) maker: u32,
-        /// 1 + the last operator of the forward pass that accesses the block; 0 if none does.
-        pub(in crate::rewrite) last_forward: u32,
+        /// The first operator of the forward pass that writes the block.
+        pub(in crate::rewrite) maker: Option<u32>,
+        /// The last operator of the forward pass that accesses the block.
+        pub(in crate::rewrite) last_forward: Option<u32>,
         /// Whether the backward pass reads the block.
         pub(in crate::rewrite) kept: bool,
         /// The version that the block holds at the end of the forward pass; none if the forward pass does not write it.
@@ -152,8 +152,9 @@ impl<'a> Mirror<'a> {
     /// most `most` times. Afterwards [`settle`](Self::settle) lowers this number for the later operators that write to
     /// the block.
     pub(in crate::rewrite) fn lower_count(&mut self, block: BlockId, most: u32) {
-        let maker = self.value(block).maker - 1;
-        self.count[maker] = self.count[maker].min(most);
+        if let Some(maker) = self.value(block).maker {
+            self.count[maker] = self.count[maker].min(most);
+        }
     }
 
     fn find_results(&mut self) {
@@ -162,13 +163,13 @@ impl<'a> Mirror<'a> {
             let forward = operator < self.forward;
             for r in values.managed(operator) {
                 let v = self.value(r.block);
-                let next = operator + 1;
+                let last_forward = Some(operator);
                 let found = match (forward, r.writes) {
-                    (true, false) => Value { last_forward: next, ..v },
+                    (true, false) => Value { last_forward, ..v },
                     (true, true) => Value {
                         is_result: true,
-                        maker: if v.maker > 0 { v.maker } else { next },
-                        last_forward: next,
+                        maker: v.maker.or(last_forward),
+                        last_forward,
                         last_version: Some(r.version),
                         ..v
                     },

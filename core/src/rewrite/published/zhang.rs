@@ -33,12 +33,11 @@ use crate::sort;
 use crate::table::Records;
 use crate::workspace::workspace;
 
-/// While gaps (times in which no operator accesses a block) are chosen by their scores, this many looks at gaps or
-/// operators count as one unit of work. In the search for better schedules each look is one unit.
+/// While gaps are chosen by their scores, this many looks at gaps or operators count as one unit of work. In the search
+/// for better schedules each look is one unit.
 const LOOKS: u64 = 16;
 
-/// Which gaps may be chosen. A gap is a time in which no operator accesses a block, so that the block may be on the
-/// host.
+/// Which gaps may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Scope {
     /// A persistent block that is written in the iteration is on the device when the iteration begins and ends, since
@@ -51,25 +50,21 @@ pub(in crate::rewrite) enum Scope {
 }
 
 workspace! {
-    /// Memory for choosing which gaps to swap: times in which no operator accesses a block, so that the block may be on
-    /// the host.
+    /// Memory for choosing which gaps to swap.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// The numbers of all gaps, the one with the highest score first. Later, when it is set at which boundaries
-            /// the blocks of the chosen gaps are freed and allocated again: the numbers of these gaps in the order in
-            /// which they begin.
+            /// All gaps, the one with the highest score first. Later, when it is set at which boundaries the blocks of
+            /// the chosen gaps are freed and allocated again: these gaps in the order in which they begin.
             ranked: u32[rows + blocks],
             /// By rank (a gap's index in `ranked`), while gaps are chosen by rank: the rank itself, or, once its gap is
             /// chosen, a later rank from which the search goes on. At other times scratch memory for sorting.
             next: u32[rows + blocks],
         }
         records {
-            /// By gap (a time in which no operator accesses a block): its weighted score without the part (SWDOA) that
-            /// changes while gaps are chosen.
+            /// By gap: its weighted score without the part (SWDOA) that changes while gaps are chosen.
             worth[GapId]: f64[rows + blocks],
-            /// By gap (a time in which no operator accesses a block): an upper bound on its weighted score. One part of
-            /// the score (SWDOA) shrinks while gaps are chosen: the area under the load curve over the gap once the
-            /// gaps chosen so far are in use.
+            /// By gap: an upper bound on its weighted score. One part of the score (SWDOA) shrinks while gaps are
+            /// chosen: the area under the load curve over the gap once the gaps chosen so far are in use.
             most[GapId]: f64[rows + blocks],
             /// By boundary, where boundary o lies before operator o: the area under the load curve (bytes on the device
             /// over time) up to it, in byte nanoseconds, if no block is swapped.
@@ -148,9 +143,8 @@ impl Selection<'_> {
         true
     }
 
-    /// The gap (time in which no operator accesses a block) whose score is the highest now, of those that end after
-    /// `operator` and for which `over` is true; none if there is none. `swdoa` is the weight of SWDOA, the part of the
-    /// score that shrinks while gaps are chosen.
+    /// The gap whose score is the highest now, of those that end after `operator` and for which `over` is true; none if
+    /// there is none. `swdoa` is the weight of SWDOA, the part of the score that shrinks while gaps are chosen.
     fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let first = gaps.first_after(operator);
         self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - first);
@@ -169,9 +163,9 @@ impl Selection<'_> {
         best.map(|(_, gap)| gap)
     }
 
-    /// The gap (time in which no operator accesses a block) with the highest score, of those for which `over` is true
-    /// and that were not returned before; none if there is none. Goes through the gaps in the order of `ranked`. `next`
-    /// leads past gaps that were returned; its chains are shortened on the way, as in a union of disjoint sets.
+    /// The gap with the highest score, of those for which `over` is true and that were not returned before; none if
+    /// there is none. Goes through the gaps in the order of `ranked`. `next` leads past gaps that were returned; its
+    /// chains are shortened on the way, as in a union of disjoint sets.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let mut rank = 0;
         loop {
@@ -195,7 +189,7 @@ impl Selection<'_> {
         }
     }
 
-    /// Sorts the numbers of all gaps into `ranked`, the gap with the highest weighted score (`worth`) first.
+    /// Sorts all gaps into `ranked`, the gap with the highest weighted score (`worth`) first.
     fn rank(&mut self, gaps: u32) {
         // Bits that are ordered as the numbers are, the highest number first.
         let descending = |worth: f64| if worth < 0.0 { worth.to_bits() } else { !(worth.to_bits() | 1 << 63) };
@@ -205,9 +199,8 @@ impl Selection<'_> {
         sort::identity(&mut self.next, gaps);
     }
 
-    /// Chooses every gap (time in which no operator accesses a block) in which `scope` lets the block be swapped.
-    /// Returns false if even that does not bring the load within `limit` bytes; else sets when each block's memory is
-    /// freed and allocated again.
+    /// Chooses every gap in which `scope` lets the block be swapped. Returns false if even that does not bring the load
+    /// within `limit` bytes; else sets when each block's memory is freed and allocated again.
     pub(in crate::rewrite) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         schedule.clear();

@@ -66,21 +66,20 @@ impl ValueId {
 }
 
 workspace! {
-    /// A program as the exact search sees it: which values each operator reads and writes. In a set of values, bit v
-    /// stands for value v.
+    /// A program as the exact search sees it: which values each operator reads and writes.
     struct Problem<'a>(rows, blocks) {
         tables {
-            /// By operator: the set of the values that it reads; bit v stands for value v.
+            /// By operator: the set of the values that it reads.
             reads: u64[rows + 1],
-            /// By operator: the set of the values that it writes; bit v stands for value v.
+            /// By operator: the set of the values that it writes.
             writes: u64[rows + 1],
             /// By operator: the set of the values that may still be read when it is about to run, by it or a later
-            /// operator, or to recompute another such value; bit v stands for value v.
+            /// operator, or to recompute another such value.
             useful: u64[rows + 2],
-            /// By operator: the set of the values that it or a later operator reads when it runs for the first time;
-            /// bit v stands for value v. Reads by recomputations are not counted.
+            /// By operator: the set of the values that it or a later operator reads when it runs for the first time.
+            /// Reads by recomputations are not counted.
             wanted: u64[rows + 2],
-            /// By operator: the set of the values that earlier operators write; bit v stands for value v.
+            /// By operator: the set of the values that earlier operators write.
             made: u64[rows + 2],
             /// By operator: the bytes on the device before it runs, of blocks that are never evicted or recomputed, but
             /// always allocated and freed as in the recording; in two's complement.
@@ -97,7 +96,7 @@ workspace! {
         state {
             /// How many values the program has: bits in use in each set of values.
             values: u32 = 0,
-            /// The set of the values that may be evicted; bit v stands for value v.
+            /// The set of the values that may be evicted.
             movable: u64 = 0,
         }
     }
@@ -107,21 +106,20 @@ workspace! {
     /// The states that the exact search has found: how many operators have run, and which values are on the device.
     struct States<'a>(n) {
         tables {
-            /// By state of the exact search: the set of the values on the device; bit v stands for value v.
+            /// By state: the set of the values on the device.
             set[StateId]: u64[n],
-            /// By state of the exact search: the time spent on recomputation up to it, in ns.
+            /// By state: the time spent on recomputation up to it, in ns.
             cost[StateId]: u64[n],
-            /// By state of the exact search: the time spent on recomputation up to it plus a lower bound on the time
-            /// still to be spent, in ns.
+            /// By state: the time spent on recomputation up to it plus a lower bound on the time still to be spent, in
+            /// ns.
             key[StateId]: u64[n],
-            /// By state of the exact search: how many operators have run for the first time.
+            /// By state: how many operators have run for the first time.
             at[StateId]: u32[n],
         }
         records {
-            /// By state of the exact search: the state from which it was reached; none for the first state.
+            /// By state: the state from which it was reached; none for the first state.
             parent[StateId]: Option<StateId>[n],
-            /// By state of the exact search: the operator that ran or was recomputed to reach it; none where a value
-            /// was evicted.
+            /// By state: the operator that ran or was recomputed to reach it; none where a value was evicted.
             ran[StateId]: Option<u32>[n],
             /// A hash table of the states by how many operators have run and which values are on the device; none for a
             /// free slot.
@@ -143,7 +141,7 @@ workspace! {
 struct State {
     /// How many operators have run for the first time: the number of the one that is to run next.
     at: u32,
-    /// The set of the values that are on the device in this state; bit v stands for value v.
+    /// The set of the values that are on the device in this state.
     set: u64,
     /// The time spent on recomputation up to this state, in ns.
     cost: u64,

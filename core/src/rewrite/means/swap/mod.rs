@@ -88,11 +88,11 @@ impl Policy {
 /// A schedule of swaps from which the search for a faster one may start.
 #[derive(Clone, Copy)]
 enum Start {
-    /// The schedule in which blocks leave the device in all of their gaps (times without access). The scope says
-    /// whether gaps that reach across the end of the iteration count.
+    /// The schedule in which blocks leave the device in all of their gaps. The scope says whether gaps that reach
+    /// across the end of the iteration count.
     All(Scope),
-    /// The schedule in which blocks leave the device first in the gaps (times without access) with the highest sum of
-    /// the four scores of Zhang et al. 2019, with these weights.
+    /// The schedule in which blocks leave the device first in the gaps with the highest sum of the four scores of Zhang
+    /// et al. 2019, with these weights.
     Score(Weights),
 }
 
@@ -132,14 +132,14 @@ workspace! {
 }
 
 impl<'a> Swapper<'a> {
-    /// A swapper for blocks that may leave the device in these gaps, the times in which they are idle.
+    /// A swapper for blocks that may leave the device in these gaps.
     pub(in crate::rewrite) fn new(gaps: &'a Gaps<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let program = gaps.program;
         Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)
     }
 
     /// Makes the schedule of least load, without headroom: every block leaves the device for the whole of each of its
-    /// gaps (times without access), as far as the host has room.
+    /// gaps, as far as the host has room.
     pub(in crate::rewrite) fn least_load(&mut self) {
         self.clear_headroom();
         self.selection.all(&mut self.schedule, 0, Scope::Across);

@@ -42,8 +42,8 @@ pub(in crate::rewrite) enum Action {
 }
 
 workspace! {
-    /// A schedule of swaps: for each gap, a time in which a block is idle, the two boundaries between operators at
-    /// which the block is freed and allocated again; and the load of each operator that follows.
+    /// A schedule of swaps: for each gap, the two boundaries between operators at which the block is freed and
+    /// allocated again; and the load of each operator that follows.
     pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
             /// By gap: the boundary between operators at which the block's memory is freed (give), and that at which it
@@ -426,8 +426,8 @@ impl<'a> Schedule<'a> {
     }
 
     /// Finds anew when the copy out of a version is due: at the first boundary between operators at which the block is
-    /// freed while it holds the version and the version is read later, or at the end of the iteration if the host has to
-    /// have it then; [`NONE`] if it needs no copy. To be called after the gaps with this version have changed.
+    /// freed while it holds the version and the version is read later, or at the end of the iteration if the host has
+    /// to have it then; [`NONE`] if it needs no copy. To be called after the gaps with this version have changed.
     fn set_due(&mut self, version: VersionId) {
         let at_end = if self.owed.get(version) { self.gaps.program.operators } else { NONE };
         let due = if self.is_clean(version) {
@@ -485,8 +485,8 @@ impl<'a> Schedule<'a> {
         Field::kept(self.first[boundary][list & 1])
     }
 
-    /// The gap after this one in the list of those whose block is freed (list 0) or allocated again (list 1) at the same
-    /// boundary.
+    /// The gap after this one in the list of those whose block is freed (list 0) or allocated again (list 1) at the
+    /// same boundary.
     fn after(&self, list: usize, gap: GapId) -> Option<GapId> {
         Field::kept(self.after[gap][list & 1])
     }

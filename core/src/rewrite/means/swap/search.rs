@@ -44,8 +44,8 @@ const LOG: usize = 512;
 /// The same number as [`LOG`], as a `u32`.
 const LOG_U32: u32 = 512;
 
-/// How many gaps (idle times of blocks) are compared when one is chosen to free memory; more only until one is found
-/// that frees it. Comparisons count as work of the search: with more for each move, it would make fewer moves.
+/// How many gaps are compared when one is chosen to free memory; more only until one is found that frees it.
+/// Comparisons count as work of the search: with more for each move, it would make fewer moves.
 const RUN: u32 = 192;
 
 /// The temperature at the start of the annealing, as a fraction of the time that the original trace takes.

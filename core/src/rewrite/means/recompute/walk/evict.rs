@@ -155,8 +155,8 @@ impl Walk<'_> {
         at
     }
 
-    /// Whether an operator that has not run needs a version: it reads the version, or a missing value that is recomputed
-    /// from it.
+    /// Whether an operator that has not run needs a version: it reads the version, or a missing value that is
+    /// recomputed from it.
     pub(in crate::rewrite) fn is_wanted(&mut self, version: VersionId) -> bool {
         self.next_use(version) != NONE || self.wanted(version) != NONE
     }
