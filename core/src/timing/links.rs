@@ -1,10 +1,7 @@
 //! The two links between a device and its host. Each copies one block after the other.
 
-use super::device::Device;
-
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
-    device: Device,
     /// The time at which the link to the host has done all its copies so far, in ns.
     out_free: f64,
     /// The time at which the link from the host has done all its copies so far, in ns.
@@ -12,24 +9,24 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// The links of a device to and from the host, which have not copied anything yet.
-    pub(crate) const fn new(device: &Device) -> Self {
-        Self { device: *device, out_free: 0.0, in_free: 0.0 }
+    /// Two links that have not copied anything yet.
+    pub(crate) const fn new() -> Self {
+        Self { out_free: 0.0, in_free: 0.0 }
     }
 
-    /// Makes a copy to the host that may begin at `ready` (in ns), but waits for earlier copies on the link. Returns
-    /// when it begins and ends, in ns.
-    pub(crate) fn copy_out(&mut self, bytes: u64, ready: f64) -> (f64, f64) {
+    /// Makes a copy to the host that takes `ns` and may begin at `ready` (in ns), but waits for earlier copies on the
+    /// link. Returns when it begins and ends, in ns.
+    pub(crate) fn copy_out(&mut self, ns: f64, ready: f64) -> (f64, f64) {
         let begin = ready.max(self.out_free);
-        self.out_free = begin + self.device.out_ns(bytes);
+        self.out_free = begin + ns;
         (begin, self.out_free)
     }
 
-    /// Makes a copy from the host that may begin at `ready` (in ns), but waits for earlier copies on the link. Returns
-    /// when it begins and ends, in ns.
-    pub(crate) fn copy_in(&mut self, bytes: u64, ready: f64) -> (f64, f64) {
+    /// Makes a copy from the host that takes `ns` and may begin at `ready` (in ns), but waits for earlier copies on the
+    /// link. Returns when it begins and ends, in ns.
+    pub(crate) fn copy_in(&mut self, ns: f64, ready: f64) -> (f64, f64) {
         let begin = ready.max(self.in_free);
-        self.in_free = begin + self.device.in_ns(bytes);
+        self.in_free = begin + ns;
         (begin, self.in_free)
     }
 

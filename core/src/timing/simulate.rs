@@ -116,12 +116,7 @@ pub fn simulate(
         return Err(Error::BufferTooSmall { buffer: Buffer::Timings, needed: rewritten.len(), got: timings.len() });
     }
     let numbers = recorded.numbers();
-    let mut queues = Queues {
-        compute: 0.0,
-        links: Links::new(device),
-        copied_out: scratch.words(numbers),
-        copied_in: scratch.words(numbers),
-    };
+    let mut queues = Queues::new(device, numbers, &mut scratch);
     let mut size = scratch.words(numbers);
     let mut on_host = scratch.indices(numbers);
     let mut operators = Operators::new(recorded, &mut scratch)?;
@@ -192,6 +187,7 @@ pub fn simulate(
 
 /// The three queues, which are compute, copies out and copies in, and when the latest copies of each block end.
 struct Queues<'a> {
+    device: Device,
     /// The time that the queue of operators (compute) has reached, in ns from the start of the iteration.
     compute: f64,
     links: Links,
@@ -203,7 +199,13 @@ struct Queues<'a> {
     copied_in: Table<'a, u64>,
 }
 
-impl Queues<'_> {
+impl<'a> Queues<'a> {
+    /// Queues of a device that have done nothing yet, for blocks numbered below `blocks`.
+    fn new(device: &Device, blocks: usize, scratch: &mut Workspace<'a>) -> Self {
+        let (copied_out, copied_in) = (scratch.words(blocks), scratch.words(blocks));
+        Self { compute: 0.0, device: *device, links: Links::new(), copied_out, copied_in }
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn pass(&mut self, ns: u64) {
         self.compute += ns as f64;
@@ -229,8 +231,8 @@ impl Queues<'_> {
         let earlier = f64::from_bits(self.copied_out[block]).max(f64::from_bits(self.copied_in[block]));
         let ready = self.compute.max(earlier);
         let (copied, (begin, end)) = match event {
-            Event::SwapOut => (&mut self.copied_out, self.links.copy_out(bytes, ready)),
-            _ => (&mut self.copied_in, self.links.copy_in(bytes, ready)),
+            Event::SwapOut => (&mut self.copied_out, self.links.copy_out(self.device.out_ns(bytes), ready)),
+            _ => (&mut self.copied_in, self.links.copy_in(self.device.in_ns(bytes), ready)),
         };
         copied[block] = end.to_bits();
         (begin, end)

@@ -7,6 +7,7 @@
 
 mod agenda;
 mod load;
+mod queue;
 pub(in crate::rewrite) mod schedule;
 mod search;
 

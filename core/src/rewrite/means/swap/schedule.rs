@@ -18,6 +18,7 @@ mod pass;
 
 use super::agenda::Agenda;
 use super::load::Load;
+use super::queue::Queue;
 use crate::heap::Heap;
 use crate::id::Id;
 use crate::rewrite::gaps::{Gap, GapId, GapKind, Gaps, NONE, VersionId};
@@ -109,7 +110,7 @@ workspace! {
             waiting_out[VersionId]: Heap(rows + blocks),
             /// The gaps whose blocks wait to be copied back to the device, the one whose block is read by the earliest
             /// operator first.
-            waiting_in[GapId]: Heap(rows + blocks),
+            waiting_in[GapId]: Queue(rows + blocks),
         }
         state {
             gaps: &'a Gaps<'a> = gaps,

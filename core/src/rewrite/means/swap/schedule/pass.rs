@@ -13,7 +13,7 @@ impl Schedule<'_> {
         let gaps = self.gaps;
         let operators = gaps.program.operators;
         self.forget_last();
-        let mut links = Links::new(&self.device);
+        let mut links = Links::new();
         let mut clock = 0.0;
         let mut g = 0;
         loop {
@@ -135,7 +135,7 @@ impl Schedule<'_> {
             next = self.after(1, gap);
             let g = self.gaps.gap(gap);
             if g.kind.returns() {
-                self.waiting_in.push(g.end.into(), gap);
+                self.waiting_in.push(gap);
             } else {
                 emit(Action::In(gap));
             }
@@ -146,8 +146,7 @@ impl Schedule<'_> {
     fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
         let Some((_, version)) = self.waiting_out.pop() else { return };
         let Version { block, .. } = self.gaps.version(version);
-        let bytes = self.gaps.program.size[block];
-        let (_, done) = links.copy_out(bytes, clock);
+        let (_, done) = links.copy_out(self.out_ns.get(block), clock);
         self.copied.set(version, done);
         self.sent.push(version);
         emit(Action::Out(version));
@@ -157,14 +156,14 @@ impl Schedule<'_> {
     /// keep it from being idle before `until` (ns), and all those of blocks that `operator` reads.
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
-        while let Some((_, gap)) = self.waiting_in.first() {
+        // Gaps are numbered in the order of their ends.
+        while let Some(gap) = self.waiting_in.first() {
             let g = gaps.gap(gap);
             if links.in_free() >= until && g.end > operator {
                 break;
             }
             self.waiting_in.pop();
-            let bytes = gaps.program.size[g.block];
-            let (_, done) = links.copy_in(bytes, clock);
+            let (_, done) = links.copy_in(self.in_ns.get(g.block), clock);
             self.arrival.set(g.end, self.arrival.get(g.end).max(done));
             self.returned.push(gap);
             emit(Action::In(gap));

@@ -1,0 +1,91 @@
+//! A queue of numbers, the least first: a bit for each number.
+//!
+//! Adding a number is O(1), as is asking for the least. Taking the least costs O(words of bits up to the next), where a
+//! heap costs a logarithm each time.
+
+use core::marker::PhantomData;
+
+use crate::id::Id;
+use crate::workspace::workspace;
+
+workspace! {
+    /// A queue of numbers below `n`, each of which is in it at most once; empty at first.
+    pub(in crate::rewrite) struct Queue<'a, I>(n) {
+        tables {
+            /// A bit for each number: 1 if it is in the queue.
+            bits: u64[n / 64 + 1],
+        }
+        state {
+            /// How many numbers are in the queue.
+            len: u32 = 0,
+            /// The index in `bits` of the word with the least number; of any word if the queue is empty.
+            word: u32 = 0,
+            numbers: PhantomData<I> = PhantomData,
+        }
+    }
+}
+
+impl<I: Id> Queue<'_, I> {
+    pub(in crate::rewrite) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Adds a number, which must not be in the queue.
+    pub(in crate::rewrite) fn push(&mut self, number: I) {
+        let word = number.number() / 64;
+        self.bits[word] |= 1 << (number.number() % 64);
+        self.word = if self.len == 0 { word } else { self.word.min(word) };
+        self.len += 1;
+    }
+
+    /// The least number, which stays in the queue; none if the queue is empty.
+    pub(in crate::rewrite) fn first(&self) -> Option<I> {
+        (self.len > 0).then(|| I::of(self.word * 64 + self.bits[self.word].trailing_zeros()))
+    }
+
+    /// Takes the least number out of the queue; none if the queue is empty.
+    pub(in crate::rewrite) fn pop(&mut self) -> Option<I> {
+        let first = self.first()?;
+        self.bits[self.word] &= self.bits[self.word] - 1;
+        self.len -= 1;
+        while self.len > 0 && self.bits[self.word] == 0 {
+            self.word += 1;
+        }
+        Some(first)
+    }
+
+    pub(in crate::rewrite) fn clear(&mut self) {
+        if self.len > 0 {
+            self.bits.fill(0);
+            self.len = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Workspace;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn gives_the_least_first(steps in prop::collection::vec((0u32..9, 0u32..300), 0..90)) {
+            let len = Queue::<u32>::workspace(300);
+            let mut words = vec![0; len.words];
+            let mut queue = Queue::lend(300, &mut Workspace::new(&mut words, &mut []));
+            let mut expected = BTreeSet::new();
+            for (kind, number) in steps {
+                match kind {
+                    0 => { queue.clear(); expected.clear(); }
+                    1..=3 => prop_assert_eq!(queue.pop(), expected.pop_first()),
+                    _ if expected.insert(number) => queue.push(number),
+                    _ => {}
+                }
+                prop_assert_eq!(queue.len() as usize, expected.len());
+                prop_assert_eq!(queue.first(), expected.first().copied());
+            }
+        }
+    }
+}
