@@ -109,9 +109,12 @@ pub(super) fn takes_at_least(
     few: u32,
     scratch: Workspace<'_>,
 ) -> Result<bool, Error> {
-    let mut proved = overhead <= 0.0;
+    if overhead <= 0.0 {
+        return Ok(true);
+    }
+    let mut proved = false;
     look(recorded, options, few, scratch, |returns, excess| {
-        proved |= !returns.suffice(options, excess, overhead / SAFE);
+        proved = !returns.suffice(options, excess, overhead / SAFE);
         if proved { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(proved)

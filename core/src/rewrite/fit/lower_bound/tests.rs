@@ -38,7 +38,14 @@ fn bound(rows: &[Row], operators: &[Operator], using: Using, limit: u64) -> f64 
     let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
     let options = Options { using, ..Options::new(limit, Device::symmetric(12e9)) };
     let recorded = Recorded { rows, operators, blocks: 3 };
-    least_overhead(&recorded, &options, Workspace::new(&mut words, &mut indices)).unwrap()
+    let least = least_overhead(&recorded, &options, Workspace::new(&mut words, &mut indices)).unwrap();
+    // The question whether a time is needed has the same answer.
+    let mut takes = |overhead: f64| {
+        takes_at_least(&recorded, &options, overhead, FEW, Workspace::new(&mut words, &mut indices)).unwrap()
+    };
+    assert!(takes(least.min(1e12) * 0.999), "{least}");
+    assert!(least.is_infinite() || !takes(least * 1.001 + 1.0), "{least}");
+    least
 }
 
 const SWAP: Using = Using::NONE.with(Means::Swap);
