@@ -31,7 +31,7 @@ use crate::rewrite::ids::BlockId;
 use crate::rewrite::members::Members;
 use crate::rewrite::script::{Cost, Step};
 use crate::rewrite::tournament::Tournament;
-use crate::rewrite::values::{InPlace, NONE, Values, VersionId};
+use crate::rewrite::values::{InPlace, NONE, Reference, Values, VersionId};
 use crate::table::{Records, Table, record};
 use crate::workspace::workspace;
 
@@ -301,7 +301,7 @@ impl<'a> Walk<'a> {
         let mut missing = false;
         for r in values.managed(g) {
             self.pinned[r.block] += 1;
-            missing |= !r.writes && !self.holds.is(r.block, Some(r.version));
+            missing |= self.is_missing(&r);
         }
         if missing {
             for r in values.managed(g).filter(|r| !r.writes) {
@@ -323,6 +323,12 @@ impl<'a> Walk<'a> {
             self.free_if_done(r.block)?;
         }
         Some(())
+    }
+
+    /// Whether a reference reads a version that is not on the device.
+    #[inline]
+    fn is_missing(&self, r: &Reference) -> bool {
+        !r.writes && !self.holds.is(r.block, Some(r.version))
     }
 
     /// The bytes of the blocks that an operator writes and that have no memory.
@@ -362,7 +368,7 @@ impl<'a> Walk<'a> {
             let mut missing = None;
             while i < end && missing.is_none() {
                 let r = values.managed_reference(i);
-                if !r.writes && !self.holds.is(r.block, Some(r.version)) {
+                if self.is_missing(&r) {
                     missing = Some(r.version);
                 } else {
                     i += 1;

@@ -119,8 +119,8 @@ impl Walk<'_> {
             if values.is_gone(g, at) {
                 return None;
             }
-            for r in values.managed(g).filter(|r| !r.writes) {
-                if !self.holds.is(r.block, Some(r.version)) {
+            for r in values.managed(g) {
+                if self.is_missing(&r) {
                     // The block holds a later version that is still read, which must not be lost.
                     let later = self.holds.get(r.block).filter(|&holds| holds > r.version && r.block != evicted);
                     if later.is_some_and(|later| self.next_use(later) != NONE) {
