@@ -56,6 +56,13 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         self.as_slice().iter().map(|&kept| T::kept(kept))
     }
 
+    /// Replaces each element by what `to` makes of it.
+    pub(crate) fn change(&mut self, mut to: impl FnMut(T) -> T) {
+        for kept in self.cells.range_mut(0, self.len) {
+            *kept = to(T::kept(*kept)).keep();
+        }
+    }
+
     /// Removes all elements after the first `len`.
     pub(crate) fn truncate(&mut self, len: u32) {
         self.len = self.len.min(len);

@@ -8,9 +8,13 @@
 //!
 //! Blocks of any size may move, and the gaps of blocks that are never freed cross the end of the iteration. One copy
 //! out serves all gaps until the next write. A block that is read before it is written may be on the host from the
-//! start. In a gap that ends in a write nothing is copied: the block takes no memory there. Blocks that are freed are
-//! alive before their first access and after their last as in the original. Every window gets longer by the whole
-//! overhead, since nobody knows where the overhead will lie.
+//! start; if the iteration writes it later, it was copied out in the iteration before. In a gap that ends in a write
+//! nothing is copied: the block takes no memory there. Blocks that are freed are alive before their first access and
+//! after their last as in the original.
+//!
+//! The overhead lies before the row or after it, and the bound takes the best division. What lies before makes the
+//! windows on the link out longer, what lies after those on the link in; a window across the end of the iteration gets
+//! longer by all of it.
 //!
 //! Rows are looked at by falling load, until the load is below the bound that was found. Cost: O(rows · gaps) at worst,
 //! in practice over few rows; linear workspace.
@@ -93,7 +97,7 @@ pub fn least_load(
             break;
         }
         away.find_at(row, &program, &idle);
-        bound = bound.max(load - away.copied(device, overhead));
+        bound = bound.max(load - best_division(overhead, None, |delay| away.copied(device, delay)));
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a bound in bytes")]
     let bound = bound as u64;
@@ -125,6 +129,9 @@ record! {
         /// The operator that wrote the value which the block holds in the idle time; none if the iteration has not
         /// written the block by then.
         pub(super) writer: Option<u32>,
+        /// If the iteration has not written the block by then: the operator that writes it last, in the iteration
+        /// before, so that it wrote the value too. None if none does, or the iteration has written the block.
+        writer_before: Option<u32>,
     }
 }
 
@@ -209,11 +216,16 @@ impl IdleBlocks<'_> {
                 self.add(&seen, block, (first, seen.first_operator), &counts);
             }
         }
-        let Self { list, by_writer, by_end, aside, .. } = self;
+        let Self { list, seen, by_writer, by_end, aside, .. } = self;
+        list.change(|idle| Idle {
+            writer_before: seen.get(idle.block).writer.filter(|_| idle.writer.is_none()),
+            ..idle
+        });
         let idle = |k: u32| list.at(k);
         sort::identity(by_writer, list.len());
         sort::by_key(by_writer, list.len(), aside, |k| {
-            idle(k).and_then(|idle| idle.writer).map_or(u64::MAX, |writer| u64::from(!writer))
+            let writer = idle(k).and_then(|idle| idle.writer.or(idle.writer_before));
+            writer.map_or(u64::MAX, |writer| u64::from(!writer))
         });
         sort::identity(by_end, list.len());
         sort::by_key(by_end, list.len(), aside, |k| idle(k).map_or(0, |idle| idle.end.into()));
@@ -223,7 +235,7 @@ impl IdleBlocks<'_> {
     /// returns true for it.
     fn add(&mut self, seen: &Seen, block: BlockId, (end, to): (u32, u32), counts: impl Fn(&Idle) -> bool) {
         let Some(begin) = seen.last else { return };
-        let idle = Idle { block, begin, end, from: seen.last_operator, to, writer: seen.writer };
+        let idle = Idle { block, begin, end, from: seen.last_operator, to, writer: seen.writer, writer_before: None };
         if counts(&idle) {
             self.list.push(idle);
         }
@@ -352,15 +364,16 @@ impl Away<'_> {
         if !is_idle {
             return;
         }
-        // Across the end, the value may be made in the iteration before, or used in the next.
-        let (earlier, later) = (!after, crosses_end && after);
+        // The value may have been made in the iteration before. Across the end, it is used in the next.
+        let (earlier, later) = (!after || idle.writer.is_none(), crosses_end && after);
         let period = |crosses: bool| if crosses { program.end_time } else { 0 };
         let (start, deadline) = (start.saturating_add(period(earlier)), deadline.saturating_add(period(later)));
         let block = AwayId::of(self.len);
         self.size[block] = program.size[idle.block];
-        self.since[block] = idle.writer.map_or(u64::MAX, |writer| start.saturating_sub(program.time[writer + 1]));
+        let writer = idle.writer.or(idle.writer_before);
+        self.since[block] = writer.map_or(u64::MAX, |writer| start.saturating_sub(program.time[writer + 1]));
         self.until[block] = deadline.saturating_sub(finish);
-        self.earlier.set(block, earlier || idle.writer.is_none());
+        self.earlier.set(block, earlier);
         self.later.set(block, later);
         self.index.set(k, Some(block));
         self.len += 1;
@@ -383,18 +396,64 @@ impl Away<'_> {
         }
     }
 
-    /// How many bytes at most the links can copy both out and back in, if each block has `overhead` ns more for each of
-    /// its two copies.
-    pub(super) fn copied(&self, device: &Device, overhead: f64) -> f64 {
-        let moved = |order: &Table<'_, u32>, time: &Table<'_, u64, AwayId>, bandwidth: f64| {
-            order.first(self.len).iter().map(|&k| AwayId::of(k)).fold(0.0, |moved: f64, k| {
-                let time = if time[k] == u64::MAX { f64::INFINITY } else { bytes(time[k]) + overhead };
-                (moved + bytes(self.size[k])).min(time * bandwidth / 1e9)
-            })
+    /// How many bytes at most the links can copy both out and back in, if things happen later by `delay`.
+    pub(super) fn copied(&self, device: &Device, delay: Delay) -> f64 {
+        // The bytes of these blocks that a link moves, if each has `window` ns.
+        let moved = |order: &Table<'_, u32>, bandwidth: f64, window: &dyn Fn(AwayId) -> f64| {
+            order
+                .first(self.len)
+                .iter()
+                .map(|&k| AwayId::of(k))
+                .fold(0.0, |moved: f64, k| (moved + bytes(self.size[k])).min(window(k) * bandwidth / 1e9))
         };
-        let out = moved(&self.by_since, &self.since, device.out_bandwidth);
-        out.min(moved(&self.by_until, &self.until, device.in_bandwidth))
+        let out = moved(&self.by_since, device.out_bandwidth, &|k| {
+            let since = if self.since[k] == u64::MAX { f64::INFINITY } else { bytes(self.since[k]) };
+            since + if self.earlier.get(k) { delay.whole } else { delay.before }
+        });
+        let back = moved(&self.by_until, device.in_bandwidth, &|k| {
+            bytes(self.until[k]) + if self.later.get(k) { delay.whole } else { delay.after }
+        });
+        out.min(back)
     }
+}
+
+/// How much later than in the original things happen, in ns, as seen from one operator.
+#[derive(Clone, Copy)]
+pub(super) struct Delay {
+    /// How much later the operator runs.
+    pub(super) before: f64,
+    /// How much longer it takes from the operator to the end of the iteration.
+    pub(super) after: f64,
+    /// How much longer the whole iteration takes: the overhead.
+    pub(super) whole: f64,
+}
+
+/// How often the search for the best division of an overhead narrows the interval in which it lies, by a third.
+const DIVISIONS: u32 = 48;
+
+/// The most bytes that can be elsewhere while an operator runs, over all ways to divide an overhead of `whole` ns into
+/// the times before the operator and after it. `elsewhere` says how many that are for one division; it must not fall if
+/// a part grows, and has to be concave. With `enough` bytes, the result only tells whether that many can be elsewhere:
+/// if not, it is less. Without, it is too high by at most the rounding of the division. Cost: 3 calls of `elsewhere` for
+/// each of up to [`DIVISIONS`] divisions.
+pub(super) fn best_division(whole: f64, enough: Option<f64>, elsewhere: impl Fn(Delay) -> f64) -> f64 {
+    let (mut low, mut high) = (0.0, whole);
+    // As if the operator were delayed by `high`, and what comes after it by all but `low`: with `low` below `high` that
+    // is better than every division between the two.
+    let within = |low: f64, high: f64| elsewhere(Delay { before: high, after: whole - low, whole });
+    for _ in 0..DIVISIONS {
+        let third = (high - low) / 3.0;
+        let [lower, upper] = [low + third, high - third];
+        let [at_lower, at_upper] = [lower, upper].map(|before| within(before, before));
+        if let Some(enough) = enough {
+            let (most, reached) = (within(low, high), at_lower.max(at_upper));
+            if most < enough || reached >= enough {
+                return reached;
+            }
+        }
+        if at_lower < at_upper { low = lower } else { high = upper }
+    }
+    within(low, high)
 }
 
 /// A number of bytes or of nanoseconds as a double.

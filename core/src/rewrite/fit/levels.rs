@@ -10,7 +10,8 @@
 //!    the limit; then neighbours of good levels, at half the distance each time. By turns these are the neighbours of the
 //!    best level, and those of the best whose neighbours are not known yet. An estimate is a search with a part of the
 //!    work, without a placement.
-//! 2. For some levels with the best estimates, schedules are made and placed until one fits.
+//! 2. For some levels with the best estimates, schedules are made and placed until one fits; where none does, for more
+//!    levels.
 //! 3. The search goes on from the level whose schedule takes least time, and from the level with the best estimate.
 //!
 //! Levels with equal estimates count once; of equals the first is taken.
@@ -33,8 +34,8 @@ const ROUNDS: usize = 6;
 /// The most [`Level`]s of recomputation that are estimated: one for each of the [`LOADS`], one fewer than [`PARTS`],
 /// and four in each of the [`ROUNDS`].
 const LOOKS: usize = 14 + 7 + 4 * ROUNDS;
-/// Schedules are made for at most this many [`Level`]s of recomputation, those with the best estimates; for each level
-/// until one fits.
+/// Schedules are made for this many [`Level`]s of recomputation, those with the best estimates, and for more until a
+/// schedule fits.
 const TRIED: usize = 4;
 /// To estimate how much time a [`Level`] of recomputation adds, a search may do the work of a whole search divided by
 /// this.
@@ -98,13 +99,14 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     let estimate = work / ESTIMATE;
     let quick = Arrangement { recomputes: true, swaps, choice: estimate, work: estimate };
     let mut found = estimates(pass, quick, limit, peak)?.map(|found| (found.promise, found.level));
-    // By level that is tried: the time in ns that its first schedule that fits adds to the original, and the level. The
-    // level with the best estimate comes first.
     let thorough = Arrangement { choice: work, work, ..quick };
     let light = Arrangement { work: work / FIRST, ..thorough };
-    let mut first = [(f64::INFINITY, Level { load: limit, cheap: 0 }); TRIED];
-    let mut before = f64::INFINITY;
-    for first in &mut first {
+    // The level with the best estimate, and the one whose first schedule that fits takes least time: each with the time
+    // in ns that this schedule adds to the original.
+    let none = (f64::INFINITY, Level { load: limit, cheap: 0 });
+    let (mut promising, mut best) = (none, none);
+    let (mut tried, mut before) = (0, f64::INFINITY);
+    while tried < TRIED || best.0.is_infinite() {
         let (mut promise, mut level) = take_best(&mut found);
         // Levels whose estimates are equal to the last bit are taken to have the same schedule.
         while promise.is_finite() && promise.total_cmp(&before).is_eq() {
@@ -114,10 +116,19 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
             break;
         }
         before = promise;
-        *first = (pass.fit_level(&light, level, false)?.unwrap_or(f64::INFINITY), level);
+        let fits = (pass.fit_level(&light, level, false)?.unwrap_or(f64::INFINITY), level);
+        if tried == 0 {
+            promising = fits;
+        }
+        if fits.0 < best.0 {
+            best = fits;
+        }
+        tried += 1;
     }
-    let best = take_best(&mut first);
-    for (fits, level) in [best, first[0]] {
+    if promising.1 == best.1 {
+        promising = none;
+    }
+    for (fits, level) in [best, promising] {
         if pass.cutoff() > 0.0 && fits < pass.best() * WORTH_CLIMBING {
             pass.fit_level(&thorough, level, true)?;
         }
