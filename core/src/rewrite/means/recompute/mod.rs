@@ -187,6 +187,7 @@ impl<'a> Recomputer<'a> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;
         self.walk.work = 0;
+        self.walk.keeps_sources = false;
         'preferences: for preference in PREFERENCES {
             self.begin();
             let mut before = None;
@@ -328,6 +329,7 @@ impl<'a> Recomputer<'a> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
         self.walk.weight().fill(1.0);
+        self.walk.keeps_sources = false;
         while high - low > (most >> NEAR).max(1) {
             let limit = low + (high - low) / 2;
             self.begin();

@@ -132,6 +132,11 @@ workspace! {
             values: &'a Values<'a> = values,
             /// Blocks with a recompute cost above this, in ns per byte, are not evicted.
             pub(in crate::rewrite) most_price: f64 = f64::INFINITY,
+            /// Whether a value that no operator reads any more is kept where a missing one could not be recomputed
+            /// without it. Takes time, and so begins where a walk has ended for want of such a value.
+            pub(in crate::rewrite) keeps_sources: bool = false,
+            /// Whether this walk has ended for want of a value that cannot be recomputed.
+            source_is_lost: bool = false,
             /// Blocks of fewer bytes than this are not evicted.
             least: u64 = least,
             /// How many entries of `remembered`, the reads by recomputations in an earlier walk, come before the
@@ -255,6 +260,16 @@ impl<'a> Walk<'a> {
     /// value that is read cannot be recomputed, there are too many steps, or they exceed the limit by more bytes or add
     /// more time than `most` says.
     pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
+        let found = self.walk_once(preference, limit, most);
+        if found.is_some() || self.keeps_sources || !self.source_is_lost {
+            return found;
+        }
+        self.keeps_sources = true;
+        self.walk_once(preference, limit, most)
+    }
+
+    /// As [`Walk::walk`], but does not walk again where a value is lost that should have been kept.
+    fn walk_once(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let values = self.values;
         self.preference = preference;
         self.restart(limit, most);
@@ -280,6 +295,7 @@ impl<'a> Walk<'a> {
     fn restart(&mut self, limit: u64, most: Cost) {
         (self.limit, self.most, self.cost) = (limit.min(u64::MAX / 2), most, Cost::default());
         (self.load, self.rows, self.now, self.passed) = (0, 0, 0, 0);
+        self.source_is_lost = false;
         self.noted.clear();
         self.stack.clear();
         self.script.clear();
@@ -391,7 +407,10 @@ impl<'a> Walk<'a> {
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;
-        let maker = values.maker(version)?;
+        let Some(maker) = values.maker(version) else {
+            self.source_is_lost = true;
+            return None;
+        };
         for r in values.managed(maker) {
             self.pinned[r.block] += 1;
         }
@@ -494,7 +513,7 @@ impl<'a> Walk<'a> {
     /// the block is freed but the list of steps is full, or their cost is above `most`.
     fn free_if_done(&mut self, block: BlockId) -> Option<()> {
         if let Some(version) = self.holds.get(block).filter(|_| self.pinned[block] == 0) {
-            if !self.is_wanted(version) {
+            if !self.is_wanted(version) && !(self.keeps_sources && self.is_last_source(version)) {
                 return self.drop_block(block);
             }
             self.stale.insert(block);

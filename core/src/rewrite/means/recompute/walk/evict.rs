@@ -64,10 +64,15 @@ impl Walk<'_> {
     /// Whether a block may be evicted now: it is on the device, no operator needs it at the moment, it is not too
     /// small, and its value can be recomputed at a cost that is allowed.
     fn may_go(&self, block: BlockId) -> bool {
+        self.holds.get(block).is_some() && self.pinned[block] == 0 && self.may_evict(block)
+    }
+
+    /// Whether a block may ever be evicted: it is not too small, and its value can be recomputed at a cost that is
+    /// allowed.
+    pub(in crate::rewrite) fn may_evict(&self, block: BlockId) -> bool {
         let values = self.values;
-        let there = self.holds.get(block).is_some() && self.pinned[block] == 0;
         let may = values.can_recompute(block) && self.price.get(block) <= self.most_price;
-        there && may && values.program.size[block] >= self.least
+        may && values.program.size[block] >= self.least
     }
 
     /// The score of a block; the block with the lowest is evicted first. If the score is not below `least`, some number
@@ -159,6 +164,42 @@ impl Walk<'_> {
     /// recomputed from it.
     pub(in crate::rewrite) fn is_wanted(&mut self, version: VersionId) -> bool {
         self.next_use(version) != NONE || self.wanted(version) != NONE
+    }
+
+    /// Whether a version would be missed if it were freed now, though no operator reads it any more: it cannot be
+    /// recomputed, and a missing value is made from it that is read later.
+    pub(in crate::rewrite) fn is_last_source(&mut self, version: VersionId) -> bool {
+        self.is_needed_by_missing(version) && self.cost(version, self.now, f64::INFINITY).is_none()
+    }
+
+    /// Whether a missing value that is read later is made from this version, directly or by way of other missing
+    /// values. True also if there are too many of these to look at.
+    fn is_needed_by_missing(&mut self, version: VersionId) -> bool {
+        let values = self.values;
+        self.count += 1;
+        self.closure.clear();
+        self.closure.push(Visit { version, owed: false });
+        while let Some(Visit { version, .. }) = self.closure.pop() {
+            let (first, end) = values.uses(version);
+            for g in (first..end).map(|i| values.user(i)) {
+                if g >= self.now {
+                    break;
+                }
+                if core::mem::replace(&mut self.counted[g], self.count) == self.count {
+                    continue;
+                }
+                self.work += 1;
+                for Made { block, version } in values.made(g) {
+                    if self.holds.is(block, Some(version)) {
+                        continue;
+                    }
+                    if self.next_use(version) != NONE || !self.closure.push(Visit { version, owed: false }) {
+                        return true;
+                    }
+                }
+            }
+        }
+        false
     }
 
     /// Whether an operator is owed: an output of it is missing and read later, so that it has to be recomputed anyway.
