@@ -343,8 +343,20 @@ impl Away<'_> {
         self.sort(idle);
     }
 
+    /// Finds the blocks that may be on the host while an operator runs: those of the idle times in `idle` in which it
+    /// runs.
+    pub(super) fn find_in(&mut self, operator: u32, program: &Program<'_>, idle: &IdleBlocks<'_>) {
+        self.clear();
+        let (start, finish) = (program.access_time[operator], program.time[operator + 1]);
+        for (k, idle) in idle.numbered() {
+            let times = [start, finish, program.access_time[idle.to]];
+            self.add(program, (k, &idle), (operator > idle.from, operator < idle.to), times);
+        }
+        self.sort(idle);
+    }
+
     /// Removes all blocks from those that may be on the host.
-    pub(super) fn clear(&mut self) {
+    fn clear(&mut self) {
         self.len = 0;
         self.index.fill(None);
     }
@@ -352,7 +364,7 @@ impl Away<'_> {
     /// Adds the block of the idle time with index `k` if it is idle now. `after` says that now is after the access which
     /// begins the idle time, `before` that it is before the access which ends it. A copy out has to end by `start`, and
     /// a copy in begins at `finish` and has to end by `deadline`; all in ns, each in its own iteration.
-    pub(super) fn add(
+    fn add(
         &mut self,
         program: &Program<'_>,
         (k, idle): (IdleId, &Idle),
@@ -382,7 +394,7 @@ impl Away<'_> {
     /// Sorts the blocks that may be on the host by `since` (the time since their values were written) and by `until`
     /// (the time until they must be back). The idle times are sorted already, so that the blocks are in order but for
     /// the iteration that they are written or used in.
-    pub(super) fn sort(&mut self, idle: &IdleBlocks<'_>) {
+    fn sort(&mut self, idle: &IdleBlocks<'_>) {
         let Self { by_since, by_until, earlier, later, index, .. } = self;
         for (order, ranked, other) in [(by_since, &idle.by_writer, earlier), (by_until, &idle.by_end, later)] {
             let mut n = 0;

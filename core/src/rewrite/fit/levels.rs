@@ -1,39 +1,47 @@
 //! Recomputation down to a level, then a search for swaps down to the limit.
 //!
-//! A level says how much is recomputed: down to which load, between the limit and the peak, and of which values: those
-//! whose recompute cost per byte is least. Both leave to the link what is dear to recompute. Where the link is busy all
-//! the time (transformers), a load near the limit is best; where it is mostly idle (convolutions), a few cheap values
-//! are best.
+//! A level says how much is recomputed: down to which load, and of which values: those whose recompute cost per byte is
+//! least. Both leave to the links what is dear to recompute. The load is
+//! - the same in all operators, between the limit and the peak: good where the links are busy all the time
+//!   (transformers);
+//! - or in each operator the limit and what the links [carry](super::carried) there: more in the middle of the iteration
+//!   than at its ends. Good where the limit is tight and the links have time.
+//!
+//! Where the links are mostly idle (convolutions), a few cheap values are best, down to the limit.
 //!
 //! Steps:
 //! 1. Levels are estimated: loads at even distances, where all values may be recomputed; parts of the values, down to
-//!    the limit; then neighbours of good levels, at half the distance each time. By turns these are the neighbours of the
-//!    best level, and those of the best whose neighbours are not known yet. An estimate is a search with a part of the
-//!    work, without a placement.
+//!    the limit; what the links carry within several delays; then neighbours of good levels, at half the distance each
+//!    time. By turns these are the neighbours of the best level, and those of the best whose neighbours are not known
+//!    yet. An estimate is a search with a part of the work, without a placement.
 //! 2. For some levels with the best estimates, schedules are made and placed until one fits; where none does, for more
 //!    levels.
 //! 3. The search goes on from the level whose schedule takes least time, and from the level with the best estimate.
 //!
 //! Levels with equal estimates count once; of equals the first is taken.
 
-use super::pass::{Arrangement, Level, Pass};
+use super::pass::{Arrangement, Level, Pass, Target};
 use super::trial::Swaps;
 use crate::Error;
 use crate::rewrite::means::swap::Policy;
 
 /// How many loads, at even distances between the limit and the peak, are tried as the load down to which values are
 /// recomputed, before swaps bring it down to the limit. The time that each adds is estimated.
-const LOADS: u64 = 14;
+const LOADS: u64 = 8;
 /// The values that can be recomputed are divided into this many parts of equal bytes, the cheapest to recompute first.
 /// For each k from 1 to `PARTS` - 1, the time that is added if only the first k parts may be recomputed is estimated.
 const PARTS: u64 = 8;
+/// The delays, in hundredths of the original's time, for which levels by what the links carry are estimated.
+const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
+/// How many of the [`PARTS`] may be recomputed; the links are to carry the others within each of the [`DELAYS`].
+const SHARES: [u64; 2] = [8, 6];
 /// How many times the estimates are refined: each time the four neighbours of one [`Level`] are estimated. In the first
 /// round, the third and the fifth it is the level with the best estimate; in the others the best of those that were not
 /// refined so far, since many neighbours have the same estimate. Levels with equal estimates count once.
 const ROUNDS: usize = 6;
-/// The most [`Level`]s of recomputation that are estimated: one for each of the [`LOADS`], one fewer than [`PARTS`],
-/// and four in each of the [`ROUNDS`].
-const LOOKS: usize = 14 + 7 + 4 * ROUNDS;
+/// The most [`Level`]s of recomputation that are estimated: one for each of the [`LOADS`], one fewer than [`PARTS`], one
+/// for each of the [`DELAYS`] with each of the [`SHARES`], and four in each of the [`ROUNDS`].
+const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
 /// Schedules are made for this many [`Level`]s of recomputation, those with the best estimates, and for more until a
 /// schedule fits.
 const TRIED: usize = 4;
@@ -45,6 +53,9 @@ const FIRST: u64 = 4;
 /// No schedule is made for a [`Level`] of recomputation whose estimated added time is at least this many times the time
 /// that the best schedule adds to the original.
 const HOPELESS: f64 = 1.25;
+/// A [`Level`] of recomputation is not estimated where it is proved that it adds at least this many times the time of the
+/// best estimate.
+const POOR: f64 = 2.0;
 /// The search does not go on from a schedule that adds at least this many times the time that the best schedule adds to
 /// the original.
 const WORTH_CLIMBING: f64 = 2.0;
@@ -74,8 +85,9 @@ impl Estimates<'_, '_, '_, '_> {
     /// the memory is too short.
     fn look(&mut self, level: Level, halvings: u32) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|found| found.level == level);
+        let most = self.best(&[]).map_or(f64::INFINITY, |best| best.promise * POOR);
         if !known && let Some(found) = self.found.get_mut(self.len) {
-            let promise = self.pass.promise(&self.quick, level)?.unwrap_or(f64::INFINITY);
+            let promise = self.pass.promise(&self.quick, level, most)?.unwrap_or(f64::INFINITY);
             *found = Estimate { promise, level, halvings };
             self.len += 1;
         }
@@ -103,7 +115,7 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     let light = Arrangement { work: work / FIRST, ..thorough };
     // The level with the best estimate, and the one whose first schedule that fits takes least time: each with the time
     // in ns that this schedule adds to the original.
-    let none = (f64::INFINITY, Level { load: limit, cheap: 0 });
+    let none = (f64::INFINITY, Level { target: Target::Load(limit), cheap: 0 });
     let (mut promising, mut best) = (none, none);
     let (mut tried, mut before) = (0, f64::INFINITY);
     while tried < TRIED || best.0.is_infinite() {
@@ -138,23 +150,30 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
 
 /// Estimates, for several [`Level`]s, how much time recomputation to the level, and then swaps, add to the original.
 /// First come [`LOADS`] loads between `limit` and `peak`, both in bytes; then the cheapest k of [`PARTS`] parts of the
-/// values, for each k below [`PARTS`]; then the neighbours of the best levels. `quick` says how much work one estimate
-/// may do. `Err` if a row is refused or the memory is too short.
+/// values, for each k below [`PARTS`]; then what the links carry within [`DELAYS`]; then the neighbours of the best
+/// levels. `quick` says how much work one estimate may do. `Err` if a row is refused or the memory is too short.
 fn estimates(
     pass: &mut Pass<'_, '_, '_>,
     quick: Arrangement<'_>,
     limit: u64,
     peak: u64,
 ) -> Result<[Estimate; LOOKS], Error> {
-    let none = Estimate { promise: f64::INFINITY, level: Level { load: limit, cheap: 0 }, halvings: 0 };
+    let none = Estimate { promise: f64::INFINITY, level: Level { target: Target::Load(limit), cheap: 0 }, halvings: 0 };
     let mut estimates = Estimates { pass, quick, found: [none; LOOKS], len: 0 };
-    let first = Level { load: peak.saturating_sub(limit) / LOADS, cheap: Level::ALL / PARTS };
-    for part in 1..=LOADS {
-        let load = limit.saturating_add(first.load.saturating_mul(part));
-        estimates.look(Level { load, cheap: Level::ALL }, 0)?;
+    let time = estimates.pass.original_ns();
+    let (step, part) = (peak.saturating_sub(limit) / LOADS, Level::ALL / PARTS);
+    for n in 1..=LOADS {
+        let load = limit.saturating_add(step.saturating_mul(n));
+        estimates.look(Level { target: Target::Load(load), cheap: Level::ALL }, 0)?;
     }
-    for part in 1..PARTS {
-        estimates.look(Level { load: limit, cheap: first.cheap * part }, 0)?;
+    for n in 1..PARTS {
+        estimates.look(Level { target: Target::Load(limit), cheap: part * n }, 0)?;
+    }
+    for share in SHARES {
+        for delay in DELAYS {
+            let target = Target::Carried(time / 100 * delay);
+            estimates.look(Level { target, cheap: part * share }, 0)?;
+        }
     }
     let mut refined = [f64::INFINITY; ROUNDS];
     for round in 0..ROUNDS {
@@ -166,10 +185,16 @@ fn estimates(
         if let Some(refined) = refined.get_mut(round) {
             *refined = promise;
         }
-        let (load, cheap) = (first.load >> halvings, first.cheap >> halvings);
+        let near = |less: bool| match best.target {
+            Target::Load(load) if less => Target::Load(load.saturating_sub(step >> halvings).max(limit)),
+            Target::Load(load) => Target::Load(load.saturating_add(step >> halvings)),
+            Target::Carried(delay) if less => Target::Carried(delay - (delay >> halvings)),
+            Target::Carried(delay) => Target::Carried(delay.saturating_add(delay >> halvings)),
+        };
+        let cheap = part >> halvings;
         for level in [
-            Level { load: best.load.saturating_sub(load).max(limit), ..best },
-            Level { load: best.load.saturating_add(load), ..best },
+            Level { target: near(true), ..best },
+            Level { target: near(false), ..best },
             Level { cheap: best.cheap.saturating_sub(cheap), ..best },
             Level { cheap: best.cheap.saturating_add(cheap).min(Level::ALL), ..best },
         ] {
@@ -183,5 +208,7 @@ fn estimates(
 /// recomputation. Its time in `found` becomes infinity, so that another entry is taken next.
 fn take_best(found: &mut [(f64, Level)]) -> (f64, Level) {
     let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
-    best.map_or((f64::INFINITY, Level { load: 0, cheap: 0 }), |best| core::mem::replace(best, (f64::INFINITY, best.1)))
+    best.map_or((f64::INFINITY, Level { target: Target::Load(0), cheap: 0 }), |best| {
+        core::mem::replace(best, (f64::INFINITY, best.1))
+    })
 }

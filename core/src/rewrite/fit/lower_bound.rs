@@ -161,7 +161,7 @@ fn look(
         if excess == 0 {
             break;
         }
-        returns.find(&program, &idle, operator);
+        returns.away.find_in(operator, &program, &idle);
         if each(&returns, excess).is_break() {
             break;
         }
@@ -340,17 +340,6 @@ impl Returns<'_> {
         let Self { cost, by_cost, aside, .. } = self;
         sort::identity(by_cost, idle.list.len());
         sort::by_key(by_cost, idle.list.len(), aside, |k| cost[IdleId::of(k)]);
-    }
-
-    /// Finds the blocks that are idle while an operator runs.
-    fn find(&mut self, program: &Program<'_>, idle: &IdleBlocks<'_>, o: u32) {
-        self.away.clear();
-        let (start, finish) = (program.access_time[o], program.time[o + 1]);
-        for (k, idle) in idle.numbered() {
-            let times = [start, finish, program.access_time[idle.to]];
-            self.away.add(program, (k, &idle), (o > idle.from, o < idle.to), times);
-        }
-        self.away.sort(idle);
     }
 
     /// The least overhead in ns, but no less than `bound`, at which copies and recomputation can bring `excess` bytes

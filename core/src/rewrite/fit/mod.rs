@@ -32,6 +32,7 @@
 //! blocks may be on the host at the start and the end of the iteration.
 
 mod bases;
+mod carried;
 mod levels;
 mod lower_bound;
 mod pass;

@@ -4,6 +4,7 @@
 //! recompute them before their next use; and by the *segments* of Chen et al. 2016, whose values are freed together and
 //! recomputed together. A schedule is not worth making if it adds as much time to the original as the *cutoff*.
 
+use super::carried;
 use super::lower_bound::{FEW, takes_at_least};
 use super::stage::{Base, Stage};
 use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, part};
@@ -68,11 +69,21 @@ impl Arrangement<'_> {
 /// How much is recomputed before swaps are searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
-    /// The load down to which values are recomputed, in bytes.
-    pub(super) load: u64,
+    /// Down to where values are recomputed.
+    pub(super) target: Target,
     /// How many of the [`Level::ALL`] equal parts of the bytes may be recomputed: those of the values with the least
     /// recompute cost.
     pub(super) cheap: u64,
+}
+
+/// Down to which load values are recomputed, before swaps bring it down to the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// This load in every operator, in bytes.
+    Load(u64),
+    /// In each operator the limit, and as much more as the links carry of the values that are not recomputed, if the
+    /// iteration takes so many ns longer.
+    Carried(u64),
 }
 
 impl Level {
@@ -112,7 +123,14 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
     let exact = recompute::segments::workspace(base, 2 * blocks).max(recompute::exact::workspace(base, 2 * blocks));
     let bound = lower_bound_workspace(rows, blocks);
     let script = Emitter::workspace(recompute::most_rows(base), 2 * blocks);
-    trial.max(script).max(shared).max(headroom).max(absent).max(exact).max(bound)
+    trial
+        .max(script)
+        .max(carried::workspace(base, 2 * blocks))
+        .max(shared)
+        .max(headroom)
+        .max(absent)
+        .max(exact)
+        .max(bound)
 }
 
 /// Length of the workspace of a [`Swapper`], with the program and the gaps that it plans on.
@@ -130,6 +148,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         stage: Stage<'a, 'w>,
     ) -> Self {
         Self { recorded, options, base, recomputer, scratch, stage }
+    }
+
+    /// How long the recording takes, in ns.
+    pub(super) fn original_ns(&self) -> u64 {
+        self.recorded.rows.last().map_or(0, |r| r.time_ns)
     }
 
     /// Whether the trace has no masks and no in-place reuse.
@@ -153,7 +176,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
         let limit = self.options.limit;
         self.recomputer.headroom().fill(0);
-        let mut walked = self.walk(limit, arrangement.choice);
+        let mut walked = self.walk(limit, arrangement.choice, self.cutoff());
         walked = self.exactly(walked);
         for choice in 0..CHOICES {
             let Some(Cost { excess: 0, delay }) = walked else { break };
@@ -179,16 +202,23 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Estimates how much longer than the original it takes to recompute as much as `level` says and then to swap until
-    /// the load is within the limit, in ns. Nothing is placed. None if the limit is missed, no schedule is worth
-    /// making, or the work is spent or ended; `Err` if a row is refused or the memory is too short.
-    pub(super) fn promise(&mut self, arrangement: &Arrangement<'_>, level: Level) -> Result<Option<f64>, Error> {
+    /// the load is within the limit, in ns. Nothing is placed. None if the limit is missed, if it is known to take at
+    /// least `most` ns or too long to be worth making, or if the work is spent or ended; `Err` if a row is refused or
+    /// the memory is too short.
+    pub(super) fn promise(
+        &mut self,
+        arrangement: &Arrangement<'_>,
+        level: Level,
+        most: f64,
+    ) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
-        if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
+        let most = most.min(self.cutoff());
+        if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level, most)? {
             return Ok(None);
         }
         self.stage.kept.spend(arrangement.work / WORK_PER_BLOCK);
         self.trial(arrangement, |trial| {
-            if trial.cannot_win()? {
+            if trial.takes_at_least(most)? {
                 return Ok(None);
             }
             trial.swapper.clear_headroom();
@@ -206,31 +236,35 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         level: Level,
         climbs: bool,
     ) -> Result<Option<f64>, Error> {
-        if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
+        let most = self.cutoff();
+        if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level, most)? {
             return Ok(None);
         }
-        self.trial(
-            arrangement,
-            |trial| {
-                if trial.cannot_win()? { Ok(None) } else { trial.level(arrangement.work, climbs) }
-            },
-        )
+        self.trial(arrangement, |trial| {
+            if trial.takes_at_least(most)? { Ok(None) } else { trial.level(arrangement.work, climbs) }
+        })
     }
 
     /// Plans to recompute as much as `level` says: by walks over the operators, which free values where memory runs
     /// out, or, if every value may be recomputed, by the segments of Chen et al. 2016, whichever takes less time.
-    /// Returns whether there is a plan; its load may be above that of `level`. `Err` if a row is refused or the memory
-    /// is too short.
+    /// Returns whether there is a plan that adds less than `most` ns; its load may be above that of `level`. `Err` if a
+    /// row is refused or the memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
-    fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level) -> Result<bool, Error> {
+    fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level, most: f64) -> Result<bool, Error> {
         self.recomputer.headroom().fill(0);
         self.recomputer.spare((level.cheap, Level::ALL));
-        let walked = self.walk(level.load, arrangement.choice);
+        let load = match level.target {
+            Target::Load(load) => load,
+            Target::Carried(delay) => {
+                carried::hold_back(&mut self.recomputer, self.options, delay, self.scratch.reborrow())
+            }
+        };
+        let walked = self.walk(load, arrangement.choice, most);
         self.recomputer.spare((Level::ALL, Level::ALL));
         let within = walked.filter(|walked| walked.excess == 0);
         let most = within.map_or(f64::INFINITY, |walked| walked.delay as f64);
-        let all = level.cheap == Level::ALL;
-        let segments = all && self.recomputer.segments(level.load, most, 0, self.scratch.reborrow())?.is_some();
+        let segments = level == Level { target: Target::Load(load), cheap: Level::ALL }
+            && self.recomputer.segments(load, most, 0, self.scratch.reborrow())?.is_some();
         Ok(walked.is_some() || segments)
     }
 
@@ -243,10 +277,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Plans recomputation until the load is within `limit` bytes, by about as much work as `choice`, in accesses and
     /// values looked at, and counts that work. Returns the cost of the plan; none if no plan was completed that adds less
-    /// time to the original than the cutoff.
+    /// than `most` ns to the original.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
-    fn walk(&mut self, limit: u64, choice: u64) -> Option<Cost> {
-        let walked = self.recomputer.plan(limit, choice, self.cutoff() as u64);
+    fn walk(&mut self, limit: u64, choice: u64, most: f64) -> Option<Cost> {
+        let walked = self.recomputer.plan(limit, choice, most as u64);
         self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
         walked
     }

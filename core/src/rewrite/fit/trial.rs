@@ -139,12 +139,12 @@ enum Settled {
 }
 
 impl Trial<'_, '_, '_, '_> {
-    /// Whether the [lower bound](takes_at_least) proves that swaps in this trace give no schedule that is worth making.
-    /// `Err` if a row is refused or the memory is too short.
-    pub(super) fn cannot_win(&mut self) -> Result<bool, Error> {
+    /// Whether the [lower bound](takes_at_least) proves that every schedule by swaps in this trace takes at least
+    /// `overhead` ns longer than the original. `Err` if a row is refused or the memory is too short.
+    pub(super) fn takes_at_least(&mut self, overhead: f64) -> Result<bool, Error> {
         let options = Options { using: Using::NONE.with(Means::Swap), ..*self.options };
         let flat = Recorded::new(self.rows, self.flat.blocks());
-        takes_at_least(&flat, &options, self.kept.cutoff() - self.added, FEW_OPERATORS, self.scratch.reborrow())
+        takes_at_least(&flat, &options, overhead - self.added, FEW_OPERATORS, self.scratch.reborrow())
     }
 
     /// Plans the swaps, and places the schedules. `work` is that of the search, in operators and gaps looked at. `Err`

@@ -20,6 +20,7 @@ use crate::id::Id;
 use crate::list::List;
 use crate::rewrite::anneal::{Cooling, Random};
 use crate::rewrite::ids::BlockId;
+use crate::rewrite::program::Program;
 use crate::rewrite::script::follow::Follower;
 use crate::rewrite::script::{Cost, Step, emit};
 use crate::rewrite::values::Values;
@@ -154,6 +155,17 @@ impl<'a> Recomputer<'a> {
     /// values it looked at, added up.
     pub(in crate::rewrite) const fn work_done(&self) -> u64 {
         self.walk.work
+    }
+
+    /// The program in which values are recomputed.
+    pub(in crate::rewrite) const fn program(&self) -> &'a Program<'a> {
+        self.values.program
+    }
+
+    /// Whether a block may be evicted, and its value recomputed, at a cost that is allowed now
+    /// ([`spare`](Self::spare)).
+    pub(in crate::rewrite) fn may_evict(&self, block: BlockId) -> bool {
+        self.walk.may_evict(block)
     }
 
     /// By operator: its headroom, which is the bytes held back below the limit while it runs. The caller may change it.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::rewrite::program::Program;
-use crate::trace::{Event, Op, Recorded, Row};
+use crate::trace::{Event, Op, Operator, Recorded, Row};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeSet;
@@ -82,21 +82,21 @@ fn over_orders(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
 /// The time that the script of [`Recomputer::plan`] recomputes for a chain, in ns; none if it is above the limit.
 fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
     let (rows, blocks) = chain(layers);
-    planned_for(&rows, blocks, limit, work)
+    planned_for(&Recorded::new(&rows, blocks), limit, work)
 }
 
-/// The time that the script of [`Recomputer::plan`] recomputes for any rows, in ns; none if it is above the limit. The
-/// rewritten rows are checked too.
-fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64> {
+/// The time that the script of [`Recomputer::plan`] recomputes for any recording, in ns; none if it is above the limit.
+/// The rewritten rows are checked too.
+fn planned_for(recorded: &Recorded<'_>, limit: u64, work: u64) -> Option<u64> {
+    let &Recorded { rows, blocks, .. } = recorded;
     let len = Program::workspace(rows.len(), blocks)
         .and(Values::workspace(rows.len(), blocks))
         .and(Recomputer::workspace(rows.len(), blocks))
         .and(emit::Emitter::workspace(most_rows(rows.len()), blocks));
     let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
-    let recorded = Recorded::new(rows, blocks);
     let program = Program::new(rows, blocks, &mut scratch).unwrap();
-    let values = Values::new(&recorded, &program, &mut scratch);
+    let values = Values::new(recorded, &program, &mut scratch);
     let mut recomputer = Recomputer::new(&values, 1, 1, &mut scratch);
     let walked = recomputer.plan(limit, work, u64::MAX)?;
     let mut out = vec![Row::default(); most_rows(rows.len())];
@@ -202,7 +202,7 @@ fn what_several_are_made_of_is_recomputed_once() {
     let (rows, blocks) = network(&operators);
     // As recorded, each cell leaves 5 bytes at the end of the forward pass, and there are two gradients.
     for limit in [50, 40, 34] {
-        let recomputed = planned_for(&rows, blocks, limit, 400_000).unwrap();
+        let recomputed = planned_for(&Recorded::new(&rows, blocks), limit, 400_000).unwrap();
         assert!(recomputed <= u64::from(cells) * (dear + 5), "{limit}: {recomputed}");
     }
 }
@@ -215,7 +215,28 @@ fn what_is_made_together_is_evicted_together() {
     let (rows, blocks) = network(&operators);
     // Evicting four of the pairs leaves 20 bytes. Evicting the larger results of five pairs does so too, and takes
     // longer.
-    assert_eq!(planned_for(&rows, blocks, 25, 100_000), Some(400));
+    assert_eq!(planned_for(&Recorded::new(&rows, blocks), 25, 100_000), Some(400));
+}
+
+/// A value is evicted and recomputed by way of another that is missing too. The one from which both are made is read for
+/// the last time before that, and cannot be recomputed: it is kept.
+#[test]
+fn the_source_of_a_missing_value_is_kept() {
+    let operators: Vec<Made> = vec![
+        (1, vec![], vec![(0, 4)]),
+        (1, vec![0], vec![(1, 4)]),
+        (10, vec![1], vec![(2, 4)]),
+        (20, vec![2], vec![(3, 4)]),
+        // With this block there is no room for both the second value and the fourth.
+        (1, vec![], vec![(4, 8)]),
+        (1, vec![1], vec![(5, 1)]),
+        (1, vec![3, 5], vec![(6, 1)]),
+    ];
+    let (rows, blocks) = network(&operators);
+    let mut once = [Operator::default(); 7];
+    once[0].rerun = false;
+    let recorded = Recorded { operators: &once, ..Recorded::new(&rows, blocks) };
+    assert_eq!(planned_for(&recorded, 12, 10_000), Some(30));
 }
 
 /// Every operator writes over its input: the walk counts one block and not two.
@@ -225,7 +246,7 @@ fn work_in_place_takes_no_memory_for_its_output() {
         (0..4).map(|k: u32| (1, k.checked_sub(1).into_iter().collect(), vec![(k, 8)])).collect();
     operators.push((1, vec![3], vec![]));
     let (rows, blocks) = network(&operators);
-    let in_place = [crate::trace::Operator { in_place: true, ..Default::default() }; 4];
+    let in_place = [Operator { in_place: true, ..Operator::default() }; 4];
     let excess = |works_in_place: bool, limit| {
         let len = Program::workspace(rows.len(), blocks)
             .and(Values::workspace(rows.len(), blocks))

@@ -513,7 +513,7 @@ impl<'a> Walk<'a> {
     /// the block is freed but the list of steps is full, or their cost is above `most`.
     fn free_if_done(&mut self, block: BlockId) -> Option<()> {
         if let Some(version) = self.holds.get(block).filter(|_| self.pinned[block] == 0) {
-            if !self.is_wanted(version) && !(self.keeps_sources && self.is_last_source(version)) {
+            if !(self.is_wanted(version) || self.keeps_sources && self.is_last_source(version)) {
                 return self.drop_block(block);
             }
             self.stale.insert(block);
