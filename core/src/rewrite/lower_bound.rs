@@ -86,7 +86,7 @@ pub fn least_load(
     let mut scratch = scratch.reborrow();
     let program = Program::new(rows, block_count, &mut scratch)?;
     let mut idle = IdleBlocks::lend(rows.len(), block_count, &mut scratch);
-    idle.find(&program, |_| true);
+    idle.find(&program, Some);
     let mut loads = Loads::lend(rows.len(), block_count, &mut scratch);
     loads.find(&program, &idle);
     let mut away = Away::lend(rows.len() + block_count, &mut scratch);
@@ -119,9 +119,9 @@ record! {
     pub(super) struct Idle {
         pub(super) block: BlockId,
         /// The row of the block's last access before the idle time.
-        begin: u32,
+        pub(super) begin: u32,
         /// The row of the access with which the idle time ends.
-        end: u32,
+        pub(super) end: u32,
         /// The operator that accesses the block last before the idle time.
         pub(super) from: u32,
         /// The operator whose access ends the idle time.
@@ -131,7 +131,7 @@ record! {
         pub(super) writer: Option<u32>,
         /// If the iteration has not written the block by then: the operator that writes it last, in the iteration
         /// before, so that it wrote the value too. None if none does, or the iteration has written the block.
-        writer_before: Option<u32>,
+        pub(super) writer_before: Option<u32>,
     }
 }
 
@@ -190,9 +190,9 @@ impl IdleBlocks<'_> {
         IdleId::each(0..self.list.len()).zip(self.list.iter())
     }
 
-    /// Lists the idle times of blocks for which `counts` returns true, and sorts them by when the value was written and
-    /// by when they end.
-    pub(super) fn find(&mut self, program: &Program<'_>, counts: impl Fn(&Idle) -> bool) {
+    /// Lists the idle times of blocks as `count` returns them, without those for which it returns none, and sorts them
+    /// by when the value was written and by when they end.
+    pub(super) fn find(&mut self, program: &Program<'_>, mut count: impl FnMut(Idle) -> Option<Idle>) {
         for o in 0..program.operators {
             for (row, r) in (program.first_row[o]..).zip(program.rows_of(o)).filter(|(_, r)| r.event != Event::Malloc) {
                 let block = r.block_id();
@@ -202,7 +202,7 @@ impl IdleBlocks<'_> {
                     continue;
                 }
                 if seen.last_operator != o {
-                    self.add(&seen, block, (row, o), &counts);
+                    self.add(&seen, block, (row, o), &mut count);
                 }
                 let (first, first_operator) = seen.first.map_or((row, o), |first| (first, seen.first_operator));
                 let writer = if r.event == Event::Write { Some(o) } else { seen.writer };
@@ -213,7 +213,7 @@ impl IdleBlocks<'_> {
         for block in program.blocks() {
             let seen = self.seen.get(block);
             if let Some(first) = seen.first.filter(|_| !seen.freed) {
-                self.add(&seen, block, (first, seen.first_operator), &counts);
+                self.add(&seen, block, (first, seen.first_operator), &mut count);
             }
         }
         let Self { list, seen, by_writer, by_end, aside, .. } = self;
@@ -231,12 +231,12 @@ impl IdleBlocks<'_> {
         sort::by_key(by_end, list.len(), aside, |k| idle(k).map_or(0, |idle| idle.end.into()));
     }
 
-    /// Adds the idle time from a block's last access so far to its access in row `end` by operator `to`, if `counts`
-    /// returns true for it.
-    fn add(&mut self, seen: &Seen, block: BlockId, (end, to): (u32, u32), counts: impl Fn(&Idle) -> bool) {
+    /// Adds the idle time from a block's last access so far to its access in row `end` by operator `to`, as `count`
+    /// returns it.
+    fn add(&mut self, seen: &Seen, block: BlockId, (end, to): (u32, u32), count: impl FnOnce(Idle) -> Option<Idle>) {
         let Some(begin) = seen.last else { return };
         let idle = Idle { block, begin, end, from: seen.last_operator, to, writer: seen.writer, writer_before: None };
-        if counts(&idle) {
+        if let Some(idle) = count(idle) {
             self.list.push(idle);
         }
     }

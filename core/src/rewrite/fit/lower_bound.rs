@@ -7,7 +7,8 @@
 //! - by a copy, which leaves after the value was made, and is back before the next use. No link moves more than its
 //!   bandwidth allows in the time between;
 //! - by recomputation, which costs the time of the operator that made the value, shared out among the bytes that this
-//!   operator writes. The blocks that it reads are taken to be there.
+//!   operator writes. The blocks that it reads are taken to be there. But where one of them cannot be recomputed itself
+//!   and nobody else reads it by then, it has to be kept in place of the value, and so the value has to be copied.
 //!
 //! Overhead lies before the operator or after it. Only what lies before gives copies out more time; only what lies after
 //! gives copies in more time, and can be spent on recomputation, since a value that is elsewhere while the operator runs
@@ -31,8 +32,9 @@ use core::ops::ControlFlow;
 use super::{Means, Options, Using};
 use crate::id::Id;
 use crate::rewrite::ids::BlockId;
-use crate::rewrite::lower_bound::{Away, IdleBlocks, IdleId, best_division, bytes};
+use crate::rewrite::lower_bound::{Away, Idle, IdleBlocks, IdleId, best_division, bytes};
 use crate::rewrite::program::Program;
+use crate::table::record;
 use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
@@ -52,6 +54,7 @@ const SAFE: f64 = 1.0 - 1e-9;
 pub const fn lower_bound_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks)
         .and(IdleBlocks::workspace(rows, blocks))
+        .and(Sources::workspace(blocks))
         .and(Needs::workspace(rows, blocks))
         .and(Returns::workspace(rows, blocks))
 }
@@ -147,10 +150,15 @@ fn look(
     // In another order other blocks may be idle.
     let moves = |o| network.using.has(Means::Order) && !recorded.is_ordered(program.op(o));
     let moves = (0..program.accessing).any(moves);
+    let mut sources = Sources::lend(blocks, &mut scratch);
+    sources.find(&network);
     idle.find(&program, |idle| {
         // A block that nobody has written holds no value that could be lost.
         let has_value = program.is_persistent(idle.block) || idle.writer.is_some() && !idle.crosses_end();
-        !moves && has_value && idle.is_read(&program) && !network.reads_masks(idle.to)
+        if moves || !has_value || !idle.is_read(&program) || network.reads_masks(idle.to) {
+            return None;
+        }
+        Some(Idle { writer: sources.source(&network, &idle).or(idle.writer), ..idle })
     });
     let mut needs = Needs::lend(rows.len(), blocks, &mut scratch);
     needs.find(&network, &idle);
@@ -183,10 +191,76 @@ impl Network<'_> {
         self.recorded.operator(self.program.op(o))
     }
 
+    /// Whether the values that an operator writes may be recomputed.
+    fn recomputes(&self, o: u32) -> bool {
+        self.using.has(Means::Recompute) && matches!(self.program.op(o), Op::First(_)) && self.operator(o).rerun
+    }
+
     /// Whether an operator is the gradient of a ReLU and masks may be used, so that it can read masks in place of
     /// blocks.
     fn reads_masks(&self, o: u32) -> bool {
         self.using.has(Means::Relu) && self.operator(o).kind == Kind::ReluBackward
+    }
+}
+
+record! {
+    /// What is known of a block that may be the source of others.
+    struct Source {
+        /// The operator that writes the block; none if none does.
+        writer: Option<u32>,
+        /// Whether several operators write it, so that it holds more than one value.
+        changes: bool,
+        /// The last operator that accesses it.
+        last: u32,
+        /// The block whose values are taken to be kept in the form of this one.
+        kept_for: Option<BlockId>,
+    }
+}
+
+workspace! {
+    /// The values that cannot be recomputed, from which others are made.
+    struct Sources<'a>(blocks) {
+        records {
+            block[BlockId]: Source[blocks],
+        }
+    }
+}
+
+impl Sources<'_> {
+    /// Finds who writes each block and who accesses it last.
+    fn find(&mut self, network: &Network<'_>) {
+        let program = network.program;
+        for o in 0..program.accessing {
+            for r in program.accesses(o) {
+                let mut source = self.block.get(r.block_id());
+                if r.event == Event::Write {
+                    source.changes |= source.writer.is_some_and(|writer| writer != o);
+                    source.writer = Some(o);
+                }
+                self.block.set(r.block_id(), Source { last: o, ..source });
+            }
+        }
+    }
+
+    /// If an idle value can be recomputed only from another that cannot be recomputed, is not smaller, and is read for
+    /// the last time before: the operator that writes the other. Either of the two has to be kept, on the device or on
+    /// the host. Each such source counts for one block.
+    fn source(&mut self, network: &Network<'_>, idle: &Idle) -> Option<u32> {
+        let program = network.program;
+        let writer = idle.writer.filter(|&writer| network.recomputes(writer))?;
+        for block in program.accesses(writer).filter(|r| r.event == Event::Read).map(|r| r.block_id()) {
+            let source = self.block.get(block);
+            let is_over = source.last <= idle.from && !program.is_persistent(block) && !source.changes;
+            let is_free = source.kept_for.is_none_or(|other| other == idle.block);
+            if let Some(of_source) = source.writer
+                && (is_over && is_free && of_source < writer && !network.recomputes(of_source))
+                && program.size[block] >= program.size[idle.block]
+            {
+                self.block.set(block, Source { kept_for: Some(idle.block), ..source });
+                return Some(of_source);
+            }
+        }
+        None
     }
 }
 
@@ -329,13 +403,10 @@ impl Returns<'_> {
     fn price(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, needs: &Needs<'_>) {
         let Network { program, using, .. } = *network;
         (self.swaps, self.ever) = (using.has(Means::Swap) || using.has(Means::Layer), idle.list.len());
-        let may = |&writer: &u32| {
-            let recomputes = using.has(Means::Recompute) && matches!(program.op(writer), Op::First(_));
-            recomputes && network.operator(writer).rerun
-        };
         let per_byte = |w: u32| bytes(program.duration(w)) / bytes(needs.written[w].max(1));
         for (k, idle) in idle.numbered() {
-            self.cost[k] = idle.writer.filter(may).map_or(f64::INFINITY, per_byte).to_bits();
+            self.cost[k] =
+                idle.writer.filter(|&writer| network.recomputes(writer)).map_or(f64::INFINITY, per_byte).to_bits();
         }
         let Self { cost, by_cost, aside, .. } = self;
         sort::identity(by_cost, idle.list.len());

@@ -91,6 +91,32 @@ fn a_weight_that_is_updated_is_copied_out_once_an_iteration() {
 }
 
 #[test]
+fn a_value_is_not_recomputed_from_one_that_is_gone() {
+    let rows = [
+        row(0, Event::Malloc, 0, 0),
+        row(100, Event::Write, 0, 0),
+        row(100, Event::Malloc, 1, 1),
+        row(200, Event::Read, 0, 1),
+        row(300, Event::Write, 1, 1),
+        row(300, Event::Free, 0, 1),
+        Row { bytes: 24 * KB, ..row(300, Event::Malloc, 2, 2) },
+        row(600, Event::Write, 2, 2),
+        row(600, Event::Free, 2, 2),
+        row(2600, Event::Read, 1, 3),
+        row(2600, Event::Free, 1, 3),
+    ];
+    let within = |rerun: bool, using| {
+        let operators = [Operator { rerun, ..Operator::default() }, Operator::default()];
+        bound(&rows, &operators, using, 24 * KB)
+    };
+    assert!(near(within(true, RECOMPUTE), 100.0));
+    assert!(within(false, RECOMPUTE).is_infinite());
+    // Either the value or the one that it is made from is copied out. The latter is there 500 ns before.
+    assert!(near(within(false, RECOMPUTE.with(Means::Swap)), 500.0));
+    assert!(near(within(false, SWAP), 700.0));
+}
+
+#[test]
 fn what_is_not_over_the_limit_costs_nothing_and_what_can_never_fit_everything() {
     let rows = with_weight();
     assert!(bound(&rows, &[], SWAP, 24 * KB + 1) <= 0.0);
