@@ -44,7 +44,7 @@ const ROUNDS: usize = 6;
 const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
 /// Schedules are made for this many [`Level`]s of recomputation, those with the best estimates, and for more until a
 /// schedule fits.
-const TRIED: usize = 4;
+const TRIED: usize = 6;
 /// To estimate how much time a [`Level`] of recomputation adds, a search may do the work of a whole search divided by
 /// this.
 const ESTIMATE: u64 = 10;
