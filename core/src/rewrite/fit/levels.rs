@@ -54,8 +54,11 @@ const FIRST: u64 = 4;
 /// that the best schedule adds to the original.
 const HOPELESS: f64 = 1.25;
 /// A [`Level`] of recomputation is not estimated where it is proved that it adds at least this many times the time of the
-/// best estimate.
+/// best estimate and of [`LITTLE`] together.
 const POOR: f64 = 2.0;
+/// A small part of the original's time: levels that add less are estimated even if the best estimate adds nothing, since
+/// its schedule may not fit once it is placed.
+const LITTLE: f64 = 0.01;
 /// The search does not go on from a schedule that adds at least this many times the time that the best schedule adds to
 /// the original.
 const WORTH_CLIMBING: f64 = 2.0;
@@ -83,9 +86,11 @@ struct Estimates<'e, 'a, 'w, 's> {
 impl Estimates<'_, '_, '_, '_> {
     /// Estimates a [`Level`], unless that was done before; `halvings` as in [`Estimate`]. `Err` if a row is refused or
     /// the memory is too short.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn look(&mut self, level: Level, halvings: u32) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|found| found.level == level);
-        let most = self.best(&[]).map_or(f64::INFINITY, |best| best.promise * POOR);
+        let little = self.pass.original_ns() as f64 * LITTLE;
+        let most = self.best(&[]).map_or(f64::INFINITY, |best| (best.promise + little) * POOR);
         if !known && let Some(found) = self.found.get_mut(self.len) {
             let promise = self.pass.promise(&self.quick, level, most)?.unwrap_or(f64::INFINITY);
             *found = Estimate { promise, level, halvings };
