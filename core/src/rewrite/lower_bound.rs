@@ -140,6 +140,11 @@ impl Idle {
         self.end <= self.begin
     }
 
+    /// Whether the block holds a value that could be lost: a block that nobody has written holds none.
+    pub(super) fn has_value(&self, program: &Program<'_>) -> bool {
+        program.is_persistent(self.block) || self.writer.is_some() && !self.crosses_end()
+    }
+
     /// Whether the block's value is read at the end of the idle time, so that it has to be kept.
     pub(super) fn is_read(&self, program: &Program<'_>) -> bool {
         at(program.rows, self.end).event == Event::Read

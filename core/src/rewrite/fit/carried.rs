@@ -35,8 +35,8 @@ pub(super) fn hold_back(
     let mut carried = scratch.words(rows + 1);
     let mut idle = IdleBlocks::lend(rows, blocks, &mut scratch);
     idle.find(program, |idle| {
-        let has_value = program.is_persistent(idle.block) || idle.writer.is_some() && !idle.crosses_end();
-        (has_value && idle.is_read(program) && !recomputer.may_evict(idle.block)).then_some(idle)
+        let may_go = idle.has_value(program) && idle.is_read(program) && !recomputer.may_evict(idle.block);
+        may_go.then_some(idle)
     });
     let mut away = Away::lend(rows + blocks, &mut scratch);
     let half = bytes(delay) / 2.0;

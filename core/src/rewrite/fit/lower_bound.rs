@@ -153,9 +153,7 @@ fn look(
     let mut sources = Sources::lend(blocks, &mut scratch);
     sources.find(&network);
     idle.find(&program, |idle| {
-        // A block that nobody has written holds no value that could be lost.
-        let has_value = program.is_persistent(idle.block) || idle.writer.is_some() && !idle.crosses_end();
-        if moves || !has_value || !idle.is_read(&program) || network.reads_masks(idle.to) {
+        if moves || !idle.has_value(&program) || !idle.is_read(&program) || network.reads_masks(idle.to) {
             return None;
         }
         Some(Idle { writer: sources.source(&network, &idle).or(idle.writer), ..idle })
