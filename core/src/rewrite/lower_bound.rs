@@ -413,7 +413,8 @@ impl Away<'_> {
         }
     }
 
-    /// How many bytes at most the links can copy both out and back in, if things happen later by `delay`.
+    /// How many bytes at most the links can copy both out and back in, if operators run later than in the original by
+    /// `delay`.
     pub(super) fn copied(&self, device: &Device, delay: Delay) -> f64 {
         // The bytes of these blocks that a link moves, if each has `window` ns.
         let moved = |order: &Table<'_, u32>, bandwidth: f64, window: &dyn Fn(AwayId) -> f64| {
@@ -434,12 +435,12 @@ impl Away<'_> {
     }
 }
 
-/// How much later than in the original things happen, in ns, as seen from one operator.
+/// How the overhead of a schedule lies before and after one operator, in ns.
 #[derive(Clone, Copy)]
 pub(super) struct Delay {
-    /// How much later the operator runs.
+    /// How much later the operator runs than in the original.
     pub(super) before: f64,
-    /// How much longer it takes from the operator to the end of the iteration.
+    /// How much longer than in the original the part of the iteration after the operator takes.
     pub(super) after: f64,
     /// How much longer the whole iteration takes: the overhead.
     pub(super) whole: f64,

@@ -20,6 +20,8 @@
 //!
 //! Levels with equal estimates count once; of equals the first is taken.
 
+use core::iter;
+
 use super::pass::{Arrangement, Level, Pass, Target};
 use super::trial::Swaps;
 use crate::Error;
@@ -142,10 +144,8 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
         }
         tried += 1;
     }
-    if promising.1 == best.1 {
-        promising = none;
-    }
-    for (fits, level) in [best, promising] {
+    let other = Some(promising).filter(|&(_, level)| level != best.1);
+    for (fits, level) in iter::once(best).chain(other) {
         if pass.cutoff() > 0.0 && fits < pass.best() * WORTH_CLIMBING {
             pass.fit_level(&thorough, level, true)?;
         }

@@ -151,7 +151,9 @@ fn look(
     let moves = |o| network.using.has(Means::Order) && !recorded.is_ordered(program.op(o));
     let moves = (0..program.accessing).any(moves);
     let mut sources = Sources::lend(blocks, &mut scratch);
-    sources.find(&network);
+    if network.using.has(Means::Recompute) {
+        sources.find(&network);
+    }
     idle.find(&program, |idle| {
         if moves || !idle.has_value(&program) || !idle.is_read(&program) || network.reads_masks(idle.to) {
             return None;
@@ -208,9 +210,9 @@ record! {
         writer: Option<u32>,
         /// Whether several operators write it, so that it holds more than one value.
         changes: bool,
-        /// The last operator that accesses it.
+        /// The last operator that accesses the block.
         last: u32,
-        /// The block whose values are taken to be kept in the form of this one.
+        /// The block that is made from this one, and for which this one counts as kept; none if there is none so far.
         kept_for: Option<BlockId>,
     }
 }

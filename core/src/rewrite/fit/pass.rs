@@ -69,7 +69,7 @@ impl Arrangement<'_> {
 /// How much is recomputed before swaps are searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
-    /// Down to where values are recomputed.
+    /// The load down to which values are recomputed.
     pub(super) target: Target,
     /// How many of the [`Level::ALL`] equal parts of the bytes may be recomputed: those of the values with the least
     /// recompute cost.
