@@ -23,7 +23,7 @@ pub struct Block {
     pub size: u64,
     /// The offset must be a multiple of this power of two (bytes); 1 is no constraint.
     pub alignment: u64,
-    /// The offset that the block must have, in bytes, if it may not be moved.
+    /// The offset that the block must have, in bytes from the start of the arena; `None` if the planner chooses it.
     pub pin: Option<u64>,
 }
 
@@ -34,7 +34,8 @@ impl Block {
         Self { start, end, size, alignment: 1, pin: None }
     }
 
-    /// Whether the lifetimes of the two blocks share a step. These pairs are the set E in Sekiyama et al. 2018.
+    /// Whether the lifetimes of the two blocks share a step. The pairs for which this is true are the set E in Sekiyama
+    /// et al. 2018.
     ///
     /// ```
     /// # use sublet_core::Block;
@@ -57,26 +58,26 @@ impl Block {
     }
 }
 
-/// A block without bytes or steps, which collides with no block. Tables in lent memory give it for an index outside
-/// their bounds.
+/// A block without bytes or steps, which collides with no block. It is what a table of blocks in lent memory returns
+/// for an index outside its bounds.
 impl Default for Block {
     fn default() -> Self {
         Self::new(0, 0, 0)
     }
 }
 
-/// Constraints on a plan as a whole, beside those of each block.
+/// Constraints on a whole plan. Each block may add its own ([`Block::alignment`], [`Block::pin`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Constraints {
     /// Every offset must be a multiple of this power of two, in bytes; 1 is no constraint.
     pub alignment: u64,
-    /// The bytes of the arena: no block may end above them; none is no constraint. It is W of the mixed integer program
-    /// of Sekiyama et al. 2018.
+    /// The size of the arena in bytes: no block may end above it. `None` is no limit. Sekiyama et al. 2018 call it W in
+    /// their mixed integer program.
     pub capacity: Option<u64>,
 }
 
 impl Constraints {
-    /// No alignment and no capacity.
+    /// No constraint: every alignment is allowed, and the arena may have any size.
     pub const NONE: Self = Self { alignment: 1, capacity: None };
 }
 
@@ -86,30 +87,31 @@ impl Default for Constraints {
     }
 }
 
-/// Allows an operator's output to lie over a part of an input that the operator is the last to read. An output that
-/// does has to begin at least `distance` bytes below the input: then the kernel has read each byte before it writes
-/// over it (Blacker et al. 2020, "diagonal memory optimisation").
+/// Allows an operator's output to lie over a part of an input that the operator is the last to read. Such an output has
+/// to begin at least `distance` bytes below the input, so that the kernel has read each byte of the input before it
+/// writes over that byte (Blacker et al. 2020, "diagonal memory optimisation").
 ///
-/// With a the offset of the output and b that of the input: `a <= b - distance` or `a >= b + size of the input`. With a
-/// distance of at least the size of the output, this is the constraint of any two blocks that are alive together.
+/// The constraint is `a <= b - distance` or `a >= b + size of the input`, where a is the offset of the output and b the
+/// offset of the input. If the distance is at least the size of the output, the two blocks share no byte, like any two
+/// blocks that are alive together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Overlap {
     /// The index of the output's block, which the operator writes.
     pub output: u32,
     /// The index of the input's block, which the operator reads for the last time.
     pub input: u32,
-    /// The output has to begin at least this many bytes below the begin of the input.
+    /// How many bytes at least the output has to begin below the begin of the input, if the two share bytes.
     pub distance: u64,
 }
 
-/// Checks that `blocks` can be planned: every size is at least 1, every lifetime is at least one step,
-/// every alignment is a power of two, every pin is aligned, and no end that a planner may choose can
-/// reach `u64::MAX`.
+/// Checks that `blocks` can be planned: every size is at least 1, every lifetime is at least one step, every alignment
+/// is a power of two, every pin is aligned, and no address at which a planner may let a block end can reach `u64::MAX`.
+/// `alignment` is that of the whole plan, in bytes.
 ///
-/// Returns the highest end of a pinned block (0 without pins), a lower bound on the peak. O(n).
+/// Returns the highest end of a pinned block in bytes (0 without pins), which is a lower bound on the peak. O(n).
 ///
 /// # Errors
-/// The first block that breaks a rule, by its index, or [`Error::TooManyBlocks`].
+/// An error that names the first block that breaks a rule, by its index; [`Error::TooManyBlocks`].
 ///
 /// ```
 /// use sublet_core::{block, Block, Error};
@@ -154,8 +156,8 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
     Ok(pinned)
 }
 
-/// Returns an error for an overlap that names a block that does not exist, or one block twice, or whose input's
-/// lifetime begins after that of the output or ends after it.
+/// Checks that each overlap names two different blocks that exist, and that the lifetime of its input neither begins
+/// nor ends after the lifetime of its output. If not, returns [`Error::UnknownTensor`] with the two indices.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));
@@ -167,13 +169,14 @@ pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(
     Ok(())
 }
 
-/// Returns an error for more than [`MAX_BLOCKS`] blocks. Called before the length of a workspace is computed from their
-/// number.
+/// Returns an error for more than [`MAX_BLOCKS`] blocks. Called before the length of a workspace is computed from the
+/// number of blocks.
 pub(crate) const fn check_count(blocks: usize) -> Result<(), Error> {
     if blocks > MAX_BLOCKS { Err(Error::TooManyBlocks { needed: blocks, most: MAX_BLOCKS }) } else { Ok(()) }
 }
 
-/// The most blocks that can be planned at once: indices, sections and tree nodes are counted in `u32`.
+/// The most blocks that can be planned at once. The planners count blocks, stretches of time and the nodes of trees
+/// over them in `u32`; up to this limit, all these counts fit.
 pub const MAX_BLOCKS: usize = (1 << 28) - 1;
 
 #[cfg(test)]

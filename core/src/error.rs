@@ -1,4 +1,4 @@
-//! Everything that can go wrong, as one small value.
+//! The errors of this crate: one small enum for everything that can go wrong.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use crate::violation::Violation;
 
 /// Why a function of this crate gave no result.
 ///
-/// Blocks are named by their index in the slice that was given, rows by theirs.
+/// An error names a block by its index in the slice of blocks that was given, and a row by its index in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -64,14 +64,14 @@ pub enum Error {
         /// The higher of the indices of the two pinned blocks that share an address.
         second: u32,
     },
-    /// The bytes that a plan of the blocks up to this one may need, with padding for alignments, do not fit in 64 bits.
+    /// The bytes that a plan of the blocks up to `block` may need, with padding for alignments, do not fit in 64 bits.
     SizeOverflow {
         /// The index of the first block up to which the bytes do not fit in 64 bits; in a network, the number of the
         /// memory (a tensor's storage).
         block: u32,
     },
-    /// The best placement that was found ends above the capacity. Where `lower_bound` is above `capacity`, it is proved
-    /// that no placement fits.
+    /// The best placement that was found ends above the capacity of the arena. If `lower_bound` is above `capacity`, it
+    /// is proved that no placement fits.
     OverCapacity {
         /// The peak of the best placement that was found, in bytes.
         peak: u64,
@@ -94,8 +94,8 @@ pub enum Error {
         /// What is wrong with the access of the network.
         fault: AccessFault,
     },
-    /// An operator reads or writes a tensor that is not in the graph; or the two blocks of an
-    /// [`Overlap`](crate::Overlap) cannot overlap.
+    /// An operator reads or writes a tensor that is not in the graph; or an [`Overlap`](crate::Overlap) names two
+    /// blocks that cannot overlap, since they are the same, one does not exist, or their lifetimes forbid it.
     UnknownTensor {
         /// The index of the operator that uses the tensor. For an overlap of two blocks, the index of the output's
         /// block.
@@ -104,8 +104,8 @@ pub enum Error {
         /// block.
         tensor: u32,
     },
-    /// A tensor that is not persistent and that two operators produce, or a tensor that one operator names twice among
-    /// its outputs.
+    /// Two operators of a graph produce a tensor that is not persistent (kept from one iteration to the next), or one
+    /// operator names a tensor twice among its outputs.
     TwoWriters {
         /// The index of the tensor that is written twice.
         tensor: u32,
@@ -120,9 +120,10 @@ pub enum Error {
         /// The index of an operator of the cycle: the one that the graph lists first.
         node: u32,
     },
-    /// A plan that breaks a constraint.
+    /// The verifier refuses the plan: it breaks a constraint. The [`Violation`] says which, and at which blocks.
     Invalid(Violation),
-    /// A device with a bandwidth that is not positive, a latency that is negative, or either of them not finite.
+    /// A device has a bandwidth that is not positive, a latency that is negative, or one of these figures is not
+    /// finite.
     Device,
     /// The blocks that are swapped do not fit on the host.
     HostTooSmall {
@@ -131,7 +132,8 @@ pub enum Error {
         /// The bytes that the host can hold.
         capacity: u64,
     },
-    /// A block that fits in none of the banks of memory in which it may lie, beside the blocks that lie there already.
+    /// A block fits in none of the banks of memory in which it may lie: the blocks placed there before leave too little
+    /// room.
     NoBank {
         /// The index of the block that fits in no bank of memory.
         block: u32,
@@ -140,9 +142,9 @@ pub enum Error {
         /// The largest capacity, in bytes, of the banks of memory in which the block may lie.
         most: u64,
     },
-    /// The caller ended the work before any result was found.
+    /// The caller stopped the work before any result was found.
     Stopped,
-    /// No schedule was found whose footprint is within the limit.
+    /// No schedule was found whose footprint (the device memory that it takes, in bytes) is within the limit.
     OverLimit {
         /// The least footprint of a schedule that was found, in bytes: a limit that works.
         least: u64,
@@ -187,7 +189,8 @@ pub enum Buffer {
     Events,
     /// The buffer for the descriptions of a network's operators, one for each.
     Operators,
-    /// The buffer for the steps that a framework has to do to follow the plan of its network.
+    /// The buffer for the steps (bind a tensor's storage, recompute, copy) by which a framework follows the plan of its
+    /// network.
     Steps,
     /// The buffer for the order in which the operators of a graph run.
     Order,
@@ -197,11 +200,13 @@ pub enum Buffer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AccessFault {
-    /// The access names a memory (a tensor's storage) whose number is not below the number of memories.
+    /// The access names a memory (a tensor's storage) that does not exist: its number is not below the number of
+    /// memories.
     UnknownMemory,
-    /// The access names an operator whose number is not below the number of operators.
+    /// The access names an operator that does not exist: its number is not below the number of operators.
     UnknownOperator,
-    /// The access belongs to an operator that comes before the operator of the previous access.
+    /// The accesses are not in the order of execution: this one belongs to an operator before that of the previous
+    /// access.
     OutOfOrder,
 }
 
@@ -211,7 +216,7 @@ pub enum AccessFault {
 pub enum RowFault {
     /// The row's time is before the time of the row before it.
     TimeBackwards,
-    /// A malloc of no bytes.
+    /// A malloc of 0 bytes.
     ZeroSize,
     /// A malloc of a block that is allocated already.
     AllocatedTwice,
@@ -219,38 +224,44 @@ pub enum RowFault {
     FreeWithoutMalloc,
     /// A read, write or copy of a block that is not allocated.
     AccessWithoutMalloc,
-    /// A later malloc of a block with another size than the first.
+    /// A block is allocated again with a size other than that of its first malloc.
     SizeChanged,
     /// A block number at or above the number of blocks.
     UnknownBlock,
-    /// More rows than 32 bits can count as steps.
+    /// The trace has more rows than 32 bits can count.
     TooManyRows,
-    /// A row that a recording (a trace as it was before any rewriting) cannot have: a copy; a second malloc of a block;
-    /// an access by an operator that is executed again; or an access by an operator whose accesses do not all stand
-    /// together.
+    /// A row that a recording (a trace before any rewriting) cannot have: a copy to or from the host; a second malloc
+    /// of a block; an access by an operator that is recomputed; or an access by an operator whose accesses do not all
+    /// stand together.
     NotRecorded,
-    /// An access in a rewritten trace other than the one that, by the original trace, has to come next.
+    /// In a rewritten trace, an access that is not the one that has to come next according to the original trace.
     OtherAccess,
-    /// A malloc, free or copy between the accesses of an operator where the original trace has none.
+    /// In a rewritten trace, a malloc, free or copy between two accesses of an operator, where the original trace has
+    /// none.
     InsideOperator,
-    /// An operator of a rewritten trace reads another value of a block than it read in the original trace.
+    /// In a rewritten trace, an operator reads a block that does not hold the value that the operator read in the
+    /// original trace.
     OtherValue,
-    /// A copy in of a block that is not on the host.
+    /// A copy from the host to the device of a block of which the host has no copy.
     NotOnHost,
     /// A rewritten trace ends before the last access of the original trace.
     AccessesMissing,
-    /// A row of an operator that is recomputed, but may not be.
+    /// A row of a recomputed operator that may not be recomputed.
     MayNotRerun,
-    /// A malloc of a mask with fewer bytes than [`Operator::mask_bytes`](crate::trace::Operator::mask_bytes) says.
+    /// A malloc of a ReLU's mask (one bit for each element of a block) with fewer bytes than
+    /// [`Operator::mask_bytes`](crate::trace::Operator::mask_bytes) says.
     MaskTooSmall,
-    /// A write of a mask that does not stand right after a ReLU that accesses the mask's block.
+    /// A write of a mask (one bit for each element of a block) that does not stand right after a ReLU that accesses
+    /// that block.
     MaskElsewhere,
-    /// A block that reuses the memory of another in place, but does not have the other's address.
+    /// An operator works in place, but the plan gives its output another address than its input, whose memory the
+    /// output is to reuse.
     NotInPlace,
     /// In a recording that is to be rewritten to fit a limit: a persistent block (allocated at time 0, never freed)
     /// that is allocated after the first access.
     PersistentLate,
-    /// After the last row: a persistent block is not where it has to be at the end, or not with its final value.
+    /// At the end of a rewritten trace, a persistent block (allocated at time 0, never freed) is not where it has to be
+    /// for the next iteration, or does not have its final value. The row number is one past the last row.
     EndNotRestored,
 }
 

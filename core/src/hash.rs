@@ -1,19 +1,22 @@
-//! Hashes of numbers, and sets of them in lent memory.
+//! Hash values of numbers, and hash tables (sets of such values) in memory that the caller lends.
 
 use crate::table::Table;
 
-/// An odd number with random bits: 2⁶⁴ over the golden ratio.
+/// An odd constant whose bits look random: 2⁶⁴ over the golden ratio. Hash functions multiply by it or add it to spread
+/// nearby numbers.
 pub(crate) const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Mixes all bits of a number: the finaliser of `SplitMix64` (Steele, Lea and Flood 2014).
+/// A hash of a number in which each bit depends on all bits of the number: the finaliser of `SplitMix64` (Steele, Lea
+/// and Flood 2014).
 pub(crate) const fn mixed(x: u64) -> u64 {
     let x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ x >> 31
 }
 
-/// Adds a hash to a hash table, the first `slots` cells of `set`; returns whether the hash was not there before. An
-/// empty cell is 0, so 0 is not allowed as a hash. At least one cell has to stay empty.
+/// Adds a hash to the hash table that the first `slots` cells of `set` make up; returns true if the hash was not in the
+/// table before. An empty cell is 0, so `hash` may not be 0. The caller makes the table large enough that at least one
+/// cell stays empty.
 pub(crate) fn insert(set: &mut Table<'_, u64>, slots: u32, hash: u64) -> bool {
     let mut slot = u32::try_from(((hash >> 32) * u64::from(slots)) >> 32).unwrap_or(0);
     while set[slot] != 0 && set[slot] != hash {

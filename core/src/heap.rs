@@ -1,11 +1,11 @@
-//! A binary heap in slices.
+//! A binary heap (priority queue) in memory that the caller lends.
 
 use crate::id::Id;
 use crate::workspace::workspace;
 
 workspace! {
-    /// A priority queue of numbers with keys. It gives the number with the least key first, and of equal keys the least
-    /// number. There is room for `n` numbers.
+    /// A priority queue of numbers, each with a key. It yields the number with the least key first; among equal keys,
+    /// the least number. It has room for `n` numbers.
     pub(crate) struct Heap<'a, I>(n) {
         tables {
             keys: u64[n],
@@ -28,7 +28,7 @@ impl<I: Id> Heap<'_, I> {
         self.len
     }
 
-    /// The least key and its number, which stays in the heap; none if the heap is empty.
+    /// The least key and its number, without removing them from the heap; `None` if the heap is empty.
     pub(crate) fn first(&self) -> Option<(u64, I)> {
         (self.len > 0).then(|| self.entry(0))
     }

@@ -1,8 +1,9 @@
-//! Ids: numbers of one kind of thing each, so that the number of a gap cannot be taken for that of a block.
+//! Ids: integer types that each number one kind of thing, so that the compiler refuses the number of a gap where the
+//! number of a block is wanted.
 
 use core::ops::Range;
 
-/// What tables may be indexed by: a `u32`, or an id that [`ids!`] declares.
+/// A type by which a table may be indexed: `u32`, or an id type that [`ids!`] declares.
 pub(crate) trait Id: Copy + Ord {
     fn of(number: u32) -> Self;
     fn number(self) -> u32;
@@ -13,7 +14,7 @@ pub(crate) trait Id: Copy + Ord {
         Self::of(self.number() + 1)
     }
 
-    /// The ids with these numbers, in their order.
+    /// The ids whose numbers lie in this range, in ascending order.
     #[inline]
     fn each(numbers: Range<u32>) -> impl DoubleEndedIterator<Item = Self> {
         numbers.map(Self::of)
@@ -31,7 +32,8 @@ impl Id for u32 {
     }
 }
 
-/// Declares ids: each is the number, from 0, of one kind of thing.
+/// Declares id types. Each wraps a `u32` that numbers things of one kind from 0, so that ids of two kinds cannot be
+/// confused.
 macro_rules! ids {
     ($($(#[$meta:meta])* $vis:vis struct $name:ident;)+) => {$(
         $(#[$meta])*

@@ -1,7 +1,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "tests count small things"))]
-//! Plans the memory of a deep network before the network runs, without allocating any itself.
+//! Plans the memory of a deep network before the network runs. The planner itself allocates no memory.
 //!
 //! A deep network's iterations repeat: the same blocks are allocated, read, written and freed in the same
 //! order. From one recorded iteration this crate gives every block an address that is shared with blocks
@@ -16,16 +16,16 @@
 //!
 //! - [`trace`]: the rows of a recorded iteration, and the lifetimes that they give to blocks;
 //! - [`place`]: an offset for every block, by one of several methods or by the best of them;
-//! - [`rewrite`]: passes from a trace to a trace that needs less memory, by swap, recomputation, in-place reuse and
-//!   masks; [`simulate`] times any trace on a device;
-//! - [`verify`]: accepts a plan or names the constraint that it breaks; only what it accepts is a [`VerifiedPlan`], and
-//!   it shares no code with the planners but the check of the blocks, tables and the sorting of indices;
+//! - [`rewrite`]: passes that turn a trace into one that needs less memory, by swap, recomputation, in-place reuse and
+//!   masks; [`simulate`] tells how long any trace takes on a device;
+//! - [`verify`]: accepts a plan or names the constraint that it breaks; only a plan that it accepts becomes a
+//!   [`VerifiedPlan`]. With the planners it shares only the code that checks blocks, indexes tables and sorts indices;
 //! - [`Planner`]: placement and verification for at most N blocks, in memory of its own;
-//! - [`replay`]: a plan at run time. [`Allocator`] records what a framework asks for, finds the iteration that repeats,
-//!   plans it, answers each request from the plan, and serves what differs;
-//! - [`network`]: plans for frameworks that keep their tensors: which tensor's storage to bind to which offset before
-//!   each operator;
-//! - `owned`, with the feature `alloc`: functions of this crate on vectors.
+//! - [`replay`]: a plan at run time. [`Allocator`] records the requests of a framework, finds the iteration that
+//!   repeats, plans it, answers each request from the plan, and serves from a pool what the plan does not cover;
+//! - [`network`]: plans for frameworks that allocate each tensor once and keep it: which tensor's storage to bind to
+//!   which offset before each operator;
+//! - `owned`, with the feature `alloc`: functions that allocate their own workspace and return vectors.
 //!
 //! # Words
 //!
@@ -36,9 +36,9 @@
 //!
 //! # What this crate does not do
 //!
-//! It does not allocate, read clocks or files, or start threads. The caller lends all memory: inputs and
-//! outputs as slices, scratch as a [`Workspace`] whose length a `workspace` function tells. Nothing
-//! panics, on any input, and results are the same on every platform.
+//! It does not allocate, read clocks or files, or start threads. The caller lends all memory: inputs and outputs as
+//! slices, scratch as a [`Workspace`] whose length a `workspace` function returns. No function panics, on any input,
+//! and results are the same on every platform.
 //!
 //! # Example
 //!
@@ -101,7 +101,8 @@ pub use timing::simulate;
 pub use verify::{VerifiedPlan, VerifiedSchedule};
 pub use workspace::{Workspace, WorkspaceLen};
 
-/// A recorder of a trace of at most N rows, in memory of its own. For lent memory use [`trace::record::Recorder`].
+/// Records the mallocs, frees, reads and writes of one iteration as a trace of at most N rows, which lie in the
+/// recorder's own array. To record into memory that the caller lends, use [`trace::record::Recorder`].
 ///
 /// ```
 /// let mut recorder = sublet_core::Recorder::<4>::fixed();

@@ -1,4 +1,5 @@
-//! A list in lent memory: a table and how many of its cells are in use. What does not fit is not added.
+//! A list of limited length in memory that the caller lends: a table, and how many of its cells are in use. An element
+//! for which there is no room is not added.
 
 use crate::table::{Record, Table};
 use crate::workspace::Cell;
@@ -10,10 +11,10 @@ pub(crate) struct List<'a, T: Record> {
 }
 
 impl<'a, T: Record<Kept: Cell>> List<'a, T> {
-    /// The workspace that one element of the list takes.
+    /// The workspace that one element of the list takes, in words and indices.
     pub(crate) const LEN: WorkspaceLen = T::Kept::LEN;
 
-    /// An empty list of at most `n` elements, in memory that is cut off a workspace.
+    /// An empty list with room for `n` elements, in memory that is cut off the workspace `scratch`.
     pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
         Self { cells: Table::new(T::Kept::lend(n, scratch)), len: 0 }
     }
@@ -42,7 +43,7 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         Some(T::kept(self.cells[self.len]))
     }
 
-    /// The element at index `i`; none if the list has no such element.
+    /// The element at index `i`; `None` if `i` is not below the length of the list.
     pub(crate) fn at(&self, i: u32) -> Option<T> {
         (i < self.len).then(|| T::kept(self.cells[i]))
     }
@@ -56,14 +57,14 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         self.as_slice().iter().map(|&kept| T::kept(kept))
     }
 
-    /// Replaces each element by what `to` makes of it.
+    /// Replaces each element by the result of `to` for it.
     pub(crate) fn change(&mut self, mut to: impl FnMut(T) -> T) {
         for kept in self.cells.range_mut(0, self.len) {
             *kept = to(T::kept(*kept)).keep();
         }
     }
 
-    /// Removes all elements after the first `len`.
+    /// Keeps the first `len` elements of the list and removes all others.
     pub(crate) fn truncate(&mut self, len: u32) {
         self.len = self.len.min(len);
     }
@@ -72,7 +73,7 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         self.len = 0;
     }
 
-    /// Replaces all elements by those of another list, as far as there is room.
+    /// Replaces all elements by those of another list; elements for which there is no room are left out.
     pub(crate) fn copy_from(&mut self, other: &List<'_, T>) {
         self.clear();
         for value in other.iter() {

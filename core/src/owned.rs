@@ -1,4 +1,4 @@
-//! The functions of this crate on vectors, for programs that have an allocator; with the feature `alloc`.
+//! The functions of this crate for programs that have an allocator; with the feature `alloc`.
 //!
 //! Each function here allocates the workspace that it needs, and returns its results in vectors.
 
@@ -15,7 +15,7 @@ use crate::trace::liveness::{self, Residency};
 use crate::trace::{Recorded, Row};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, verify};
 
-/// A workspace that owns its memory.
+/// Scratch memory for one call of a function that takes a [`Workspace`], allocated in vectors.
 #[derive(Debug, Default)]
 pub struct Scratch {
     words: Vec<u64>,
@@ -23,13 +23,13 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// A workspace of the length that a `workspace` function returns.
+    /// Allocates scratch memory of a length that a `workspace` function has returned.
     #[must_use]
     pub fn of(len: WorkspaceLen) -> Self {
         Self { words: vec![0; len.words], indices: vec![0; len.indices] }
     }
 
-    /// Lends the workspace to one call.
+    /// The scratch memory as a [`Workspace`], to be lent to one call.
     pub fn lend(&mut self) -> Workspace<'_> {
         Workspace::new(&mut self.words, &mut self.indices)
     }
@@ -46,20 +46,20 @@ pub struct Plan {
     pub max_load: u64,
     /// No plan has a lower peak than this, in bytes; at least `max_load`.
     pub lower_bound: u64,
-    /// The solver that made the plan.
+    /// The placement method that made the plan.
     pub solver: Solver,
 }
 
 impl Plan {
-    /// Whether the peak is proved optimal.
+    /// Whether the peak equals the lower bound, so that no plan has a lower peak.
     #[must_use]
     pub const fn is_optimal(&self) -> bool {
         self.peak == self.lower_bound
     }
 }
 
-/// Places blocks by the method `solver`, and proves the plan. Its cost and the quality of the plan are those of the
-/// method.
+/// Places blocks by the method `solver`, and proves that the plan is valid. How long it takes and how good the plan is
+/// depend on the method.
 ///
 /// # Errors
 /// As [`place::place`].
@@ -77,7 +77,8 @@ pub fn plan(blocks: &[Block], solver: Solver, options: &Options) -> Result<Plan,
     plan_watched(blocks, solver, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`plan`], and tells `watch` of progress. `watch` may end the work; the best plan found until then is returned.
+/// Places blocks as [`plan`] does, and reports progress to `watch`. If `watch` ends the work, the best plan found until
+/// then is returned.
 ///
 /// # Errors
 /// As [`plan`].
@@ -113,8 +114,9 @@ fn proved(
     verify::verify(blocks, offsets, constraints, scratch.lend()).map(|plan| (plan.peak(), plan.max_load()))
 }
 
-/// The residencies of a trace (live ranges of its blocks on the device), as blocks with their lifetimes. With each
-/// comes the block of the trace that it belongs to, and which of that block's residencies it is. O(rows).
+/// Finds the residencies of a trace (live ranges of its blocks on the device). The first vector has each of them as a
+/// block to place. The second has, in the same order, the trace's block that it belongs to, and which of that block's
+/// residencies it is. O(rows).
 ///
 /// # Errors
 /// As [`liveness::lifetimes`].
@@ -126,7 +128,8 @@ pub fn lifetimes(rows: &[Row], block_count: usize) -> Result<(Vec<Block>, Vec<Re
     Ok((blocks, residencies))
 }
 
-/// The trace of a static graph.
+/// Makes the trace of one iteration of a static graph: the rows (mallocs, frees, reads, writes) with its operators in
+/// topological order.
 ///
 /// # Errors
 /// As [`graph::rows`].
@@ -138,31 +141,35 @@ pub fn rows(graph: &Graph<'_>) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// A trace that was rewritten to fit a limit: the contents of a verified schedule.
+/// A trace that was rewritten so that its footprint is within a limit, with its proved plan and its simulated time, in
+/// memory of its own.
 #[derive(Clone, Debug)]
 pub struct Fit {
     /// The rewritten trace.
     pub rows: Vec<Row>,
-    /// When each row of the rewritten trace happens, in ns.
+    /// By row of the rewritten trace: when it happens, in ns.
     pub timings: Vec<Timing>,
-    /// The residencies of the rewritten trace as blocks, in the order of the mallocs.
+    /// The residencies of the rewritten trace (live ranges of its blocks on the device) as blocks to place, in the
+    /// order of their mallocs.
     pub blocks: Vec<Block>,
     /// By element of `blocks`: the block of the trace that it is a live range of, and which of that block's live
     /// ranges.
     pub residencies: Vec<Residency>,
     /// By element of `blocks`: its offset, in bytes from the start of the arena.
     pub offsets: Vec<u64>,
-    /// The highest address at which a block ends, in bytes from the start of the arena: what the rewritten trace takes.
+    /// The highest address at which a block ends, in bytes from the start of the arena: the device memory that the
+    /// rewritten trace takes.
     pub footprint: u64,
     /// The most bytes that are alive at once in the original trace, before it was rewritten.
     pub original_peak: u64,
     /// The time of the rewritten trace, as simulated, and what is copied and recomputed in it.
     pub run: Run,
-    /// The policy that decided which blocks are swapped.
+    /// The method that decided which blocks are swapped to the host.
     pub policy: Policy,
 }
 
-/// Rewrites a trace so that its footprint is within a limit.
+/// Rewrites a trace so that its footprint (the device memory that it takes) is at most `options.limit` bytes, and
+/// proves the result.
 ///
 /// # Errors
 /// As [`fit::fit`].
@@ -180,8 +187,8 @@ pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error
     fit_watched(recorded, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`fit()`], and tells `watch` of progress. `watch` may end the work; the best schedule found until then is
-/// returned.
+/// Rewrites a trace as [`fit()`] does, and reports progress to `watch`. If `watch` ends the work, the best schedule
+/// found until then is returned.
 ///
 /// # Errors
 /// As [`fit::fit_watched`].
@@ -210,14 +217,15 @@ pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::
     })
 }
 
-/// Fits a trace to each of several limits, and gives each limit the fastest of the schedules that are within it. A
-/// schedule that was made for a lower limit is within a higher one too; so no schedule is slower than that of a lower
-/// limit, whatever the search happens to find. The results are in the order of the limits. Cost: a fit for each limit,
-/// and a comparison of all schedules for each.
+/// Fits a trace to each of several limits on the footprint, in bytes; `options.limit` is not used. The result for a
+/// limit is the fastest of all schedules found whose footprint is within it, also of those made for other limits: a
+/// schedule for a lower limit is within a higher one too. So no limit gets a slower schedule than a lower limit. The
+/// results are in the order of the limits. Cost: a fit for each limit, and for each limit a comparison of all
+/// schedules.
 ///
 /// # Errors
-/// [`Error::OverLimit`] in the place of a limit within which nothing was found. Any other error of [`fit::fit`] in
-/// place of all results.
+/// [`Error::OverLimit`] as the result for a limit within which no schedule was found. Any other error of [`fit::fit`]
+/// is returned instead of all results.
 ///
 /// ```
 /// use sublet_core::owned;

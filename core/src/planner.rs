@@ -1,4 +1,4 @@
-//! A planner that owns its memory, for at most N blocks.
+//! A planner for at most N blocks that owns its memory, in arrays whose length is known at compile time.
 
 use heapless::Vec;
 
@@ -7,14 +7,16 @@ use crate::place::{self, Options, Solver};
 use crate::verify::{self, VerifiedPlan};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// The workspace that a [`Planner`] has for each of its N blocks, to place them and to verify the plan.
+/// The length of the workspace that a [`Planner`] owns per block, in words and indices. N times this length is enough
+/// to place N blocks and to verify the plan.
 const PER_BLOCK: WorkspaceLen = per_block();
 
-/// A planner of at most N blocks, with no memory but its own; it may live in a `static`.
+/// A planner of at most N blocks that needs no memory but its own arrays; it may live in a `static`.
 ///
-/// It lends its arrays to [`place`](place::place) and [`verify`](verify::verify), and makes the same plans. The length
-/// of the arrays is linear in N. That is enough for every solver but [`Solver::Auto`] and [`Solver::Search`], whose
-/// search needs more: [`Planner::plan_in`] runs these two in memory that is lent for the call.
+/// It lends its arrays to [`place`](place::place) and [`verify`](verify::verify), and so makes the same plans as these
+/// functions. The length of the arrays is linear in N. They are long enough for every solver but [`Solver::Auto`] and
+/// [`Solver::Search`], whose search needs more: [`Planner::plan_in`] runs these two solvers in memory that the caller
+/// lends for the call.
 ///
 /// ```
 /// use sublet_core::place::{Options, Solver};
@@ -47,7 +49,7 @@ impl<const N: usize> Planner<N> {
         }
     }
 
-    /// Adds a block to those that the plan is to place.
+    /// Adds a block to be placed by the next plan.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if there are N blocks already.
@@ -66,11 +68,11 @@ impl<const N: usize> Planner<N> {
         self.blocks.clear();
     }
 
-    /// Places all blocks and proves the plan.
+    /// Places all blocks that were added, and proves that the plan is valid.
     ///
     /// # Errors
-    /// As [`place`](place::place) and [`verify`](verify::verify); [`Error::BufferTooSmall`] only with a solver that
-    /// searches.
+    /// Those of [`place`](place::place) and [`verify`](verify::verify). Of these, [`Error::BufferTooSmall`] comes only
+    /// with [`Solver::Auto`] and [`Solver::Search`], which need more memory than the planner has.
     pub fn plan(&mut self, solver: Solver, options: &Options) -> Result<VerifiedPlan<'_>, Error> {
         let mut scratch = Workspace::new(self.words.as_flattened_mut(), self.indices.as_flattened_mut());
         let offsets = self.offsets.get_mut(..self.blocks.len()).unwrap_or_default();
@@ -78,9 +80,9 @@ impl<const N: usize> Planner<N> {
         verify::verify(&self.blocks, offsets, &options.constraints, scratch)
     }
 
-    /// As [`plan`](Self::plan), with any solver: the placement works in `scratch`, of the length that
-    /// [`workspace_of`](place::workspace_of) says. A program that plans once may use that memory for other things
-    /// later.
+    /// Places all blocks and proves the plan as [`plan`](Self::plan) does, but with any solver: the solver works in
+    /// `scratch`, of the length that [`workspace_of`](place::workspace_of) says. The plan does not refer to `scratch`,
+    /// so the caller may use it for other things afterwards.
     ///
     /// # Errors
     /// As [`place`](place::place) and [`verify`](verify::verify).
@@ -118,8 +120,9 @@ impl<const N: usize> Default for Planner<N> {
     }
 }
 
-/// The workspace that is enough for each block: the longest length divided by the number of blocks, over plans of 1 to
-/// 64 blocks. Plans of few blocks need the most for each, since lengths that are rounded up weigh most there.
+/// Computes the length of workspace per block that is enough for any number of blocks: the most that plans of 1 to 64
+/// blocks need, divided by their number of blocks. Plans of few blocks need the most per block, since rounding a length
+/// up matters most there.
 const fn per_block() -> WorkspaceLen {
     let mut most = WorkspaceLen { words: 0, indices: 0 };
     let mut n = 1;

@@ -1,12 +1,14 @@
-//! Stable sorting of indices by an integer key, and of a few cells in place.
+//! Stable sorting of indices by an integer key; sorting and selection of values in place.
 //!
-//! It is a radix sort from the least significant digit on, eight bits a pass. A digit that is the same in all keys
-//! takes no pass, so that small numbers take few passes. The sorts of the standard library are not used because they
-//! can panic (on an inconsistent order), which firmware must not. O(n) per pass, n indices of scratch, 1 KiB of stack.
+//! Indices are sorted by a radix sort from the least significant digit on, eight bits a pass. A digit that is the same
+//! in all keys takes no pass, so small keys take few passes. O(n) per pass, n indices of scratch, 1 KiB of stack. The
+//! sorts of the standard library are not used because they can panic (on an inconsistent order), and firmware must not
+//! panic.
 
 use crate::table::Table;
 
-/// Sorts the first `n` indices of `order` by `key`; indices with equal keys keep their order.
+/// Sorts the first `n` indices of `order` by ascending `key`; indices with equal keys keep their order. `scratch` has
+/// room for `n` indices.
 pub(crate) fn by_key(order: &mut Table<'_, u32>, n: u32, scratch: &mut Table<'_, u32>, key: impl Fn(u32) -> u64) {
     if n < 2 {
         return;
@@ -52,7 +54,7 @@ fn pass(from: &Table<'_, u32>, to: &mut Table<'_, u32>, n: u32, digit: impl Fn(u
     }
 }
 
-/// Sorts the first `n` cells where they are, without scratch: a heap sort (Williams 1964), O(n log n).
+/// Sorts the first `n` cells in ascending order, in place and without scratch: a heap sort (Williams 1964), O(n log n).
 pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32) {
     for root in (0..n / 2).rev() {
         sink(cells, root, n);
@@ -63,8 +65,8 @@ pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32
     }
 }
 
-/// Reorders the cells `low..high` so that cell `k` holds what a sort would put there, and no cell before it is larger:
-/// quickselect (Hoare 1961). O(high - low) as a rule.
+/// Reorders the cells `low..high` so that cell `k` holds the value that an ascending sort would put there, and no cell
+/// from `low` to `k` holds a larger one: quickselect (Hoare 1961). O(high - low) on average.
 pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low: u32, mut high: u32, k: u32) {
     while high > low + 1 {
         let pivot = cells[low + (high - low - 1) / 2];
@@ -87,7 +89,8 @@ pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low:
     }
 }
 
-/// Moves the cell at `root` down until no child of it is larger, in a heap of `n` cells.
+/// Moves the cell at index `root` of a binary max-heap down until no child of the cell is larger. The heap is the first
+/// `n` cells.
 fn sink<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut root: u32, n: u32) {
     let cell = cells[root];
     loop {
@@ -107,7 +110,7 @@ fn sink<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut root: u32, n: u32
     cells[root] = cell;
 }
 
-/// Fills `order` with `0..n`, to be sorted.
+/// Fills the first `n` cells of `order` with the indices `0..n`, which are then sorted.
 pub(crate) fn identity(order: &mut Table<'_, u32>, n: u32) {
     for i in 0..n {
         order[i] = i;

@@ -1,9 +1,9 @@
-//! Indexing that cannot panic.
+//! Tables: slices with indexing that cannot panic.
 //!
-//! Every table that an algorithm keeps is a slice that the caller lends. A [`Table`] indexes such a slice
-//! by `u32` or by one kind of [`Id`]; outside its bounds it reads `T::default()`, and what is written there
-//! is lost. An index out of bounds is a fault of this crate, never of the caller: debug builds assert, release
-//! builds go on with a wrong answer that the verifier then refuses. No input makes firmware panic.
+//! Every table that an algorithm keeps is a slice that the caller lends. A [`Table`] indexes such a slice by `u32` or
+//! by one kind of [`Id`]; at an index outside its bounds it reads `T::default()`, and a write there is lost. Such an
+//! index is a fault of this crate, never of the caller. Debug builds then fail an assertion; release builds go on with
+//! a wrong answer, which the verifier refuses. So no input makes firmware panic.
 
 use core::marker::PhantomData;
 use core::ops::{Index, IndexMut};
@@ -12,7 +12,7 @@ use crate::id::Id;
 
 pub(crate) struct Table<'a, T, I = u32> {
     cells: &'a mut [T],
-    /// The value that is read at an index outside the bounds of the table.
+    /// The value that is read at an index outside the bounds of the table: `T::default()`.
     outside: T,
     index: PhantomData<I>,
 }
@@ -44,7 +44,7 @@ impl<'a, T: Copy + Default, I: Id> Table<'a, T, I> {
         self.cells.get_mut(position(first)..).unwrap_or_default().fill(value);
     }
 
-    /// The first `n` cells; all cells if there are fewer.
+    /// The first `n` cells of the table; all cells if the table has fewer.
     #[inline]
     pub(crate) fn first(&self, n: u32) -> &[T] {
         self.cells.get(..position(n)).unwrap_or(self.cells)
@@ -86,7 +86,8 @@ impl<T: Copy + Default, I: Id> IndexMut<I> for Table<'_, T, I> {
     }
 }
 
-/// A value that tables store in another form: a structure as its numbers, a float as its bits.
+/// A type whose values tables store in another form, of plain integers: a structure as an array of its fields, a float
+/// as its bits.
 pub(crate) trait Record: Copy {
     /// The form in which tables store a value of this type, such as the bits of a float.
     type Kept: Copy + Default;
@@ -133,7 +134,8 @@ impl Record for f64 {
     }
 }
 
-/// A table of values that are stored in another form ([`Record`]): structures as their numbers, floats as their bits.
+/// A table of values that are stored as plain integers ([`Record`]): structures as arrays of their fields, floats as
+/// their bits. It converts when a value is read or written.
 pub(crate) struct Records<'a, R: Record, I = u32> {
     table: Table<'a, R::Kept, I>,
 }
@@ -149,7 +151,7 @@ impl<'a, R: Record, I: Id> Records<'a, R, I> {
         R::kept(self.table[i])
     }
 
-    /// Whether the record at index `i` is this one.
+    /// Whether the record at index `i` equals `record`, compared in their stored forms.
     #[inline]
     pub(crate) fn is(&self, i: I, record: R) -> bool
     where
@@ -173,14 +175,14 @@ impl<'a, R: Record, I: Id> Records<'a, R, I> {
         self.table.len()
     }
 
-    /// The records in `from..to`; no record at all if some of them do not exist.
+    /// The records at the indices `from..to`; no record at all if some of these indices are out of bounds.
     #[inline]
     pub(crate) fn range(&self, from: I, to: I) -> impl Iterator<Item = R> + '_ {
         self.table.range(from, to).iter().map(|&kept| R::kept(kept))
     }
 }
 
-/// A field of a record, kept in 32 bits.
+/// A type that a field of a [`record!`] structure may have: tables store its values as a `u32` each.
 pub(crate) trait Field: Copy {
     fn keep(self) -> u32;
     fn kept(kept: u32) -> Self;
@@ -208,7 +210,7 @@ impl Field for bool {
     }
 }
 
-/// A number, or none. None is stored as 0, and a number as 1 + the number.
+/// An id that may be missing, stored in 32 bits: `None` as 0, an id as 1 + its number.
 impl<I: Id> Field for Option<I> {
     #[inline]
     fn keep(self) -> u32 {
@@ -220,7 +222,8 @@ impl<I: Id> Field for Option<I> {
     }
 }
 
-/// Implements [`Field`] for an enum. A stored number that belongs to no variant is read as the first variant.
+/// Implements [`Field`] for an enum, so that tables store it as the number of its variant. A stored number that belongs
+/// to no variant is read as the first variant named.
 macro_rules! enum_field {
     ($name:ident: $first:ident $(, $more:ident)*) => {
         impl $crate::table::Field for $name {
@@ -240,8 +243,9 @@ macro_rules! enum_field {
 }
 pub(crate) use enum_field;
 
-/// Declares a structure that can be stored in [`Records`]. Its fields are numbers below 2³², ids, flags, or numbers and
-/// ids that may be missing. A table of such structures is all zeros at first: 0, false and none.
+/// Declares a structure that can be stored in [`Records`]. Its fields are of type `u32`, an id type, `bool`, an enum
+/// ([`enum_field!`]), or an `Option` of a `u32` or id. Tables of such structures are all zeros at first, which stand
+/// for 0, `false` and `None`.
 macro_rules! record {
     (
         $(#[$meta:meta])*
@@ -269,20 +273,22 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// `slice[i]`; the default value if `i` is outside the bounds.
+/// `slice[i]`, without panicking: the default value of `T` if `i` is outside the bounds. Debug builds fail an assertion
+/// there.
 #[inline]
 pub(crate) fn at<T: Copy + Default>(slice: &[T], i: u32) -> T {
     debug_assert!(position(i) < slice.len(), "{i} of {}", slice.len());
     slice.get(position(i)).copied().unwrap_or_default()
 }
 
-/// A `u32` as an index; on a 16-bit machine a number beyond `usize` is outside all bounds.
+/// The number of an id as a `usize` index. On a 16-bit machine, a number that `usize` cannot hold becomes `usize::MAX`,
+/// which is outside the bounds of any slice.
 #[inline]
 fn position(i: impl Id) -> usize {
     usize::try_from(i.number()).unwrap_or(usize::MAX)
 }
 
-/// The length of a slice. This crate counts elements in `u32`.
+/// The length of a slice as a `u32`, the type in which this crate counts elements; `u32::MAX` if the slice is longer.
 #[inline]
 pub(crate) fn count<T>(slice: &[T]) -> u32 {
     u32::try_from(slice.len()).unwrap_or(u32::MAX)

@@ -1,9 +1,10 @@
-//! What a plan can violate.
+//! The constraints that a plan can break.
 
 use core::fmt;
 
-/// The first constraint that a plan breaks: blocks are checked one by one first, then pairs in the order of steps.
-/// Numbers in brackets are those of the constraints in Sekiyama et al. 2018, section 3.1.
+/// The constraint that a plan breaks, and at which blocks. If it breaks several, this is the first one found: each
+/// block is checked alone first, then the pairs of blocks in the order of steps. Numbers in brackets number the
+/// constraints in Sekiyama et al. 2018, section 3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -33,19 +34,20 @@ pub enum Violation {
         /// The first step at which the blocks `first` and `second` are both alive.
         step: u32,
     },
-    /// For an [`Overlap`](crate::Overlap): the output begins inside of the input, or less than `distance` bytes below
-    /// it, so that it overwrites bytes that the kernel has not read.
+    /// Breaks an [`Overlap`](crate::Overlap), which lets an operator's output lie over a part of its input: the output
+    /// begins inside the input, or less than `distance` bytes below it. The kernel would overwrite bytes of the input
+    /// before it reads them.
     OverlapTooFar {
         /// The index of the output's block, which the operator writes.
         output: u32,
         /// The index of the input's block, which the operator reads.
         input: u32,
-        /// The output has to begin at least this many bytes below the begin of the input.
+        /// How many bytes at least the output has to begin below the begin of the input, if the two share bytes.
         distance: u64,
     },
     /// The offset of a block is not a multiple of the alignment that it needs.
     Misaligned {
-        /// The index of the block with this offset.
+        /// The index of the block whose offset is not a multiple of the alignment.
         block: u32,
         /// The block's offset in the arena, in bytes.
         offset: u64,

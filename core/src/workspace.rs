@@ -5,10 +5,10 @@ use crate::error::Buffer;
 use crate::id::Id;
 use crate::table::{Record, Records, Table};
 
-/// The scratch memory of one call: 64-bit words and 32-bit indices.
+/// The scratch memory that the caller lends to one call: a slice of 64-bit words and a slice of 32-bit indices.
 ///
-/// What the slices hold before and after the call means nothing. How long they must be is told by the
-/// `workspace` function beside every function that takes one; longer is fine.
+/// The contents of the slices before and after the call have no meaning. Beside every function that takes a workspace
+/// stands a `workspace` function that returns how long the slices must be; longer ones will do.
 #[derive(Debug)]
 pub struct Workspace<'a> {
     words: &'a mut [u64],
@@ -25,7 +25,8 @@ pub struct WorkspaceLen {
 }
 
 impl WorkspaceLen {
-    /// The larger of the two lengths, slice by slice: enough for either of two calls.
+    /// The larger of the two lengths, for words and indices each: enough for either of two calls that run one after the
+    /// other.
     ///
     /// ```
     /// use sublet_core::WorkspaceLen;
@@ -55,11 +56,11 @@ impl WorkspaceLen {
     }
 }
 
-/// A type that the elements of a table in lent memory may have: `u32`, `u64`, and arrays of them.
+/// A type that the elements of a table in a workspace may have: `u32`, `u64`, and arrays of these.
 pub(crate) trait Cell: Copy + Default {
     /// How much of a workspace one element of a table takes, in words and indices.
     const LEN: WorkspaceLen;
-    /// `n` elements, all 0, in memory that is cut off a workspace.
+    /// Cuts `n` elements off the front of the workspace `scratch`, and sets them to 0.
     fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> &'a mut [Self];
 }
 
@@ -102,7 +103,7 @@ impl<'a, R: Record<Kept: Cell>, I: Id> Records<'a, R, I> {
     /// the type `R::Kept`.
     pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
 
-    /// A table of `n` records, in memory that is cut off a workspace, all of it 0 at first.
+    /// A table of `n` records in memory that is cut off the front of the workspace `scratch` and set to 0.
     pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
         Self::new(Table::new(R::Kept::lend(n, scratch)))
     }
@@ -142,12 +143,13 @@ impl<'a, R: Record<Kept: Cell>, I: Id> Records<'a, R, I> {
 /// }
 /// ```
 ///
-/// A structure that is itself for any kind of id is declared as `Example<'a, I>`, where `I` is the kind.
+/// A structure that is generic over an id type `I` is declared as `Example<'a, I>`.
 ///
-/// The lengths of the tables stand before the semicolon, other values that the constructor is given after it;
-/// `then begin` after these has the constructor call `self.begin()` in the end. This makes
-/// `const fn workspace(blocks: usize) -> WorkspaceLen` and
-/// `fn lend(blocks: usize, size: u64, scratch: &mut Workspace<'a>) -> Self`, both visible as the structure is.
+/// In the round brackets, the numbers from which the lengths of tables follow stand before the semicolon; other
+/// arguments of the constructor stand after it. With `then begin` after the brackets, the constructor calls `begin()`
+/// on the new value at the end. The macro makes two functions, with the visibility of the structure:
+/// - `const fn workspace(blocks: usize) -> WorkspaceLen`;
+/// - the constructor, `fn lend(blocks: usize, size: u64, scratch: &mut Workspace<'a>) -> Self`.
 macro_rules! workspace {
     (
         $(#[$meta:meta])*
@@ -175,8 +177,8 @@ macro_rules! workspace {
         }
 
         impl<'a $(, $id: $crate::id::Id)?> $name<'a $(, $id)?> {
-            /// The length of the workspace that [`lend`](Self::lend) takes for the tables and lists, those of the parts
-            /// included, given the same lengths.
+            /// The length of the workspace that [`lend`](Self::lend) takes, given the same arguments, for the tables
+            /// and lists of this structure and of the structures that are its parts.
             $vis const fn workspace($($dim: usize),*) -> $crate::WorkspaceLen {
                 $crate::WorkspaceLen::NONE
                     $($(.and(<$cell as $crate::workspace::Cell>::LEN.times($n)))*)?
@@ -185,8 +187,8 @@ macro_rules! workspace {
                     $($(.and($part_type::<'a $(, $part_by)?>::workspace($($of),*)))*)?
             }
 
-            /// Makes a value of this type, whose tables and lists, those of the parts included, lie in memory cut off
-            /// the front of `scratch`; its other fields do not.
+            /// Makes a value of this type. Its tables and lists, and those of its parts, lie in memory cut off the
+            /// front of `scratch`; its other fields are stored in the value itself.
             $vis fn lend($($dim: usize,)* $($($given: $given_type,)+)? scratch: &mut $crate::Workspace<'a>) -> Self {
                 #[allow(unused_mut, reason = "not every structure has something to begin with")]
                 let mut lent = Self {
@@ -205,7 +207,7 @@ macro_rules! workspace {
 pub(crate) use workspace;
 
 impl<'a> Workspace<'a> {
-    /// A workspace that consists of these two slices; what they hold means nothing.
+    /// A workspace that consists of these two slices; their contents do not matter.
     ///
     /// ```
     /// use sublet_core::{verify, Block, Constraints, Workspace};
@@ -221,7 +223,7 @@ impl<'a> Workspace<'a> {
         Self { words, indices }
     }
 
-    /// Lends this memory for a shorter time, to one call. Afterwards it can be lent again.
+    /// Lends the workspace to one call, for a shorter lifetime, so that it can be lent again afterwards.
     #[must_use]
     pub const fn reborrow(&mut self) -> Workspace<'_> {
         Workspace { words: self.words, indices: self.indices }
@@ -253,7 +255,7 @@ impl<'a> Workspace<'a> {
     }
 
     /// Cuts a table of `n` records of K 32-bit indices each off the front of the workspace, all 0. The indices of a
-    /// record lie side by side in memory: a record is for values that are read together.
+    /// record lie side by side in memory, so records suit values that are read together.
     pub(crate) fn index_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u32; K]>
     where
         [u32; K]: Default,
@@ -269,8 +271,9 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.words, n * K).as_chunks_mut().0)
     }
 
-    /// Cuts a table of `n` records of K words each off the front of the workspace. The words are not set to 0: the
-    /// caller writes each record before it reads it, and memory that is never used is not touched.
+    /// Cuts a table of `n` records of K words each off the front of the workspace. The words keep old contents instead
+    /// of being set to 0, so that memory never used is not touched. The caller must write each record before it reads
+    /// the record.
     pub(crate) fn stale_word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
     where
         [u64; K]: Default,
@@ -278,14 +281,14 @@ impl<'a> Workspace<'a> {
         Table::new(cut(&mut self.words, n * K).as_chunks_mut().0)
     }
 
-    /// Cuts a table of `n` 64-bit words off the front of the workspace. The words are not set to 0: the caller writes
-    /// each before it reads it.
+    /// Cuts a table of `n` 64-bit words off the front of the workspace. The words keep old contents instead of being
+    /// set to 0: the caller must write each word before it reads the word.
     pub(crate) fn stale_words(&mut self, n: usize) -> Table<'a, u64> {
         Table::new(cut(&mut self.words, n))
     }
 
-    /// Cuts a table of `n` 32-bit indices off the front of the workspace. The indices are not set to 0: the caller
-    /// writes each before it reads it.
+    /// Cuts a table of `n` 32-bit indices off the front of the workspace. The indices keep old contents instead of
+    /// being set to 0: the caller must write each index before it reads the index.
     pub(crate) fn stale_indices(&mut self, n: usize) -> Table<'a, u32> {
         Table::new(cut(&mut self.indices, n))
     }
@@ -296,7 +299,8 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// Cuts `n` elements off the front of a slice, all that it has if they are fewer, and sets them to 0.
+/// Cuts `n` elements off the front of the slice `rest`, sets them to 0 and returns them; `rest` keeps the others. If
+/// `rest` has fewer than `n`, both the result and `rest` are empty afterwards.
 #[expect(clippy::mut_mut, reason = "the rest is handed back")]
 fn take<'a, T: Default + Copy>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     let front = cut(rest, n);
@@ -304,7 +308,8 @@ fn take<'a, T: Default + Copy>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] 
     front
 }
 
-/// Cuts `n` elements off the front of a slice, or all of them if it has fewer.
+/// Cuts `n` elements off the front of the slice `rest` and returns them; `rest` keeps the others. If `rest` has fewer
+/// than `n`, both the result and `rest` are empty afterwards.
 #[expect(clippy::mut_mut, reason = "the rest is handed back")]
 fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     debug_assert!(n <= rest.len());

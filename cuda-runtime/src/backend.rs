@@ -1,12 +1,13 @@
 //! The interface to a device: one arena, streams, events, and copies that the caller does not wait for.
 //!
 //! The words are CUDA's. Work on one stream runs in the order in which it was given; work on different streams runs in
-//! any order, but for events. A stream that [waits](Backend::wait) for an event goes on when all work is done that was
-//! given to the event's stream before the event was last [recorded](Backend::record). Waiting for an event that was
-//! never recorded does nothing. No function waits for a device unless its documentation says so, and none panics.
+//! any order unless an event orders it. A stream that [waits](Backend::wait) for an event goes on when all work is done
+//! that was given to the event's stream before the event was last [recorded](Backend::record). Waiting for an event
+//! that was never recorded does nothing. No function waits for a device unless its documentation says so, and none
+//! panics.
 //!
-//! A failure of earlier work is returned by any later call, and by all calls after that: nothing runs any more, and
-//! nothing hangs, so that waiting ends with the error.
+//! If work fails, one of the later calls returns the error, and so do all calls after it. Then no work runs any more,
+//! and a call that waits returns the error instead of hanging.
 
 use crate::error::Result;
 
@@ -28,13 +29,14 @@ pub struct MemoryInfo {
     pub total: u64,
 }
 
-/// A function to run on the host in the order of a stream; it may wait for other threads.
+/// A function that runs on the host when a stream reaches it, in the order of the stream's work. It may wait for other
+/// threads.
 pub type Call = Box<dyn FnOnce() + Send>;
 
 /// A device, or a stand-in for one.
 ///
-/// Handles give back what they hold when they are dropped. Memory must not be dropped while a stream works on it:
-/// [`Runtime`](crate::Runtime) waits for its streams before it drops memory.
+/// The types below are handles: what they stand for is freed when they are dropped. Memory must not be dropped while a
+/// stream works on it: [`Runtime`](crate::Runtime) waits for its streams before it drops memory.
 pub trait Backend {
     /// A range of device memory in which blocks are placed.
     type Arena;
@@ -48,24 +50,25 @@ pub trait Backend {
     /// The properties of the device.
     fn attributes(&self) -> Attributes;
 
-    /// How much memory the device has.
+    /// How much memory the device has, and how much of it is free.
     ///
     /// # Errors
-    /// [`Error`](crate::Error) as the device tells it.
+    /// The [`Error`](crate::Error) that the device reports.
     fn memory(&self) -> Result<MemoryInfo>;
 
     /// Makes an arena of `bytes` bytes. If the device's arenas can grow in place, reserves addresses for `room` bytes,
     /// to which it may grow.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has not so much memory.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little memory.
     fn reserve(&self, bytes: u64, room: u64) -> Result<Self::Arena>;
 
-    /// Grows an arena to at least `bytes`, at its address. Its content stays.
+    /// Grows an arena to at least `bytes` bytes, without moving it. Its content stays.
     ///
     /// # Errors
-    /// [`CannotGrow`](crate::Error::CannotGrow) if more bytes than its room are asked for;
-    /// [`OutOfMemory`](crate::Error::OutOfMemory). After an error the arena is as it was.
+    /// [`CannotGrow`](crate::Error::CannotGrow) if `bytes` exceeds the addresses that were reserved for the arena
+    /// (`room` of [`reserve`](Self::reserve)); [`OutOfMemory`](crate::Error::OutOfMemory). After an error the arena is
+    /// as it was.
     fn grow(&self, arena: &mut Self::Arena, bytes: u64) -> Result<()>;
 
     /// The address at which an arena begins.
@@ -74,85 +77,89 @@ pub trait Backend {
     /// How many bytes an arena has.
     fn size(&self, arena: &Self::Arena) -> u64;
 
-    /// Allocates pinned memory on the host, from the start of a page. The processor caches it.
+    /// Allocates `bytes` bytes of pinned memory on the host. The memory begins at the start of a page, and the
+    /// processor caches it.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the host has not so much memory to pin.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the host cannot pin so much memory.
     fn pin(&self, bytes: u64) -> Result<Self::Pinned>;
 
-    /// Where on the host pinned memory lies, and how long it is.
+    /// The address of pinned memory on the host, and its length.
     fn pinned(&self, memory: &Self::Pinned) -> PinnedBytes;
 
     /// Makes a stream. Its work is not ordered with that of other streams, unless [`wait`](Self::wait) orders it.
     ///
     /// # Errors
-    /// As the device tells it.
+    /// The error that the device reports.
     fn stream(&self) -> Result<Self::Stream>;
 
     /// Makes an event. With `timed` the device notes when the event happens, for [`elapsed_ns`](Self::elapsed_ns).
     ///
     /// # Errors
-    /// As the device tells it.
+    /// The error that the device reports.
     fn event(&self, timed: bool) -> Result<Self::Event>;
 
     /// Records the event: it happens when the stream has done all work that it has been given so far.
     ///
     /// # Errors
-    /// As the device tells it.
+    /// The error that the device reports.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
 
     /// Makes all work that the stream is given from now on wait for the event.
     ///
     /// # Errors
-    /// As the device tells it.
+    /// The error that the device reports.
     fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
 
-    /// Waits, on this thread, for the event.
+    /// Blocks this thread until the event has happened.
     ///
     /// # Errors
-    /// As the device tells it. If the device is lost, this returns an error and does not wait for ever.
+    /// The error that the device reports. If the device is lost, this returns an error and does not wait for ever.
     fn synchronize(&self, event: &Self::Event) -> Result<()>;
 
     /// The time between two timed events that have happened, in ns.
     ///
     /// # Errors
     /// [`NotTimed`](crate::Error::NotTimed) if one of the events is not timed. If one of them has not happened yet, the
-    /// error is `NotTimed` too, or one that the device tells.
+    /// error is `NotTimed` too, or one that the device reports.
     fn elapsed_ns(&self, from: &Self::Event, to: &Self::Event) -> Result<f64>;
 
-    /// Copies `bytes` bytes from an address on the device to an offset in pinned memory, in the stream's order.
+    /// Gives the stream a copy of `bytes` bytes from an address on the device to an offset in pinned memory, in bytes.
     ///
     /// # Errors
-    /// As the device tells it.
+    /// The error that the device reports.
     fn copy_out(&self, stream: &Self::Stream, from: u64, to: (&Self::Pinned, u64), bytes: u64) -> Result<()>;
 
-    /// Copies `bytes` bytes from an offset in pinned memory to an address on the device, in the stream's order.
+    /// Gives the stream a copy of `bytes` bytes from an offset in pinned memory, in bytes, to an address on the device.
     ///
     /// # Errors
-    /// As the device tells it.
+    /// The error that the device reports.
     fn copy_in(&self, stream: &Self::Stream, from: (&Self::Pinned, u64), to: u64, bytes: u64) -> Result<()>;
 
-    /// Copies `bytes` bytes between two addresses on the device, in the stream's order; the ranges must share no byte.
+    /// Gives the stream a copy of `bytes` bytes between two addresses on the device. The two ranges must share no byte.
     ///
     /// # Errors
-    /// As the device tells it.
+    /// The error that the device reports.
     fn copy_within(&self, stream: &Self::Stream, from: u64, to: u64, bytes: u64) -> Result<()>;
 
-    /// Calls a function on the host, in the stream's order. The function must not call the backend.
+    /// Has the host call a function when the stream reaches this point of its work. The function must not call the
+    /// backend.
     ///
     /// # Errors
-    /// As the device tells it; after an error the function is not called.
+    /// The error that the device reports; after an error the function is not called.
     fn call(&self, stream: &Self::Stream, call: Call) -> Result<()>;
 }
 
-/// Bytes of pinned memory, which the processor, the device and a file use, one after the other.
+/// The address and the length of pinned memory, which the processor, the device and a file use one after the other. It
+/// does not own the memory.
 #[derive(Clone, Copy, Debug)]
 pub struct PinnedBytes {
     start: *mut u8,
     len: usize,
 }
 
-// SAFETY: it is an address; who reads or writes there must say why nobody else does at the same time.
+// SAFETY: the struct is only an address and a length; code that reads or writes there must show that nobody else does
+// at the same time.
 unsafe impl Send for PinnedBytes {}
 // SAFETY: as above.
 unsafe impl Sync for PinnedBytes {}

@@ -1,7 +1,8 @@
-//! Functions of the CUDA driver by their names. A driver that is missing, or too old to have one, is an error and does
-//! not end the program.
+//! Looks up functions of the CUDA driver by their names, at run time. A driver that is missing, or too old to have a
+//! function, is an error and does not end the program.
 //!
-//! Their results are numbers here, and no enumeration: a newer driver may have errors that this program does not know.
+//! The functions return plain numbers here, and no enumeration: a newer driver may have errors that this program does
+//! not know.
 
 use std::ffi::c_uint;
 use std::sync::OnceLock;
@@ -32,8 +33,8 @@ pub(crate) unsafe fn function<F: Copy>(name: &'static str) -> Result<F> {
 /// What a function of the driver returns: 0, or the number of an error.
 pub(crate) type Code = c_uint;
 
-/// Turns the result of a driver's function into a `Result`. [`Error::Lost`] stands for errors after which no call works
-/// in this context any more.
+/// Turns what the driver's function `call` has returned into a `Result`. [`Error::Lost`] stands for errors after which
+/// no call works in this CUDA context any more.
 pub(crate) const fn check(call: &'static str, code: Code) -> Result<()> {
     match code {
         0 => Ok(()),
@@ -44,12 +45,14 @@ pub(crate) const fn check(call: &'static str, code: Code) -> Result<()> {
     }
 }
 
-/// As [`check`], for `cuInit`: its error 100, a machine with a driver but no GPU, becomes [`Error::NoDevice`].
+/// Turns what `cuInit` has returned into a `Result`, as [`check`] does. Its error 100, of a machine with a driver but
+/// no GPU, becomes [`Error::NoDevice`].
 pub(crate) const fn check_init(code: Code, ordinal: u32) -> Result<()> {
     if code == 100 { Err(Error::NoDevice { ordinal, count: 0 }) } else { check("cuInit", code) }
 }
 
-/// Makes a struct of functions of the driver: each field is a function, with its name in the library.
+/// Makes a struct whose fields are functions of the driver. For each field are given the function's name in the library
+/// and the types of its arguments.
 macro_rules! functions {
     ($(#[$about:meta])* $table:ident { $($field:ident: $name:literal ($($argument:ty),*);)* }) => {
         $(#[$about])*

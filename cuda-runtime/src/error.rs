@@ -34,22 +34,22 @@ pub enum Error {
         /// The error number that the function returned, one of the driver's `CUresult`.
         code: u32,
     },
-    /// The device is lost, or an error sticks to its context: no call will work again in this process.
+    /// The device is lost, or its context has an error that stays: no call will work again in this process.
     Lost {
         /// The name of the function that returned the error.
         call: &'static str,
         /// The error number that the function returned, one of the driver's `CUresult`.
         code: u32,
     },
-    /// The arena cannot have so many bytes without moving.
+    /// The arena cannot grow to so many bytes without moving to another address.
     CannotGrow {
         /// The size that the arena was to get, in bytes.
         bytes: u64,
         /// The most bytes that the arena can have without moving.
         room: u64,
     },
-    /// A range of addresses or offsets does not lie in memory of this backend, or in a buffer for the file; or a
-    /// fraction of the memory is not between 0 and 1.
+    /// A range of addresses or offsets does not lie in memory of this backend, or in a buffer for the file; or no live
+    /// block begins at an address. Or a fraction of the device's memory is not between 0 and 1.
     OutOfRange {
         /// Where the range begins: an address on the device, or an offset in a file; in pinned memory an address on the
         /// host or an offset.
@@ -75,9 +75,9 @@ pub enum Error {
         /// The alignment that offsets need, in bytes.
         alignment: u64,
     },
-    /// The plan copies to the host, but host and device share one memory: that frees nothing.
+    /// The plan copies blocks to the host, but host and device share one memory, so that a copy frees nothing.
     HostIsDevice {
-        /// The bytes that the plan keeps on the host.
+        /// How many bytes the plan needs on the host.
         bytes: u64,
     },
     /// The block's value does not pass from one iteration to the next, or its length is not the one given.

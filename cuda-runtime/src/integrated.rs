@@ -1,8 +1,8 @@
 //! GPUs that share one memory with the host, such as Jetson's: a copy to the host frees nothing there.
 //!
-//! The host tier of such a device has capacity 0, and the runtime refuses a plan that copies to it. The memory for a
-//! plan is what the operating system could give, `MemAvailable`, which counts caches that it would drop; the driver's
-//! figure of free memory does not.
+//! On such a device no block is swapped to the host: the host's capacity is 0, and the runtime refuses a plan that
+//! copies to it. The memory for a plan is what the operating system could give, `MemAvailable`. That figure counts
+//! caches which it would drop; the driver's figure of free memory does not.
 
 use std::fs;
 
@@ -12,15 +12,15 @@ use crate::error::{Error, Result, StorageOperation};
 /// How many bytes of memory a plan may take on this device at the moment.
 ///
 /// # Errors
-/// What the backend, or `/proc/meminfo`, tells.
+/// The error of the backend, or of [`available`] if host and device share one memory.
 pub fn budget<B: Backend>(backend: &B) -> Result<u64> {
     if backend.attributes().integrated { available() } else { backend.memory().map(|memory| memory.free) }
 }
 
-/// What the operating system could give to a process, in bytes: `MemAvailable` of `/proc/meminfo`.
+/// How many bytes of memory the operating system could give to a process: `MemAvailable` of `/proc/meminfo`.
 ///
 /// # Errors
-/// [`Error::Storage`] where there is no such file, or no such line in it.
+/// [`Error::Storage`] if there is no such file, or no such line in it.
 pub fn available() -> Result<u64> {
     let unknown = |code| Error::Storage { operation: StorageOperation::MemoryInfo, code };
     let text = fs::read_to_string("/proc/meminfo").map_err(|e| unknown(e.raw_os_error().unwrap_or(0)))?;

@@ -1,32 +1,34 @@
-//! Plans that run: one arena, a compute stream, and a stream for the copies each way.
+//! Runs plans on a device: all blocks lie in one arena, kernels run on a compute stream, and copies on one stream for
+//! each direction.
 //!
 //! A schedule that [`sublet_core::verify`] has accepted becomes a [`Program`]: its operators and copies as steps on
 //! three streams, with the fewest waits between them. A [`Runtime`] reserves what the program needs on a [`Backend`]
 //! and runs iterations: the caller launches its kernels, operator by operator, and the runtime does the copies beside
-//! them. There are two backends: [`cuda`], a GPU by its driver, and [`host`], the host as a device, on which everything
-//! runs and is tested with real bytes where there is no GPU.
+//! them. There are two backends: [`cuda`], a GPU through its driver, and [`host`], the host as a device, on which
+//! everything runs and is tested with real bytes where there is no GPU.
 //!
 //! # What is waited for
 //!
-//! Between the streams there are events, and nothing else: no stream, and no device, is waited for as a whole. A step
-//! waits for the last step on another stream that wrote what it uses, or uses what it writes, be it a block, the block
-//! that had these bytes of the arena before, or a copy on the host. What follows from other waits is left out, so that
-//! without any one of them some order of the streams would compute something else: the tests show that, wait by wait.
-//! Iterations overlap: the next one's copies begin while the last one computes.
+//! Streams wait for events of each other, and for nothing else: never for a whole stream or device. A step waits for
+//! the last step on another stream that wrote bytes which the step uses, or used bytes which it writes. These bytes may
+//! be a block, another block that lay there in the arena before, or a copy on the host. A wait that follows from other
+//! waits is left out. Without any one of the waits that remain, some order of the streams would compute something else:
+//! the tests show this for each wait. Iterations overlap: copies of the next iteration begin while the present one
+//! computes.
 //!
-//! # When a step is another
+//! # When the next iteration is another
 //!
-//! A program runs the operators that were recorded, and no others. Where the next step is another one, because the
-//! batch changes, or the network is evaluated, or a better plan has been found, the runtime goes over to another
-//! program between two iterations ([`Runtime::replan`]): what persists is kept, the arena grows where it is, and
-//! programs can take turns. A step that turns out to be another when it is under way cannot be completed, and what it
-//! has updated cannot be taken back: it is ended as after an error.
+//! A program runs the operators that were recorded, and no others. If the batch changes, the network is evaluated and
+//! not trained, or a better plan has been found, the runtime changes to another program between two iterations
+//! ([`Runtime::replan`]). The values of persistent blocks are kept, the arena grows without moving where the device can
+//! do that, and programs can take turns. An iteration that turns out to need other operators when it is under way
+//! cannot be completed, and the blocks that it has updated cannot be restored: it is ended as after an error.
 //!
 //! # Errors
 //!
-//! Everything that a device can say is an [`Error`], nothing panics. After an error of an iteration the streams are
-//! waited for and the arena can be used again ([`Runtime::restart`]), unless the device is lost; then whatever was in
-//! use is given back when it is dropped.
+//! Every failure of a device is returned as an [`Error`]; nothing panics. After an error in an iteration,
+//! [`Runtime::restart`] waits for the streams, and then the arena can be used again. If the device is lost, a restart
+//! fails; what the runtime holds is freed when the runtime is dropped.
 //!
 //! # Example
 //!

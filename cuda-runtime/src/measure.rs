@@ -1,4 +1,4 @@
-//! The times of an iteration, beside those that the simulation of its schedule predicts.
+//! The measured times of an iteration on a device, beside those that the simulation of its schedule predicts.
 
 use sublet_core::simulate::{Device, Run, Timing};
 use sublet_core::trace::{Event, Op, Row};
@@ -15,7 +15,7 @@ pub enum Direction {
 /// A copy that was timed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CopyTime {
-    /// The copy's row in the rewritten trace.
+    /// The index of the copy's row in the rewritten trace (the recorded one with swaps and recomputations).
     pub row: u32,
     /// Which way the copy goes.
     pub direction: Direction,
@@ -27,17 +27,18 @@ pub struct CopyTime {
     pub simulated_ns: f64,
 }
 
-/// A wait of compute before an operator, for copies.
+/// A time in which the compute stream waited for copies before it ran an operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stall {
-    /// The row of the operator's first access in the rewritten trace.
+    /// The index of the operator's first access in the rewritten trace (the recorded one with swaps and
+    /// recomputations).
     pub row: u32,
     /// The operator before which compute waited.
     pub op: Op,
     /// How long compute waited before the operator on the device, in ns.
     pub ns: f64,
-    /// How long compute waits in the simulation, in ns: right before this operator, and at each free since the operator
-    /// before, where compute waits for the freed block's copies to end.
+    /// How long compute waits in the simulation, in ns. This counts the wait right before this operator, and those at
+    /// each free since the operator before: there compute waits until the freed block's copies have ended.
     pub simulated_ns: f64,
 }
 
@@ -48,7 +49,7 @@ pub struct Measured {
     pub time_ns: f64,
     /// How long the iteration takes in the simulation, in ns.
     pub simulated_ns: f64,
-    /// The times of the schedule's copies, in the order of the schedule.
+    /// The times of the schedule's copies, in the order of the schedule; copies between iterations are not among them.
     pub copies: Vec<CopyTime>,
     /// The operators for which compute waited, on the device or in the simulation.
     pub stalls: Vec<Stall>,
@@ -67,9 +68,9 @@ impl Measured {
         self.stalls.iter().fold(0.0, |sum, stall| sum + stall.simulated_ns)
     }
 
-    /// The device `like`, with links fitted to the times of the copies: a bandwidth each way and one latency for both,
-    /// by least squares of relative errors. If all copies have one size, the latency cannot be told from the bandwidth,
-    /// and is 0. `None` unless there were copies both ways.
+    /// The device `like`, but with links fitted to the measured times of the copies: a bandwidth for each direction,
+    /// and one latency for both. The fit is by least squares of relative errors. If all copies have one size, the
+    /// latency cannot be told from the bandwidth, and is 0. `None` unless there were copies both ways.
     #[must_use]
     pub fn device(&self, like: &Device) -> Option<Device> {
         let [latency, out, back] = least_squares(&self.copies)?;
@@ -84,8 +85,8 @@ impl Measured {
     }
 }
 
-/// A device as the text of a file that `sublet fit --device FILE` reads; the latency written is the mean of the two
-/// ways.
+/// A device as the text of a file that `sublet fit --device FILE` reads. The file has one latency: the mean of those of
+/// the two directions.
 ///
 /// ```
 /// use sublet_core::simulate::Device;
@@ -136,7 +137,8 @@ fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
     solved.filter(|x| x[0] >= 0.0 && x[1] > 0.0 && x[2] > 0.0).or_else(without_latency)
 }
 
-/// Solves three linear equations by Gauss's elimination; `None` where they do not determine the unknowns.
+/// Solves three linear equations with three unknowns by Gauss's elimination; `None` if they do not determine the
+/// unknowns. A row of `a` is an equation: three coefficients, then the right side.
 fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     for i in 0..3 {
         let pivot = (i..3).max_by(|&p, &q| a[p][i].abs().total_cmp(&a[q][i].abs()))?;
@@ -160,8 +162,8 @@ fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
 #[derive(Clone, Debug)]
 pub(crate) struct Simulated {
     pub(crate) run: Run,
-    /// By step of the program: for a launch how long compute waits before it, for a copy of the schedule how long it
-    /// takes, in ns; 0 for a copy between iterations.
+    /// For each step of the program a time in ns: for a launch, how long compute waits before it; for a copy of the
+    /// schedule, how long the copy takes; for a copy between iterations, 0.
     pub(crate) ns: Vec<f64>,
 }
 

@@ -1,15 +1,15 @@
 //! Moves blocks to other places within an arena.
 //!
-//! Problem: blocks lie in the arena, some of them on the host, and have to be at other addresses, where others may
-//! still lie. In which order are they copied, and which have to be moved aside first?
+//! Problem: blocks lie in the arena or on the host, and have to come to other offsets in the arena, where other blocks
+//! may still lie. In which order are they copied, and which have to be moved aside first?
 //!
-//! Steps: the first block whose target is free is copied. If there is none, the first block that lies in the target of
-//! another, or in its own, is moved aside: to bytes of the arena that no block has or gets, the lowest at a multiple of
-//! the alignment; or to the host if there are none. There it is in no target, so that each block is moved aside at most
-//! once.
+//! Steps: each block has a target, the bytes to which it has to come. The first block whose target is free is copied
+//! there. If no target is free, the first block that lies in the target of another, or in a part of its own, is moved
+//! aside. It goes to the lowest bytes of the arena, at a multiple of the alignment, that no block has or gets; or to
+//! the host if there are none. There it lies in no block's target, so that each block is moved aside at most once.
 //!
-//! Cost: O(n²) for n blocks that move, O(n log n) more for each that is moved aside. Pieces of a block are not moved
-//! alone.
+//! Cost: O(n²) for n blocks that move, and O(n log n) more for each that is moved aside. A block is always copied
+//! whole.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub(crate) enum Spot {
     Host(usize),
 }
 
-/// One copy of a block: from where, to where, and its bytes.
+/// One copy of a block: from where, to where, and the length of the block in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) from: Spot,
@@ -28,7 +28,7 @@ pub(crate) struct Move {
     pub(crate) bytes: u64,
 }
 
-/// A block that has to move: where it lies, the offset in the arena that it has to have, and its bytes.
+/// A block that has to move: where it lies, the offset in the arena to which it has to come, and its length in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     pub(crate) from: Spot,
@@ -51,9 +51,9 @@ impl Pending {
 }
 
 /// The copies that bring each block in `pending` to its new offset, in the order in which they are to be made.
-/// `targets` are the ranges of all blocks in the arena in the end, also of those that do not move. The next pair is the
-/// arena's length and the alignment of offsets, in bytes. `aside` is called with the bytes of a block that has to be
-/// moved aside to the host: it reserves them there, and returns the number of that copy.
+/// `targets` are the ranges of the arena that all blocks have in the end, also those that do not move. `arena` and
+/// `alignment` are the arena's length and the alignment of offsets, in bytes. `aside` is called with the bytes of a
+/// block that has to be moved aside to the host: it reserves them there, and returns the number of that copy.
 pub(crate) fn untangle(
     mut pending: Vec<Pending>,
     targets: &[Range<u64>],
@@ -86,8 +86,8 @@ pub(crate) fn untangle(
     moves
 }
 
-/// The lowest offset in the arena, a multiple of `alignment`, at which `bytes` bytes are free, not in a range of
-/// `taken`; `None` if there is none. `arena` is the arena's length.
+/// The lowest offset in the arena, a multiple of `alignment`, from which on `bytes` bytes are free, that is, in no
+/// range of `taken`; `None` if there is none. `arena` is the arena's length.
 fn hole(mut taken: Vec<Range<u64>>, bytes: u64, arena: u64, alignment: u64) -> Option<u64> {
     taken.sort_unstable_by_key(|range| range.start);
     let mut free = 0u64;

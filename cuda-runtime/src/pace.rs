@@ -1,13 +1,14 @@
 //! When copies begin: as soon as they can, or when they begin in the simulation.
 //!
-//! In the simulation of a schedule ([`sublet_core::simulate`]) compute waits, where a block is freed, for the block's
-//! copies; and a copy begins when compute has reached its row. Neither is needed for correct data: whatever uses the
-//! bytes next waits for the copies, and a copy in may begin as soon as its bytes are free. So a runtime that waits only
-//! where bytes are shared is as fast as the simulation, or faster.
+//! In the simulation of a schedule ([`sublet_core::simulate`]) compute waits at each free of a block for the block's
+//! copies; and a copy begins when compute has reached its row. Correct data needs neither: the next step that uses the
+//! freed bytes waits for the copies, and a copy in may begin as soon as its bytes are free. A runtime that waits only
+//! where steps share bytes is as fast as the simulation, or faster.
 //!
-//! Steps: one pass over the rows. A launch follows the copies of the blocks that were freed since the launch before; a
-//! copy follows these copies and that launch. Together with the order of the streams and of the uses of the bytes that
-//! is the simulation's order. So an iteration takes the simulation's time if kernels and copies do.
+//! Steps: one pass over the rows. A launch has to follow the copies of the blocks that were freed since the launch
+//! before; a copy has to follow these copies and that launch. With the order of each stream, and that of steps which
+//! share bytes, this gives the simulation's order. So an iteration takes as long as in the simulation if its kernels
+//! and copies do.
 
 use sublet_core::trace::{Event, Row};
 

@@ -1,12 +1,15 @@
-//! Places for copies on the host: one range of pinned memory or of a disk, the pool, planned as the arena is.
+//! Decides where copies of blocks lie on the host: in one range of pinned memory or of a disk, the pool, which is
+//! planned as the arena is.
 //!
-//! A copy has a lifetime too: from the copy out to the last copy in that reads it. A copy that the host keeps between
-//! iterations is there all the time. Copies that are not needed at the same time share bytes. In the simulation every
-//! block has its own memory on the host, and no copy out waits for another's bytes. So that this holds here too, a copy
-//! is needed until compute has reached the row at which its last read is done in the simulation. A copy out that
-//! overwrites one whose read ends later than that waits, as everywhere.
+//! A block's copy on the host has a lifetime, as a block has: from the copy out to the last copy in that reads it. If
+//! the host keeps it between iterations, it is there all the time. Copies that are not needed at the same time share
+//! bytes. In the simulation every block has its own memory on the host, so that no copy out waits until bytes there are
+//! free. To keep that, the lifetime ends only at the row that compute has reached, in the simulation, when the last
+//! copy in has ended. If on the device that copy in ends later, a copy out to the same bytes waits for it, as for all
+//! shared bytes.
 //!
-//! Pinned memory is cached by the processor, and not write-combined: persistent blocks there are read back from it.
+//! Pinned memory is cached by the processor, and not write-combined, because the processor reads persistent blocks from
+//! it.
 
 use std::ops::Range;
 
@@ -29,13 +32,13 @@ pub(crate) struct HostStay {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPlan {
     pub(crate) residencies: Vec<HostStay>,
-    /// By row: the number of the copy that the row writes or reads; `None` for other rows.
+    /// By row of the trace: the number of the copy on the host that the row writes or reads; `None` for other rows.
     pub(crate) of_row: Vec<Option<usize>>,
     /// By block: the number of its copy that is on the host when the iteration begins; `None` if there is none.
     pub(crate) at_start: Vec<Option<usize>>,
     /// By block: the number of its copy that has to be on the host when the iteration ends; `None` if there is none.
     pub(crate) at_end: Vec<Option<usize>>,
-    /// By copy: its offset in the pool, in bytes.
+    /// By number of a copy on the host: its offset in the pool, in bytes.
     pub(crate) places: Vec<u64>,
     /// The length in bytes of the pool, the one range of host memory or of a disk in which all copies lie.
     pub(crate) bytes: u64,
@@ -98,11 +101,11 @@ impl HostPlan {
         self.residencies.len() - 1
     }
 
-    /// Gives each copy on the host its place in the pool, the one range of all copies; offsets and lengths are
-    /// multiples of `alignment`.
+    /// Gives each copy on the host its place in the pool, the one range in which all copies lie; offsets and lengths
+    /// are multiples of `alignment`.
     ///
     /// # Errors
-    /// What the planner refuses.
+    /// The error of the planner.
     pub(crate) fn place(&mut self, alignment: u64) -> Result<()> {
         let block = |HostStay { rows, bytes }: &HostStay| {
             Block::new(rows.start, rows.end, bytes.checked_next_multiple_of(alignment).unwrap_or(u64::MAX))
@@ -113,7 +116,7 @@ impl HostPlan {
     }
 }
 
-/// Places blocks, and verifies the plan; returns the offsets, and the bytes that the plan takes.
+/// Places blocks, and verifies the plan; returns the offsets of the blocks, and how many bytes the plan takes.
 fn placed(blocks: &[Block], alignment: u64) -> Result<(Vec<u64>, u64)> {
     let len = place::workspace_of(Solver::Auto, blocks.len()).max(verify::workspace(blocks.len()));
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);

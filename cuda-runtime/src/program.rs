@@ -1,12 +1,13 @@
 //! A verified schedule as steps on streams: launches, copies, and what each of them waits for.
 //!
 //! A [`Program`] is made once. Every run of an operator is a step on the compute stream, and every copy a step on the
-//! stream of its direction. Mallocs and frees are no steps: they show in the addresses, and in what waits for what
-//! ([`waits`](crate::waits)).
+//! stream of its direction. Mallocs and frees are no steps: they only decide the addresses, and which steps wait for
+//! which ([`waits`](crate::waits)).
 //!
-//! Where a persistent block ends an iteration at another address than the next one begins with, it is moved between
-//! them. It is moved within the device if the bytes are free, or by way of other free bytes, as when two blocks change
-//! places; by way of the host only if the arena is full of such blocks.
+//! A persistent block, whose value passes to the next iteration, may end an iteration at another address than the next
+//! one needs it at. Then it is copied between the two. It is copied within the device if its new place is free, or by
+//! way of other free bytes, as when two blocks change places; by way of the host only if the arena is full of such
+//! blocks.
 
 use std::collections::HashMap;
 
@@ -62,12 +63,13 @@ pub(crate) enum Residence {
     Host(u64),
 }
 
-/// An iteration as steps, launches and copies on streams, which a runtime repeats.
+/// An iteration as a list of steps, launches and copies on streams, with the waits between them. A
+/// [`Runtime`](crate::Runtime) repeats it.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) steps: Vec<Step>,
-    /// By iteration, then by step: the numbers of the steps that this step waits for. All iterations after those listed
-    /// wait as the last one listed.
+    /// By iteration, then by step: the numbers of the steps that this step waits for. A number above the step's own is
+    /// a step of the iteration before. All iterations after those listed wait as the last one listed.
     pub(crate) waits: Vec<Vec<Vec<u32>>>,
     /// By step: whether another step waits for it.
     pub(crate) awaited: Vec<bool>,
@@ -75,19 +77,20 @@ pub struct Program {
     pub(crate) arena: u64,
     /// The alignment of all offsets in the arena, in bytes.
     pub(crate) alignment: u64,
-    /// The bytes that all copies on the host take.
+    /// How many bytes all copies of blocks on the host take.
     pub(crate) host: u64,
-    /// How many rows the rewritten trace has.
+    /// How many rows the rewritten trace has: the recorded trace with swaps and recomputations.
     pub(crate) rows: u32,
     pub(crate) simulated: Simulated,
 }
 
 impl Program {
-    /// Turns a schedule into steps, launches and copies on streams; `recorded` is the recording that it was made for.
-    /// The plan's offsets have to be multiples of `alignment`.
+    /// Turns a verified schedule into a program. `recorded` is the recorded trace that the schedule was made for. The
+    /// plan's offsets have to be multiples of `alignment` bytes.
     ///
     /// # Errors
-    /// [`Error::Misaligned`]; [`Error::Plan`] if the copies on the host cannot be placed.
+    /// [`Error::Misaligned`] if an offset is no such multiple; [`Error::Plan`] if the copies on the host cannot be
+    /// placed.
     pub fn new(recorded: &Recorded<'_>, schedule: &VerifiedSchedule<'_>, alignment: u64) -> Result<Self> {
         Self::paced(recorded, schedule, alignment, Pace::Eager)
     }
@@ -174,28 +177,28 @@ impl Program {
         Ok(Self { steps, waits, awaited, homes, arena, alignment, host: host.bytes, rows: end, simulated })
     }
 
-    /// The length of the arena, in bytes.
+    /// The length of the arena that the program needs, in bytes.
     #[must_use]
     pub const fn arena_bytes(&self) -> u64 {
         self.arena
     }
 
-    /// The bytes that all copies of blocks on the host take.
+    /// How many bytes all copies of blocks on the host take.
     #[must_use]
     pub const fn host_bytes(&self) -> u64 {
         self.host
     }
 
-    /// How many waits of streams for events the iteration of this number takes. Iterations are counted from 0; the
-    /// first has nothing before it to wait for.
+    /// How many waits for events the streams have in the iteration of this number, counted from 0. The first iteration
+    /// has no other before it to wait for.
     #[must_use]
     pub fn wait_count(&self, iteration: u64) -> usize {
         self.waits_of(iteration).iter().map(Vec::len).sum()
     }
 
     /// How many bytes are copied between two iterations, because blocks end an iteration at other places than the next
-    /// one needs them at: those copied within the device, then those copied to or from the host. A block that goes to
-    /// the host and back counts twice there.
+    /// one needs them at. The first number is that of bytes copied within the device, the second that of bytes copied
+    /// to or from the host. A block that goes to the host and back counts twice in the second.
     #[must_use]
     pub fn moved_bytes(&self) -> [u64; 2] {
         let mut moved = [0, 0];
@@ -222,7 +225,7 @@ impl Program {
     }
 }
 
-/// By block: whether it is allocated at time 0 and never freed.
+/// For each block, by its number: whether it is persistent, that is, allocated at time 0 and never freed.
 fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     let mut persistent = vec![false; recorded.blocks];
     for r in recorded.rows {
@@ -235,8 +238,8 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     persistent
 }
 
-/// The bytes that a step reads and writes. They are numbered: first the arena's, from 0, then those of the pool on the
-/// host. `arena` is the arena's length.
+/// The ranges of bytes that a step reads and writes. One numbering covers both memories: the bytes of the arena from 0
+/// to its length `arena`, then the bytes of the pool, the memory on the host for copies of blocks.
 fn footprint(step: &Step, arena: u64) -> Footprint {
     let on_host = |at: u64, bytes: u64| {
         // Sums beyond 64 bits are refused when the memory is reserved.
@@ -254,7 +257,8 @@ fn footprint(step: &Step, arena: u64) -> Footprint {
     Footprint { lane: step.lane, ranges, after: Vec::new() }
 }
 
-/// Where the iteration needs the value of a persistent block first, and whether the host has it at the end.
+/// Of one block: where an iteration first needs its value, and whether the host has the value when the iteration ends.
+/// This is used for persistent blocks, whose value passes to the next iteration.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     /// The block's offset on the device before the iteration's first access or copy of any block; `None` if it is not
@@ -274,13 +278,13 @@ struct Reader<'r> {
     schedule: &'r VerifiedSchedule<'r>,
     steps: Vec<Step>,
     ends: Vec<Ends>,
-    /// By block number: which of the block's live ranges is on the device now, as an index of the plan's blocks; `None`
-    /// if the block is not there.
+    /// By block number: which of the block's live ranges is on the device now, as an index into the blocks of the plan;
+    /// `None` if the block is not there.
     resident: Vec<Option<usize>>,
     residencies: usize,
     accesses: Accesses,
-    /// The operator whose launch is being put together, and how many of its accesses are still to come; `None` between
-    /// operators.
+    /// The operator whose launch is being put together, and how many of its accesses (rows that read or write a block)
+    /// are still to come; `None` between operators.
     open: Option<(Op, usize)>,
 }
 
@@ -352,7 +356,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// The offset in the arena and the length of a block, in bytes; `None` if it is not on the device.
+    /// The block's offset in the arena and its length, in bytes; `None` if the block is not on the device at this row.
     fn place(&self, number: u32) -> Option<(u64, u64)> {
         let residency = self.resident[number as usize]?;
         let plan = self.schedule.plan();
@@ -374,8 +378,8 @@ impl<'r> Reader<'r> {
         self.steps.push(Step { lane, work, row });
     }
 
-    /// Notes a use of a block, of which only the first in the iteration counts. With `used` it needs the block's value
-    /// at this offset; otherwise it replaces the value.
+    /// Notes that a row uses a block at this offset in the arena. Only the block's first use in the iteration is kept.
+    /// If `used` is true, the row needs the block's value; otherwise it replaces the value.
     fn touch(&mut self, number: u32, used: bool, offset: u64) {
         let first = &mut self.ends[number as usize];
         if !first.touched {
@@ -420,9 +424,10 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Turns the write of a mask into work. If the last step launches the operator, and none of its operands overlaps
-    /// with the mask, that launch also writes the mask. Otherwise a launch after the operator's does: an operand that
-    /// overlaps has been freed by then, so that its bytes may be overwritten.
+    /// Turns the write of a mask (one bit for each element of the block `masked`) into work. If the last step launches
+    /// the operator, and none of its operands overlaps with the mask, that launch also writes the mask. Otherwise a
+    /// launch of its own, after the operator's, writes it: by then the overlapping operand has been freed, and its
+    /// bytes may be overwritten.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {
@@ -445,8 +450,8 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// A persistent block, and where its value lies when an iteration begins and when it ends. Copies on the host are
-/// numbered here; once they have offsets, this becomes a [`Home`].
+/// A persistent block, and where its value lies when an iteration begins and when it ends. Here a copy on the host is
+/// named by its number; once the copies have offsets, a [`Home`] is made of this.
 #[derive(Clone, Copy, Debug)]
 struct Located {
     block: u32,
@@ -476,7 +481,9 @@ fn homes(persistent: &[bool], sizes: &[u64], ends: &[Ends], resident: &[Option<u
     homes
 }
 
-/// The copies, between two iterations, that bring blocks from where one ends to where the next needs them.
+/// The copies to make between two iterations: they bring persistent blocks from where an iteration leaves them to where
+/// the next one needs them. `end` is the number of rows in the trace; `arena` is the arena's length and the alignment
+/// of offsets, in bytes.
 fn moves(homes: &[Located], host: &mut HostPlan, end: u32, arena: (u64, u64)) -> Vec<Move> {
     let displaced = |home: &Located| match (home.on_device, home.after) {
         (Some(to), from) if from != Spot::Device(to) => Some(Pending { from, to, bytes: home.bytes }),

@@ -1,15 +1,15 @@
 //! Changes to another program in the same runtime: the values of persistent blocks are kept.
 //!
-//! Problem: the planned program does not fit the next step, because the batch is another, or the network is evaluated
-//! and not trained, or there is a better plan. The arena of the new program may be larger, its copies on the host are
-//! others, and the parameters lie elsewhere.
+//! Problem: the program does not fit the next iteration, because the batch is another, or the network is evaluated and
+//! not trained, or there is a better plan. The new program may need a larger arena, copies other blocks to the host,
+//! and has the parameters at other places.
 //!
 //! Steps: all memory that the new program needs is allocated first, so that a lack of memory leaves the old program as
 //! it was. The arena grows in place; where it cannot, another one is allocated beside it, and the old one is freed.
-//! Persistent values on the device move within it ([`moves`](crate::moves)); values that are on the host, or have to be
-//! there, go by way of the processor.
+//! Persistent values that stay on the device are copied within it ([`moves`](crate::moves)); the processor copies those
+//! that are on the host, or have to come there.
 //!
-//! An arena does not shrink, so that two programs can take turns without mapping memory each time.
+//! An arena does not shrink: so two programs can take turns, and no memory is mapped at each change.
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
@@ -18,8 +18,8 @@ use crate::program::{Home, Program, Residence};
 use crate::run::{Runtime, State};
 use crate::step::COMPUTE;
 
-/// The value of a persistent block that the processor copies when the program changes, because the value lies on the
-/// host or has to: where the next program keeps it, and its bytes.
+/// A persistent block's value that the processor copies when the program changes, because the value lies on the host or
+/// has to come there: where the new program keeps the block, and the bytes of the value.
 type Kept = (Home, Vec<u8>);
 
 impl<B: Backend> Runtime<B> {
@@ -30,7 +30,7 @@ impl<B: Backend> Runtime<B> {
     /// # Errors
     /// After these errors the old program is still there, as it was: [`Error::Interrupted`] within an iteration;
     /// [`Error::NotPersistent`] if `was` names a block that is not persistent in the old program, or has another
-    /// length; [`Error::HostIsDevice`] if the new program copies to the host where that frees nothing;
+    /// length; [`Error::HostIsDevice`] if the new program copies to the host, but host and device share one memory;
     /// [`Error::OutOfMemory`] if there is too little memory for the new program. Other errors of the backend break the
     /// iteration: see [`restart`](Runtime::restart).
     pub fn replan(&mut self, program: Program, was: impl Fn(u32) -> Option<u32>) -> Result<()> {
@@ -91,7 +91,8 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    /// Moves the persistent values that are on the device to where the new program reads them.
+    /// Copies persistent values within the arena to where the new program needs them. `resident` has, for each value,
+    /// its present offset in bytes, and its place in the new program.
     fn move_within(&self, program: &Program, resident: &[(u64, Home)]) -> Result<()> {
         let pending = resident.iter().filter_map(|(from, home)| {
             let to = home.on_device().filter(|to| to != from)?;
@@ -119,7 +120,7 @@ impl<B: Backend> Runtime<B> {
         self.drain()
     }
 
-    /// The value of a persistent block, copied from where it lies to the processor.
+    /// The value of a persistent block, copied from where it lies, on the device or the host, to ordinary memory.
     fn content(&self, residence: Residence, bytes: u64) -> Result<Vec<u8>> {
         let bytes = usize::try_from(bytes).map_err(|_| Error::OutOfRange { address: 0, bytes })?;
         let mut content = vec![0; bytes];

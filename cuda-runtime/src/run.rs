@@ -14,10 +14,11 @@ use crate::waits::LANES;
 
 /// A launch that the caller is to make now: one run of an operator, or a part of it.
 pub struct Launch<'a, B: Backend> {
-    /// The stream to launch on. It waits for all that the operands need before it does what is launched now.
+    /// The stream to launch the kernels on. What is launched there now runs only after all earlier work that its
+    /// operands depend on.
     pub stream: &'a B::Stream,
-    /// The operator by its number in the recorded trace, and whether it is recomputed; none for an access outside
-    /// operators, such as the input of the network.
+    /// The operator by its number in the recorded trace, and whether it is recomputed; `Op::None` for an access outside
+    /// operators, such as that of the network's input.
     pub op: Op,
     /// Which part of the operator to launch.
     pub part: Part,
@@ -26,8 +27,8 @@ pub struct Launch<'a, B: Backend> {
 }
 
 impl<B: Backend> Launch<'_, B> {
-    /// Whether the operator is recomputed: it yields the same values, and what it updates besides, such as running
-    /// statistics, is not among its operands and stays as it is.
+    /// Whether the operator is recomputed: it runs once more and yields the same values. Persistent blocks that its
+    /// first run updates, such as running statistics, are not among the operands now, and stay as they are.
     #[must_use]
     pub const fn recomputes(&self) -> bool {
         matches!(self.op, Op::Rerun(_))
@@ -45,36 +46,38 @@ impl<B: Backend> Launch<'_, B> {
         self.base + operand.offset
     }
 
-    /// The address of this block on the device, if the operator uses it. For an operator that works in place two blocks
-    /// have one address.
+    /// The address of this block on the device; `None` if the launch does not use the block. If the operator writes one
+    /// block over another, in place, both have the same address.
     #[must_use]
     pub fn address(&self, block: u32) -> Option<u64> {
         self.operands.iter().find(|o| o.block == block && !o.mask).map(|o| self.address_of(o))
     }
 
-    /// The address of this block's mask, if the operator is to write it, or to read it in place of the block.
+    /// The address of this block's mask, if the operator is to write the mask, or to read it in place of the block;
+    /// otherwise `None`.
     #[must_use]
     pub fn mask(&self, block: u32) -> Option<u64> {
         self.operands.iter().find(|o| o.block == block && o.mask).map(|o| self.address_of(o))
     }
 }
 
-/// A program, the memory that it runs in, and its streams.
+/// Runs a program on a device, iteration by iteration. Holds the arena, the memory for swapped blocks, and the streams.
 pub struct Runtime<B: Backend> {
     pub(crate) program: Program,
     /// For each step of the program, the event that is recorded after the step; `None` if no other step waits for it.
     pub(crate) events: Vec<Option<B::Event>>,
-    /// For each stream, an event that is recorded after all its work, to wait for that.
+    /// For each stream, an event that is recorded when the host has to wait until all work of the stream is done.
     ends: [B::Event; LANES],
     pub(crate) streams: [B::Stream; LANES],
     pub(crate) tier: Tier<B>,
-    /// The events that time the next iteration, or that have timed the last one.
+    /// The events that time an iteration, the next one or one that has run; `None` if none was to be timed.
     pub(crate) timers: Option<Timers<B::Event>>,
-    /// Pinned memory for reads and writes of the caller between iterations.
+    /// Pinned memory through which persistent values on the device are copied when the caller reads or writes them
+    /// between iterations.
     staging: B::Pinned,
     pub(crate) arena: B::Arena,
     pub(crate) backend: B,
-    /// How many iterations are complete since the start.
+    /// How many iterations are complete since the start, the last restart, or the last change of the program.
     pub(crate) iteration: u64,
     /// The number of the next step of the running iteration.
     pub(crate) position: usize,
@@ -119,8 +122,8 @@ pub(crate) enum State {
 const STAGING: u64 = 1 << 20;
 
 impl<B: Backend> Runtime<B> {
-    /// Makes a runtime that repeats this program, and allocates what it needs. Blocks that leave the device are copied
-    /// to pinned memory.
+    /// Makes a runtime that repeats this program, and allocates the memory and streams that it needs. Blocks that leave
+    /// the device are copied to pinned memory of the host.
     ///
     /// # Errors
     /// [`Error::HostIsDevice`] if the program copies to the host, but host and device share one memory, so that copies
@@ -141,10 +144,12 @@ impl<B: Backend> Runtime<B> {
         Self::with(backend, program, compute, tier)
     }
 
-    /// Reserves what the program needs, with a stream to compute on; copies go to a file.
+    /// Makes a runtime as [`on_stream`](Self::on_stream) does, but blocks that leave the device are written to a disk,
+    /// `storage`, instead of pinned memory.
     ///
     /// # Errors
-    /// [`Error::Storage`] if the disk has not enough room; [`Error::OutOfMemory`]; what else the backend tells.
+    /// [`Error::Storage`] if the disk has not enough room; [`Error::OutOfMemory`] if there is too little memory; other
+    /// errors of the backend.
     #[cfg(target_os = "linux")]
     pub fn with_storage(backend: B, program: Program, compute: B::Stream, storage: &Storage) -> Result<Self> {
         let tier = Tier::storage(&backend, storage, program.host)?;
@@ -179,8 +184,8 @@ impl<B: Backend> Runtime<B> {
         program.awaited.iter().map(|&yes| yes.then(|| backend.event(false)).transpose()).collect()
     }
 
-    /// Checks that this device can run the program: one that copies to pinned memory needs a device that does not share
-    /// the host's memory.
+    /// Fails if this device cannot run the program: a program that copies blocks to pinned memory needs a device that
+    /// does not share the host's memory.
     pub(crate) fn fits(&self, program: &Program) -> Result<()> {
         if self.tier.is_pinned() { refuse_host(&self.backend, program) } else { Ok(()) }
     }
@@ -209,11 +214,12 @@ impl<B: Backend> Runtime<B> {
         &self.backend
     }
 
-    /// Runs one iteration: calls `launch` for each operator in its turn, which launches the operator's kernels on the
-    /// given stream. They need not be done when this returns: see [`finish`](Self::finish).
+    /// Runs one iteration: calls `launch` for each operator in its turn, and `launch` launches the operator's kernels
+    /// on the given stream. The kernels need not be done when this returns: see [`finish`](Self::finish).
     ///
     /// # Errors
-    /// What the backend or `launch` tell; the iteration is broken then, see [`restart`](Self::restart).
+    /// The error of the backend or of `launch`, which ends the iteration: see [`restart`](Self::restart).
+    /// [`Error::Interrupted`] if another iteration is under way, or was ended by an error.
     pub fn iterate<E: From<Error>>(
         &mut self,
         mut launch: impl FnMut(&Launch<'_, B>) -> Result<(), E>,
@@ -234,11 +240,12 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    /// Goes on to the next launch, which the caller makes before the next call; `None` ends the iteration, and the call
-    /// after that begins another one. [`iterate`](Self::iterate) does the same for a whole iteration.
+    /// Returns the next launch of the iteration, which the caller has to make before the next call. `None` says that
+    /// the iteration has ended; the call after that begins another one. [`iterate`](Self::iterate) does the same for a
+    /// whole iteration.
     ///
     /// # Errors
-    /// What the backend tells; [`Error::Interrupted`] after an error.
+    /// The error of the backend; [`Error::Interrupted`] in all calls after an error, until [`restart`](Self::restart).
     #[expect(clippy::should_implement_trait, reason = "it lends the stream, and it fails")]
     pub fn next(&mut self) -> Result<Option<Launch<'_, B>>> {
         let launched = match self.state {
@@ -275,8 +282,8 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    /// Gives the streams all work before the next launch, and returns the step of that launch; `None` at the end of the
-    /// iteration.
+    /// Gives the streams all work before the next launch, and returns the number of that launch's step; `None` at the
+    /// end of the iteration.
     fn go_on(&mut self) -> Result<Option<usize>> {
         while let Some(step) = self.program.steps.get(self.position) {
             let current = self.position;
@@ -313,7 +320,7 @@ impl<B: Backend> Runtime<B> {
         self.backend.record(event, &self.streams[self.program.steps[step].lane])
     }
 
-    /// Has the device note the time at a mark of this iteration, if the iteration is one that is timed.
+    /// Has the device note the time at this point of the iteration, if the iteration is one that is timed.
     fn time(&self, mark: Mark) -> Result<()> {
         let Some(timers) = self.timers.as_ref().filter(|timers| timers.iteration == self.iteration) else {
             return Ok(());
@@ -351,7 +358,7 @@ impl<B: Backend> Runtime<B> {
         Ok(())
     }
 
-    /// The times of the iteration that began after [`measure`](Self::measure). Waits until it is done.
+    /// The times of the iteration that began after [`measure`](Self::measure). Waits until that iteration is done.
     ///
     /// # Errors
     /// [`Error::NotTimedYet`] if that iteration has not begun, or not all of its launches were made; or an error of the
@@ -391,7 +398,7 @@ impl<B: Backend> Runtime<B> {
     /// Waits until the streams have done all their work.
     ///
     /// # Errors
-    /// What the backend tells.
+    /// The error of the backend, or of the disk that blocks are swapped to.
     pub fn finish(&self) -> Result<()> {
         self.drain()?;
         self.tier.check()
@@ -412,7 +419,7 @@ impl<B: Backend> Runtime<B> {
     /// values of the persistent blocks are undefined, and have to be [written](Self::write) anew.
     ///
     /// # Errors
-    /// What the backend tells; a device that is lost stays lost.
+    /// The error of the backend; a device that is lost stays lost.
     pub fn restart(&mut self) -> Result<()> {
         self.state = State::Broken;
         // Errors of the file end with the iteration; those of the device do not.
@@ -422,7 +429,8 @@ impl<B: Backend> Runtime<B> {
         Ok(())
     }
 
-    /// Writes `content` as the value of a persistent block, between iterations.
+    /// Writes `content` as the value of a persistent block (one whose value passes to the next iteration, such as a
+    /// weight), between iterations. Waits for the work that is running.
     ///
     /// # Errors
     /// [`Error::NotPersistent`] if the block is not persistent, or its value has another length than `content`;
@@ -433,7 +441,8 @@ impl<B: Backend> Runtime<B> {
         self.put(&home, content)
     }
 
-    /// Writes a block's value to all places where it has to be between iterations, while no work is running.
+    /// Writes a persistent block's value to all places, on the device and on the host, where the next iteration needs
+    /// it. No work may be running.
     pub(crate) fn put(&self, home: &Home, content: &[u8]) -> Result<()> {
         if let Some(offset) = home.on_device() {
             self.write_device(offset, content)?;
@@ -442,7 +451,8 @@ impl<B: Backend> Runtime<B> {
         home.on_host().map_or(Ok(()), |place| unsafe { self.tier.store(&self.backend, place, content) })
     }
 
-    /// Reads the value of a persistent block, between iterations. Waits for the work that is running.
+    /// Reads the value of a persistent block (one whose value passes to the next iteration, such as a weight) into
+    /// `content`, between iterations. Waits for the work that is running.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -452,7 +462,7 @@ impl<B: Backend> Runtime<B> {
         self.get(home.after, content)
     }
 
-    /// Reads a value from its place, while no work is running.
+    /// Reads the value that lies at `residence`, on the device or the host, into `content`. No work may be running.
     pub(crate) fn get(&self, residence: Residence, content: &mut [u8]) -> Result<()> {
         match residence {
             // SAFETY: all streams are done.
@@ -511,7 +521,7 @@ fn refuse_host<B: Backend>(backend: &B, program: &Program) -> Result<()> {
 }
 
 impl<B: Backend> Drop for Runtime<B> {
-    /// Waits for the streams, so that no copy is running in memory that is freed.
+    /// Waits for the streams, so that no copy uses memory after it is freed.
     fn drop(&mut self) {
         // A lost device does nothing any more.
         let _ = self.finish();

@@ -4,20 +4,20 @@
 //! wait for the disk, and the disk and the link must work at the same time.
 //!
 //! Steps. A block goes in parts, through two pinned buffers for each stream. Copies over the link are work of the
-//! stream. Reads and writes are jobs of the runtime's own threads, which hold no lock while they read or write. Calls
-//! of the host in the stream's order connect both.
-//! - *Out*: before a part is copied to a buffer, the stream waits until the buffer's last write is done; after it, the
-//!   write becomes a job. While one buffer is written, the other one is filled. For the stream the block is done when
-//!   the link is: the bytes on the device are free before the disk has them.
+//! stream. Reads and writes of the disk are jobs of the runtime's own threads, which hold no lock meanwhile. Functions
+//! that the driver calls on the host, in the stream's order, connect copies and jobs.
+//! - *Out*: before a part is copied to a buffer, the stream waits until the buffer's last write is done; after the
+//!   copy, the write of the part becomes a job. While one buffer is written, the other one is filled. For the stream
+//!   the block is done when its last copy over the link is: its bytes on the device are free before the disk has them.
 //! - *In*: the first two parts become jobs at once, each further one as soon as its buffer has been copied to the
-//!   device. Before a part is copied, the stream waits for its read.
-//! - *Order*: a job begins after all earlier jobs that use the same buffer, or the same bytes of the disk if one of
-//!   both writes them. So a block is read only after it was written, though no stream waits for the write.
+//!   device. Before a part is copied, the stream waits until it has been read.
+//! - *Order*: a job begins after all earlier jobs that use the same buffer, or the same bytes of the disk if one of the
+//!   two writes them. So a block is read only after it was written, though no stream waits for the write.
 //!
 //! After an error no further job reads or writes, so that nothing waits forever; the iteration ends with that error.
 //!
-//! Limit: on a GPU the stream waits in a call of the host, and the driver may run such calls of all streams on one
-//! thread. Earlier jobs go on meanwhile.
+//! Limit: on a GPU the stream waits in a function that the driver calls on the host, and the driver may make such calls
+//! of all streams on one thread. Jobs that were given earlier go on meanwhile.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,11 +31,12 @@ use crate::step::PAGE;
 use crate::storage::{Disk, Storage};
 use crate::waits::LANES;
 
-/// The bytes of a buffer: blocks go to the disk and back in parts of this size.
+/// The size of a buffer between the device and the disk, in bytes: blocks go to the disk and back in parts of this
+/// size.
 const PART: u64 = 2 << 20;
-/// How many buffers each stream has.
+/// How many buffers each stream has: the link uses one while the disk uses the other.
 const PER_LANE: usize = 2;
-/// How many threads read and write: one for each buffer of the streams that copy out and in.
+/// How many threads read and write the disk: one for each buffer of the streams that copy out and in.
 const THREADS: usize = 4;
 
 /// One read or write between a buffer and the disk.
@@ -50,8 +51,8 @@ struct Job {
 }
 
 impl Job {
-    /// Whether two jobs must not run at the same time: they use the same buffer, or the same bytes of the disk and one
-    /// writes.
+    /// Whether two jobs, reads or writes of the disk, must not run at the same time: they use the same buffer, or the
+    /// same bytes of the disk and one of them writes.
     fn conflicts(&self, other: &Self) -> bool {
         let shares = self.at < other.at + other.bytes && other.at < self.at + self.bytes;
         let writes = [self, other].iter().any(|job| job.operation == StorageOperation::Write);
@@ -64,7 +65,8 @@ struct Queue {
     /// Reads and writes of the disk that are not done, in the order in which they were given. A buffer has at most two:
     /// a write, and a read after that.
     jobs: Vec<Job>,
-    /// The first error of a read or write of the disk; `None` if there was none, or if it was forgiven.
+    /// The first error of a read or write of the disk; `None` if there was none, or if [`Spill::forgive`] has removed
+    /// it.
     fault: Option<Error>,
     is_closed: bool,
 }
@@ -82,8 +84,8 @@ impl Queue {
         Some(self.jobs[first])
     }
 
-    /// Removes the job `done` from the queue: it is the one that is running on its buffer. At most one job runs on a
-    /// buffer at a time.
+    /// Removes the finished job `done` from the queue. The job is found by its buffer: at most one job runs on a buffer
+    /// at a time.
     fn end(&mut self, done: &Job) {
         self.jobs.retain(|job| !(job.is_running && job.buffer == done.buffer));
     }
@@ -159,14 +161,14 @@ impl Shared {
     }
 }
 
-/// A disk, the buffers on the way to it, and the threads that read and write.
+/// Swaps blocks to a disk: has the disk, the pinned buffers on the way to it, and the threads that read and write it.
 pub(crate) struct Spill<B: Backend> {
     storage: Storage,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     buffers: Vec<B::Pinned>,
     part: u64,
-    /// By stream: how many parts of blocks the stream has been given so far.
+    /// By stream: how many parts of blocks the stream has been given so far. Its parts use its buffers in turn.
     given: [AtomicUsize; LANES],
 }
 
@@ -198,8 +200,8 @@ impl<B: Backend> Spill<B> {
         &self.storage
     }
 
-    /// The first error that a read or write of the disk has had so far. The call returns at once, also while jobs are
-    /// running.
+    /// Returns the first error that a read or write of the disk has had so far. Does not wait for reads and writes that
+    /// are running.
     pub(crate) fn check(&self) -> Result<()> {
         self.shared.queue().fault.clone().map_or(Ok(()), Err)
     }
@@ -209,12 +211,12 @@ impl<B: Backend> Spill<B> {
         self.shared.queue().fault = None;
     }
 
-    /// Waits until all reads and writes are done.
+    /// Waits until all reads and writes of the disk are done.
     pub(crate) fn settle(&self) {
         self.shared.wait(|_| true);
     }
 
-    /// Writes `content` to the disk, from byte `at` of the disk on: on this thread, by way of a buffer.
+    /// Writes `content` to the disk, from byte `at` of the disk on: on this thread, by way of a pinned buffer.
     ///
     /// # Safety
     /// No stream is using the buffers, and the disk is [settled](Self::settle).
@@ -229,7 +231,7 @@ impl<B: Backend> Spill<B> {
         Ok(())
     }
 
-    /// Reads `content` from the disk, from byte `at` of the disk on: on this thread, by way of a buffer.
+    /// Fills `content` from the disk, from byte `at` of the disk on: on this thread, by way of a pinned buffer.
     ///
     /// # Safety
     /// As for [`store`](Self::store).

@@ -2,11 +2,12 @@
 
 use sublet_core::trace::Op;
 
-/// The alignment of offsets by default: what a device's allocator gives.
+/// The usual alignment of blocks' offsets in the arena, in bytes: that of the addresses which a device's allocator
+/// returns.
 pub const ALIGNMENT: u64 = 256;
 
-/// Copies on the host begin and end at multiples of this many bytes: a page, so that they can be written to files past
-/// the page cache.
+/// The size of a page, in bytes. Copies of blocks on the host begin and end at multiples of it, so that they can be
+/// written to files past the page cache (`O_DIRECT`).
 pub(crate) const PAGE: u64 = 4096;
 
 pub(crate) const COMPUTE: usize = 0;
@@ -19,12 +20,13 @@ pub enum Part {
     /// The launch does all of the operator's work, and writes the masks that it is to write. A mask has one bit for
     /// each element of a block, and is kept instead of the block.
     Whole,
-    /// The launch only writes a mask, one bit for each element of a block, from the block's value after the operator
-    /// has run: for instance because the mask lies in memory that the operator still uses.
+    /// The launch comes after the operator's own, and only computes a mask, one bit for each element of a block, from
+    /// the block's value. It is a launch of its own if, for instance, the mask lies in memory that the operator still
+    /// uses.
     Mask,
 }
 
-/// A block that an operator uses.
+/// A block that an operator uses, or the mask of a block, and where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
     /// The block's number in the recorded trace.
@@ -41,8 +43,9 @@ pub struct Operand {
     pub write: bool,
 }
 
-/// What a step does. Offsets on the device are those in the arena, on the host those that [`pinned`](crate::pinned)
-/// plans.
+/// What a step does: launch an operator, or copy `bytes` bytes out, in, or within the arena. Offsets `from` and `to`
+/// count in bytes, on the device from the start of the arena, on the host from the start of the pool that
+/// [`pinned`](crate::pinned) plans.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Launch { op: Op, part: Part, operands: Vec<Operand> },

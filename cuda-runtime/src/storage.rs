@@ -1,8 +1,8 @@
-//! Storage that copies go to instead of the host's memory: a file, or another [`Disk`].
+//! Storage that blocks are swapped to instead of the host's memory: a file, or another [`Disk`].
 //!
 //! On a GPU that shares the host's memory, storage is the only place outside that memory. The file is read and written
-//! past the page cache (`O_DIRECT`), because the page cache is in that same memory. The places of copies in the file
-//! are planned as in pinned memory; `spill` moves the data.
+//! past the page cache (`O_DIRECT`), because the page cache is in that same memory. The offsets of blocks in the file
+//! are planned as those in pinned memory are; the module `spill` moves the data.
 //!
 //! The file has no name: it is gone when it is closed, even after a crash.
 
@@ -18,35 +18,37 @@ use rustix::fs::{FallocateFlags, OFlags};
 
 use crate::error::{Error, Result, StorageOperation};
 
-/// Whether the operating system may cache the file in memory.
+/// Whether the operating system may cache in memory the file that blocks are swapped to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Caching {
-    /// The file is opened past the page cache: `O_DIRECT`.
+    /// The file is read and written past the page cache: it is opened with `O_DIRECT`.
     Past,
     /// The file is opened without `O_DIRECT`, for file systems that do not have it. The operating system then caches
     /// swapped blocks in memory as long as some is free.
     Through,
 }
 
-/// A disk. Several threads read and write it at once, at ranges that do not overlap.
+/// A disk that blocks can be swapped to. Several threads read and write it at once, at ranges that do not overlap.
 pub trait Disk: Debug + Send + Sync {
-    /// Makes the disk at least `bytes` long, so that missing space is an error before anything is written. What it
-    /// holds stays.
+    /// Makes the disk at least `bytes` bytes long, so that missing space is an error before anything is written. What
+    /// the disk holds stays.
     ///
     /// # Errors
-    /// As the operating system tells.
+    /// The error of the operating system.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
-    /// Fills `bytes` with what the disk holds from byte `at` on. `at` and the length are multiples of a page.
+    /// Fills `bytes` with what the disk holds from byte `at` on. `at` and the length of `bytes` are multiples of a page
+    /// (4096 bytes).
     ///
     /// # Errors
-    /// As the operating system tells; and if the disk ends before `bytes` is full.
+    /// The error of the operating system; or an error if the disk ends before `bytes` is full.
     fn read(&self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
 
-    /// Writes `bytes` to the disk, from byte `at` on. `at` and the length are multiples of a page.
+    /// Writes `bytes` to the disk, from byte `at` on. `at` and the length of `bytes` are multiples of a page (4096
+    /// bytes).
     ///
     /// # Errors
-    /// As the operating system tells.
+    /// The error of the operating system.
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 }
 
@@ -64,7 +66,7 @@ impl Disk for File {
     }
 }
 
-/// A disk that blocks are swapped to.
+/// A disk that blocks are swapped to. Clones are the same disk.
 #[derive(Clone, Debug)]
 pub struct Storage {
     disk: Arc<dyn Disk>,
@@ -74,8 +76,8 @@ impl Storage {
     /// Storage for swapped blocks: a file without a name in this folder.
     ///
     /// # Errors
-    /// [`Error::Storage`] if the file cannot be made. Its operation is [`StorageOperation::OpenDirect`] if the file
-    /// system has no `O_DIRECT`, as some file systems in memory.
+    /// [`Error::Storage`] if the file cannot be made. Its operation is [`StorageOperation::OpenDirect`] if `caching` is
+    /// [`Caching::Past`], and the file system has no `O_DIRECT`, such as some that keep files in memory.
     pub fn in_folder(folder: &Path, caching: Caching) -> Result<Self> {
         static FILES: AtomicU64 = AtomicU64::new(0);
         let (operation, flags) = match caching {
@@ -97,7 +99,7 @@ impl Storage {
         }
     }
 
-    /// Storage for swapped blocks on this disk: a file, or what else implements [`Disk`].
+    /// Storage for swapped blocks on this disk: a file, or anything else that implements [`Disk`].
     #[must_use]
     pub fn on(disk: impl Disk + 'static) -> Self {
         Self { disk: Arc::new(disk) }

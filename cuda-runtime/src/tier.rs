@@ -1,12 +1,12 @@
-//! Where blocks are copied to: pinned memory, or a disk.
+//! Where blocks that leave the device are copied to: pinned memory, or a disk.
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 #[cfg(target_os = "linux")]
 use crate::{spill::Spill, storage::Storage};
 
-/// Where copies of blocks off the device are: in pinned memory of the host, or on a disk. Their offsets there are
-/// planned ([`pinned`](crate::pinned)), and mean the same in both.
+/// The place of blocks that have left the device: pinned memory of the host, or a disk. The blocks' offsets are planned
+/// ([`pinned`](crate::pinned)), and are the same for both kinds of place.
 pub(crate) enum Tier<B: Backend> {
     /// Pinned memory of the host; `None` if the program copies no block to the host.
     Pinned(Option<B::Pinned>),
@@ -26,8 +26,8 @@ impl<B: Backend> Tier<B> {
         Ok(Self::Storage(Spill::new(backend, storage, bytes)?))
     }
 
-    /// Makes the place for another program's blocks that leave the device, `bytes` bytes long and of the same kind as
-    /// this one: other pinned memory, or the same disk, made long enough.
+    /// Makes the place, `bytes` bytes long, for the blocks that leave the device in another program. It is of the same
+    /// kind as this one: other pinned memory, or the same disk, made long enough.
     pub(crate) fn renewed(&self, backend: &B, bytes: u64) -> Result<Self> {
         match self {
             Self::Pinned(_) => Self::pinned(backend, bytes),
@@ -110,7 +110,8 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Waits for disk work that the streams do not wait for.
+    /// Waits until all reads and writes of the disk are done, since no stream waits for them all. Does nothing for
+    /// pinned memory.
     pub(crate) fn settle(&self) {
         match self {
             Self::Pinned(_) => {}
@@ -119,7 +120,7 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// The first error of the disk so far.
+    /// Returns the first error that a read or write of the disk has had so far. Pinned memory has none.
     pub(crate) fn check(&self) -> Result<()> {
         match self {
             Self::Pinned(_) => Ok(()),
@@ -128,7 +129,7 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Forgets the first error of the disk.
+    /// Forgets the error that [`check`](Self::check) returns: from then on the disk is read and written again.
     pub(crate) fn forgive(&self) {
         match self {
             Self::Pinned(_) => {}

@@ -1,51 +1,56 @@
-//! Finds which steps have to wait for which, with the fewest waits.
+//! Finds which steps of a program have to wait for which others, with the fewest waits.
 //!
-//! Problem: steps are given in an order, each on one of three streams. Each reads and writes some bytes, and the whole
-//! is repeated. A step must not run before an earlier step, of this iteration or the last, that writes what it uses or
-//! uses what it writes. Streams keep their own order; between them there are events. What are the fewest waits?
+//! Problem: steps are given in an order, each on one of three streams. Each step reads and writes some bytes, and the
+//! whole list is repeated in every iteration. A step must run after each earlier step, of this iteration or the one
+//! before, that writes bytes which it uses, or uses bytes which it writes. Steps on one stream run in order; a step can
+//! wait for an event of another stream. What are the fewest such waits?
 //!
-//! Steps: for every byte the last writer and the readers since then are known, by stream. Of the steps on another
-//! stream that a step must follow, it is enough to wait for the last. That wait is left out if it follows from earlier
-//! waits of the stream, or from the other wait of the same step: each step has a vector clock that says how much of
-//! each stream is done when it runs (Fidge 1988, Mattern 1989). The result is the transitive reduction of a graph
-//! without cycles: there is only one, and without any of its edges two steps that share bytes have no order.
+//! Steps: for every byte are known the step that last wrote it and, by stream, the last step that has read it since. Of
+//! the steps on another stream that a step must follow, it is enough to wait for the last. That wait is left out if it
+//! follows from earlier waits of the stream, or from the other wait of the same step: each step has a vector clock that
+//! says how much of each stream is done when it runs (Fidge 1988, Mattern 1989). The result is the transitive reduction
+//! of a graph without cycles: there is only one, and without any of its edges two steps that share bytes have no order.
 //!
-//! The first iteration has nothing before it. In the next ones a stream has also waited for what it waited for in the
-//! iteration before. This goes on until nothing changes any more: the last list is that of all further iterations.
+//! The first iteration has nothing before it. In later ones a stream has also waited for what it waited for in the
+//! iterations before, and may need other waits. So the waits are found iteration by iteration, until nothing changes
+//! any more: the last list of waits holds for all further iterations.
 //!
-//! Cost: O(log n) for each range of bytes that a step uses and was last used by others, in each of a few iterations.
-//! This module knows bytes and streams only. Tests check it by searching for races in another way, and with real data.
+//! Cost: O(log n) for each range of bytes that a step uses, counted apart where different steps have used the bytes
+//! last; in each of a few iterations. This module knows bytes and streams only. Tests check it by searching for races
+//! in another way, and with real data.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The streams: compute, copies out, copies in.
+/// How many streams there are: compute, copies out, and copies in.
 pub(crate) const LANES: usize = 3;
 
 /// For how many iterations at most the waits between steps are computed one by one. All later iterations wait as the
-/// last of these does.
+/// last of these does. The computation ends sooner if nothing changes any more.
 const MOST: usize = 16;
 
-/// The stream of a step, the bytes that it uses, and other steps that it follows.
+/// What decides the waits of a step: its stream, the bytes that it uses, and other steps that it has to follow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Footprint {
     pub(crate) lane: usize,
     /// The ranges of bytes that the step uses, and for each whether the step writes it.
     pub(crate) ranges: Vec<(Range<u64>, bool)>,
-    /// Earlier steps of the same iteration that the step follows, whatever bytes they use.
+    /// The indices of earlier steps of the same iteration that the step has to follow, whatever bytes they use.
     pub(crate) after: Vec<u32>,
 }
 
 /// By stream: how many of its steps are done, over all iterations.
 type Clock = [u64; LANES];
 
-/// The last step that has written some bytes, and the steps that have read them since.
+/// The users of a range of bytes: the last step that has written them, and the steps that have read them since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Users {
     end: u64,
-    /// The step that last wrote the bytes: the number of its stream, and its own number in that stream.
+    /// The step that last wrote the bytes: the number of its stream, and its own number in that stream, counted from 1
+    /// over all iterations. `None` if no step has written them.
     writer: Option<(usize, u64)>,
-    /// By stream: the number of its last step that has read the bytes since they were written; 0 is none.
+    /// By stream: the number of its last step that has read the bytes since they were written, counted from 1 over all
+    /// iterations; 0 is none.
     readers: Clock,
 }
 
@@ -118,7 +123,8 @@ fn join(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// Adds to `needed` the steps that a step using these bytes must follow, and notes that step as the bytes' user.
+/// Notes in `memory` that a step, number `number` of stream `lane`, uses the bytes of `range`. Raises `needed`, which
+/// has for each stream the number of the last step to wait for, to the steps that this one has to follow.
 fn use_bytes(
     memory: &mut BTreeMap<u64, Users>,
     range: &Range<u64>,

@@ -1,7 +1,8 @@
-//! An allocator that learns: it records an iteration, plans it, and serves the next ones from the plan.
+//! An allocator that learns: it records the requests of an iteration, plans where their blocks lie, and serves the next
+//! iterations from the plan.
 //!
 //! The handle lies at the beginning of the allocator's bookkeeping memory, which the caller or the system lends. The
-//! ranges whose addresses the allocator hands out are never touched: they may be memory of another device.
+//! allocator never touches the memory whose addresses it hands out: it may be memory of another device.
 
 pub mod manage;
 pub mod plan;
@@ -27,71 +28,78 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::system;
 use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 
-/// A function of the caller's that allocates `bytes` bytes at a multiple of `alignment`, a power of two; it returns
-/// NULL if it cannot. It must return: no exception and no longjmp. If it calls the allocator that it serves, that call
-/// returns SUBLET_STATUS_REENTRANT; the same holds for sublet_raw_free.
+/// A function of the caller's that allocates memory for a sublet_allocator: `bytes` bytes at a multiple of `alignment`,
+/// a power of two. It returns their address, or NULL if it cannot. `context` is the one in sublet_allocator_params. The
+/// function must return: no exception and no longjmp. If it calls the allocator that it serves, that call returns
+/// SUBLET_STATUS_REENTRANT. All this holds for sublet_raw_free too.
 pub type sublet_raw_alloc =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void>;
 
-/// A function of the caller's that frees what a sublet_raw_alloc returned.
+/// A function of the caller's that frees the `bytes` bytes at `pointer`, which the caller's sublet_raw_alloc returned.
 pub type sublet_raw_free = Option<unsafe extern "C" fn(context: *mut c_void, pointer: *mut c_void, bytes: usize)>;
 
-/// A function of the caller's that is called where there is no memory for a request of `bytes` bytes. It may free
-/// blocks, and returns another value than 0 to have the request tried once more. Unlike sublet_raw_alloc and
-/// sublet_raw_free, it may call the allocator.
+/// A function of the caller's that a sublet_allocator calls where there is no memory for a request of `bytes` bytes. It
+/// may free blocks. It returns another value than 0 to have the request tried once more, 0 to let the request fail.
+/// Unlike sublet_raw_alloc and sublet_raw_free, it may call the allocator.
 pub type sublet_out_of_memory = Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize) -> i32>;
 
-/// The parameters of an allocator. To begin with, set `struct_size` and `capacity`, and leave all else 0.
+/// The parameters of sublet_allocator_create. To begin with, set `struct_size` and `capacity`, and leave all else 0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sublet_allocator_params {
     /// sizeof(sublet_allocator_params).
     pub struct_size: u32,
-    /// The sublet_solver that plans; 0 is SUBLET_SOLVER_PORTFOLIO, which takes memory linear in `events`.
+    /// The sublet_solver that makes the plans; 0 is SUBLET_SOLVER_PORTFOLIO here, whose memory is linear in `events`.
     pub solver: u32,
     /// The bytes of the range of addresses that blocks get their addresses from; with `alloc`, of the first such range.
-    /// The system's memory takes space only where it is touched, so that this may be large.
+    /// It may be large: the system's memory takes space only where it is touched.
     pub capacity: u64,
-    /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it. 0 is 256.
+    /// Every address of a block is a multiple of this power of two, in bytes, and sizes are rounded up to it. 0 is 256.
     pub alignment: u64,
-    /// The most mallocs and frees of an iteration that can be planned; 0 is 65536.
+    /// The most mallocs and frees, counted together, of an iteration that can be planned; 0 is 65536.
     pub events: u64,
-    /// The most blocks that are alive at once beside those of a plan; 0 is 16384.
+    /// The most blocks outside of the plan that can be alive at once; 0 is 16384.
     pub live: u64,
-    /// The range of addresses, if the caller has it already; otherwise NULL. The range is never read or written.
+    /// The first address of the `capacity` bytes that blocks get their addresses from, if the caller has them already;
+    /// otherwise NULL. The allocator never reads or writes there.
     pub range: *mut c_void,
-    /// Called to allocate the range, and further ranges where a request or a plan does not fit: up to 64 at once. For a
-    /// request it is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if it then returns
-    /// NULL, for as much as the request needs. For a plan it is asked for the bytes of the arena. NULL takes the
-    /// system's memory for the first range, and there is never another.
+    /// A function that allocates a range of addresses for blocks. It is called for the first range, unless `range` is
+    /// given, and for further ones where a request or a plan does not fit: up to 64 at once. For a request it is asked
+    /// for at least a quarter of the bytes of all ranges, and at least 1 MiB; if it then returns NULL, for as much as
+    /// the request needs. For a plan it is asked for the bytes of the arena. If `alloc` is NULL, the first range is
+    /// memory of the system, and there is never another.
     pub alloc: sublet_raw_alloc,
-    /// Called to free ranges without live blocks: before another range is asked for, after eight iterations in which
-    /// they were not used, and in sublet_allocator_destroy. To be set if and only if `alloc` is.
+    /// A function that frees a range that `alloc` returned and in which no block is live. It is called before another
+    /// range is asked for, after eight iterations in which the range was not used, in sublet_trim, and in
+    /// sublet_allocator_destroy. To be set if and only if `alloc` is.
     pub free: sublet_raw_free,
-    /// Passed to `alloc`, `free` and `out_of_memory`.
+    /// The pointer that each call of `alloc`, `free` and `out_of_memory` gets as its `context`.
     pub context: *mut c_void,
-    /// The seed of all random choices: the same seed gives the same plan everywhere.
+    /// The seed of all random choices: the same seed gives the same plan on every machine.
     pub seed: u64,
-    /// How much the solvers that could go on without end, such as many starts, may do for one plan, in blocks placed. 0
-    /// is the default, 400,000, which suffices for most networks, in a fraction of a second.
+    /// The budget, for one plan, of the solvers that could go on without end, such as SUBLET_SOLVER_MULTISTART: how
+    /// many blocks they may place. 0 is the default, 400,000, which suffices for most networks, in a fraction of a
+    /// second.
     pub work: u64,
-    /// The budget of exact search and beam search for one plan, in nodes of the exact search's tree; one takes about
-    /// 3 µs. 0 is the default, 280,000: about a second, which suffices for most hard instances of a few hundred blocks.
+    /// The budget of the exact search and the beam search for one plan, in nodes of the exact search's tree; a node
+    /// takes about 3 µs. 0 is the default, 280,000 nodes, or about a second, which suffices for most hard instances of
+    /// a few hundred blocks.
     pub nodes: u64,
-    /// Called where there is no memory for a request; or NULL.
+    /// A function that is called where there is no memory for a request, and may free blocks. NULL: such a request
+    /// fails.
     pub out_of_memory: sublet_out_of_memory,
 }
 
-/// What an allocator is doing.
+/// What an allocator does with requests now.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_state {
-    /// There is no plan yet.
+    /// There is no plan yet: each request gets an address wherever there is room.
     Profile = 0,
-    /// A plan is followed.
+    /// A plan is followed: requests get the addresses that it has for them.
     Replay = 1,
-    /// A plan is followed that the requests no longer match. A new plan is made as soon as a whole iteration has been
-    /// recorded.
+    /// A plan is followed, but the requests no longer match it. A new plan is made as soon as a whole iteration has
+    /// been recorded.
     Diverged = 2,
 }
 
@@ -103,23 +111,23 @@ pub struct sublet_statistics {
     pub struct_size: u32,
     /// What the allocator is doing: a sublet_state.
     pub state: u32,
-    /// How many requests were served from a plan.
+    /// How many requests got their address from a plan.
     pub hits: u64,
-    /// How many requests came while a plan was followed, and were not in the plan.
+    /// How many requests came while a plan was followed, and did not get their address from the plan.
     pub misses: u64,
-    /// How many plans were made or adopted; each after the first replaces the one before.
+    /// How many plans were made, or taken over by sublet_adopt; each after the first replaces the one before.
     pub plans: u64,
-    /// Bytes of the largest arena so far.
+    /// The bytes of the largest arena so far. An arena is the memory that a plan divides up.
     pub arena_peak: u64,
-    /// The most bytes that were live at once outside the arena.
+    /// The most bytes of blocks that were live at once outside the arena, the memory that the plan divides up.
     pub fallback_peak: u64,
     /// The highest end of a block so far, in bytes from the start of the allocator's range of addresses; with several
-    /// such ranges, the sum over them.
+    /// ranges, these ends added up.
     pub footprint: u64,
-    /// The bytes of all ranges that the allocator has now. They are addresses: memory of the system that was never
-    /// touched takes no space.
+    /// The bytes of all ranges of addresses that the allocator has now. Memory of the system that was never touched
+    /// counts here, but takes no space.
     pub held: u64,
-    /// Bytes of the blocks that are live now, rounded up to the alignment.
+    /// The bytes of the blocks that are live now, each size rounded up to the alignment.
     pub live_bytes: u64,
     /// How many blocks are live now.
     pub live_blocks: u64,
@@ -132,20 +140,20 @@ unsafe impl Params for sublet_allocator_params {}
 unsafe impl Params for sublet_statistics {}
 
 /// An allocator that learns: it records an iteration, plans it, and serves the next ones from the plan. All threads may
-/// use it at once, but for sublet_allocator_destroy. After a fork the child has an allocator of its own with the same
-/// blocks, in its copy of the memory; a fork waits for calls that are running.
+/// use it at once; only during sublet_allocator_destroy no other thread may. After a fork the child has an allocator of
+/// its own with the same blocks, in its copy of the memory; a fork waits for calls that are running.
 ///
-/// The requests of all threads are one stream. If threads allocate side by side in an order that changes from iteration
-/// to iteration, no plan fits that stream; it is served all the same.
+/// The requests of all threads are one sequence. If threads allocate side by side in an order that changes from
+/// iteration to iteration, no plan fits that sequence; its requests are served all the same.
 pub struct sublet_allocator {
     inner: Lock<Inner>,
-    /// The caller's function for when there is no memory for a request.
+    /// The caller's function that is called where there is no memory for a request, and may free blocks.
     out_of_memory: sublet_out_of_memory,
     /// The pointer that `out_of_memory` is given.
     context: Context,
-    /// The addresses at which the bookkeeping memory begins and ends.
+    /// The addresses at which the bookkeeping memory begins and ends: nothing that a call writes may lie between them.
     memory: (usize, usize),
-    /// The bookkeeping memory, if it is the system's and not lent by the caller.
+    /// The bookkeeping memory, to be freed with the allocator, if it is the system's; empty if the caller has lent it.
     workspace: SystemMemory,
 }
 
@@ -171,8 +179,8 @@ struct Inner {
     profile: Profile,
 }
 
-/// The most ranges of addresses that an allocator has at once. For a request, a new range is asked for with at least a
-/// quarter of the bytes of those before it, so that this many suffice for any memory.
+/// The most ranges of addresses that an allocator has at once. They suffice for any memory: for a request, a new range
+/// is asked for with at least a quarter of the bytes of those before it.
 const RANGES: usize = 64;
 
 impl sublet_allocator_params {
@@ -199,8 +207,8 @@ impl sublet_allocator_params {
     }
 }
 
-/// How much bookkeeping memory an allocator with this configuration takes: first all of it, and then the words and
-/// indices among it, which the planner's [`Allocator`] uses.
+/// Returns two sizes for an allocator with this configuration: that of its whole bookkeeping memory, and that of the
+/// part of it, in words and indices, in which the planner's [`Allocator`] works.
 fn needed(config: &Config) -> (Needed, WorkspaceLen) {
     let len = replay::memory(config);
     let kept = WorkspaceLen { words: len.words, indices: len.indices };
@@ -222,9 +230,10 @@ pub unsafe extern "C" fn sublet_allocator_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Makes an allocator without live blocks. It uses `workspace` until sublet_allocator_destroy, and writes 40 bytes of
-/// it for each of `events` at once. If `workspace` is NULL and its size 0, it takes memory of the operating system
-/// instead, where there is one; then pages are touched only as they are used.
+/// Makes an allocator without live blocks. The allocator keeps its bookkeeping in `workspace` until
+/// sublet_allocator_destroy; this call already writes 40 bytes of it for each of the `events` of `params`. If
+/// `workspace` is NULL and `workspace_size` 0, the bookkeeping takes memory of the operating system instead, where
+/// there is one; then pages are touched only as they are used.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_create(
@@ -276,8 +285,9 @@ pub unsafe extern "C" fn sublet_allocator_create(
     })
 }
 
-/// Destroys an allocator: frees its ranges that are not the caller's, and its bookkeeping memory. Its addresses are no
-/// longer valid. No other thread may be using it. NULL does nothing.
+/// Destroys an allocator. Frees the ranges of addresses that it has allocated, and its bookkeeping memory; what the
+/// caller has lent is the caller's again. Addresses that the allocator returned are no longer valid. No other thread
+/// may be using it. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocator) {
     let _ = short(ptr::null_mut(), || {
@@ -295,7 +305,7 @@ pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocat
 }
 
 /// Checks the pointer to an allocator that a C function has as argument 0, and returns the allocator. Fails if `error`,
-/// where the call's error is to be written, lies in the allocator's bookkeeping memory.
+/// where the call's error is to be written, overlaps the allocator's bookkeeping memory.
 ///
 /// # Safety
 /// If `allocator` is neither NULL nor misaligned, it can be read; and if the memory there has the mark of an allocator
@@ -344,7 +354,8 @@ unsafe fn looked_at<'a>(
 }
 
 impl sublet_allocator {
-    /// Refuses an argument that points into the bookkeeping memory and is written; NULL points nowhere.
+    /// Fails if `argument`, which is to be written, overlaps the allocator's bookkeeping memory; NULL overlaps nothing.
+    /// `position` is the argument's place among those of the C function, for the failure.
     #[inline]
     fn is_apart<T>(&self, argument: *const T, position: u32) -> Result<(), Failure> {
         let begin = argument.addr();
@@ -354,7 +365,8 @@ impl sublet_allocator {
         Ok(())
     }
 
-    /// Allocates memory by `take`; as long as there is none, calls the caller's function that may make room.
+    /// Allocates `bytes` bytes by calling `take` with the lock held; 0 bytes are NULL. If there is no memory, calls the
+    /// caller's function `out_of_memory`, without the lock, and tries again, until that function returns 0.
     #[inline]
     fn take(
         &self,
@@ -404,8 +416,8 @@ impl sublet_allocator {
 }
 
 /// Checks the pointer to where a result is to be written, argument `position` of a C function, counted from 0. The
-/// result must share no memory with the allocator's bookkeeping or with `error`; the function has no arrays that it
-/// could share memory with.
+/// result must share no memory with the allocator's bookkeeping or with `error`. Other arguments need no check, because
+/// the function has no arrays.
 ///
 /// # Safety
 /// If `to` is neither NULL nor misaligned, it can be written as long as `'a`, by nobody else.
@@ -431,7 +443,8 @@ unsafe fn result<'a, T>(
     Ok(unsafe { &mut *to })
 }
 
-/// Calls `request` with the allocator, and writes what it returns to `to`, which is argument `position`.
+/// Calls `request` with the allocator, and writes the result to `to`, which is argument `position` of the C function. A
+/// failure is written to `error`, unless that is NULL.
 ///
 /// # Safety
 /// As for `handle` and `result`.
@@ -453,9 +466,11 @@ unsafe fn answer<T>(
     })
 }
 
-/// Allocates `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
+/// Allocates `bytes` bytes, which no other live block shares; `pointer` receives their address, or NULL for 0 bytes.
+/// O(1) while the plan is followed.
 ///
-/// SUBLET_STATUS_OUT_OF_MEMORY: no hole in the ranges is large enough, and no other range can be allocated.
+/// SUBLET_STATUS_OUT_OF_MEMORY: no free part of the allocator's ranges of addresses is large enough, and no other range
+/// can be allocated.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_malloc(
@@ -469,7 +484,7 @@ pub unsafe extern "C" fn sublet_malloc(
     unsafe { answer(allocator, (pointer, 2), error, request) }
 }
 
-/// Frees what sublet_malloc returned; NULL does nothing. O(1) while the plan is followed.
+/// Frees the block at `pointer`, which sublet_malloc returned; NULL does nothing. O(1) while the plan is followed.
 ///
 /// SUBLET_STATUS_NOT_ALLOCATED: no live block begins at `pointer`, and nothing has changed.
 #[unsafe(no_mangle)]
@@ -484,8 +499,8 @@ pub unsafe extern "C" fn sublet_free(
     })
 }
 
-/// Marks the begin of an iteration. After the first such call iterations are not searched for in the stream of requests
-/// any more.
+/// Marks the begin of an iteration. Before the first such call the allocator finds iterations by itself, in the
+/// sequence of requests; after it, only iterations that are marked are planned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_iteration_begin(
     allocator: *mut sublet_allocator,
@@ -500,12 +515,12 @@ pub unsafe extern "C" fn sublet_iteration_begin(
     }
 }
 
-/// Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, the next one is
-/// planned within this call.
+/// Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, this call makes a
+/// plan of the iteration for those that follow.
 ///
-/// A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the
-/// iteration had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole in the ranges is large
-/// enough for the arena, and no other range can be allocated.
+/// A failure tells why there is no new plan; the allocator goes on all the same. SUBLET_STATUS_TOO_MANY_EVENTS: the
+/// iteration had more mallocs and frees than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no free part of
+/// the ranges of addresses is large enough for the arena, and no other range can be allocated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_iteration_end(
     allocator: *mut sublet_allocator,
@@ -515,7 +530,8 @@ pub unsafe extern "C" fn sublet_iteration_end(
     unsafe { within(allocator, error, |inner| Ok(inner.allocator.end_iteration()?)) }
 }
 
-/// Requests from here on are no part of the plan, and are served beside it, until sublet_resume.
+/// Leaves requests out of the plan from here on, until sublet_resume: they are not recorded, and get addresses outside
+/// of the arena.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_interrupt(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.
@@ -527,7 +543,7 @@ pub unsafe extern "C" fn sublet_interrupt(allocator: *mut sublet_allocator, erro
     }
 }
 
-/// Requests from here on are part of the plan again.
+/// Ends what sublet_interrupt began: requests from here on are part of the plan again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_resume(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

@@ -1,9 +1,9 @@
 //! Checks pointers and lengths from C, in the order of the arguments, before anything is written. Arguments are known
-//! by their position in the C function, counted from 0. Most methods of [`Arguments`] check the next one, or the next
-//! two where that is said.
+//! by their position in the C function, counted from 0. Most methods of [`Arguments`] check the next argument, or the
+//! next two where that is said.
 //!
 //! A pointer must be aligned and, unless its length is 0, not NULL. A length must be one that can be addressed. Memory
-//! that is written must not be part of another argument. That a pointer leads to memory at all is up to the caller:
+//! that is written must not be part of another argument. Whether a pointer leads to memory at all is up to the caller:
 //! nobody can check it.
 //!
 //! Memory that is lent for outputs may hold anything; it is written before it is read, here and in `core`.
@@ -17,7 +17,8 @@ pub(crate) use crate::plain::{Plain, plain};
 use crate::status::sublet_status as S;
 use crate::workspace::Room;
 
-/// Plain structs that begin with their own size in bytes as the caller knows it; all zeros are the defaults.
+/// Structs of parameters or results. The first field is the size of the struct, in bytes, in the version that the
+/// caller was compiled with; 0 in all others is the default.
 ///
 /// # Safety
 /// The first field is a `u32`, the size.
@@ -27,7 +28,7 @@ pub(crate) unsafe trait Params: Plain {}
 pub(crate) struct Arguments<'a> {
     /// The position of the argument that is checked next.
     position: u32,
-    /// The memory of the arguments that were checked; only the first `len` entries are in use.
+    /// The memory of the arguments that were checked so far; only the first `len` entries are in use.
     ranges: [Range; MOST],
     len: usize,
     lent: PhantomData<&'a mut ()>,
@@ -37,7 +38,7 @@ pub(crate) struct Arguments<'a> {
 /// and those of its handles.
 const MOST: usize = 20;
 
-/// The position that stands for the argument `error`.
+/// The position that stands for the argument `error` in a failure.
 pub(crate) const ERROR: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Default)]
@@ -48,7 +49,7 @@ struct Range {
     written: bool,
 }
 
-/// Where a scalar result is written, unless the caller does not want it.
+/// The place where a single result of a call is written; empty if the caller does not want the result.
 pub(crate) struct Out<'a, T>(Option<&'a mut T>);
 
 impl<T> Out<'_, T> {
@@ -59,8 +60,9 @@ impl<T> Out<'_, T> {
     }
 }
 
-/// The caller's struct for results, which begins with its size as the caller was compiled with it. Only that many bytes
-/// are written, so that the struct can grow. Empty if the caller wants no results.
+/// The memory of the caller's struct for results. Its first field is the size of the struct in the version that the
+/// caller was compiled with. No more bytes are written, so that later versions can add fields. Empty if the caller
+/// wants no results.
 pub(crate) struct Report<'a, T> {
     bytes: &'a mut [u8],
     of: PhantomData<T>,
@@ -118,8 +120,8 @@ impl<'a> Arguments<'a> {
         found
     }
 
-    /// Checks what a field of a struct points to: the field is at byte `at`, the struct is the argument at this
-    /// position.
+    /// Has `look` check what a field of a struct points to. The struct is argument number `position`, and the field
+    /// begins at its byte `at`: a failure names both.
     pub(crate) fn field<T>(
         &mut self,
         position: u32,
@@ -134,7 +136,7 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// Checks the next argument, a number of things such as blocks or rows. It must be so small that the size of a
+    /// Checks the next argument, `n`, a number of things such as blocks or rows. It must be so small that the size of a
     /// workspace that is computed from it cannot overflow.
     pub(crate) fn count(&mut self, n: usize) -> Result<usize, Failure> {
         self.skip();
@@ -145,7 +147,7 @@ impl<'a> Arguments<'a> {
     /// length must be so small that the size of a workspace that is computed from it cannot overflow.
     ///
     /// # Safety
-    /// If it is not NULL and `len` is not 0, `len` values can be read there as long as `'a`.
+    /// If `pointer` is not NULL and `len` is not 0, `len` values can be read there as long as `'a`.
     pub(crate) unsafe fn input<T: Plain>(&mut self, pointer: *const T, len: usize) -> Result<&'a [T], Failure> {
         counted(len, self.position + 1)?;
         let there = self.look(pointer, len, false)?;
@@ -158,7 +160,7 @@ impl<'a> Arguments<'a> {
     /// Checks the next two arguments, the pointer and the length of an array that is written, and returns the array.
     ///
     /// # Safety
-    /// If it is not NULL and `len` is not 0, `len` values can be written there as long as `'a`, by nobody else.
+    /// If `pointer` is not NULL and `len` is not 0, `len` values can be written there as long as `'a`, by nobody else.
     pub(crate) unsafe fn output<T: Plain>(&mut self, pointer: *mut T, len: usize) -> Result<&'a mut [T], Failure> {
         // SAFETY: as promised.
         let slice = unsafe { self.output_of(pointer, len)? };
@@ -204,8 +206,8 @@ impl<'a> Arguments<'a> {
     }
 
     /// Checks the next argument, a text that ends with a zero byte, and returns the value that stands beside this text
-    /// in `names`; fails if the text is none of the names. It is read up to where it differs from all names, no
-    /// further.
+    /// in `names`; fails if the text is none of the names. The text is read up to the byte where it differs from all
+    /// names, no further.
     ///
     /// # Safety
     /// If `pointer` is not NULL, the text can be read up to its zero.
@@ -227,7 +229,7 @@ impl<'a> Arguments<'a> {
     /// Checks the next argument, the pointer to one value, and reads the value.
     ///
     /// # Safety
-    /// If it is not NULL, it can be read.
+    /// If `pointer` is not NULL, a value can be read there.
     pub(crate) unsafe fn value<T: Plain>(&mut self, pointer: *const T) -> Result<T, Failure> {
         self.look(pointer, 1, false)?;
         // SAFETY: `look` has found it aligned and not NULL; any bytes are a value.
@@ -238,7 +240,7 @@ impl<'a> Arguments<'a> {
     /// the value.
     ///
     /// # Safety
-    /// If it is not NULL, it can be written as long as `'a`, by nobody else.
+    /// If `pointer` is not NULL, a value can be written there as long as `'a`, by nobody else.
     pub(crate) unsafe fn result<T: Plain>(&mut self, pointer: *mut T) -> Result<Out<'a, T>, Failure> {
         self.look(pointer, 1, true)?;
         // SAFETY: `look` has found it aligned and not NULL; the rest is promised.
@@ -261,7 +263,7 @@ impl<'a> Arguments<'a> {
     /// default.
     ///
     /// # Safety
-    /// If it is not NULL, as many bytes can be read as its first field says.
+    /// If `pointer` is not NULL, as many bytes can be read there as the first field says.
     pub(crate) unsafe fn params<T: Params>(&mut self, pointer: *const T) -> Result<T, Failure> {
         let position = self.position;
         let known = size_of::<T>();
@@ -300,8 +302,8 @@ impl<'a> Arguments<'a> {
     /// The struct's first field is its size in the caller's version; no more bytes are written.
     ///
     /// # Safety
-    /// If it is not NULL, as many bytes as its first field says can be read, and written as long as `'a` by nobody
-    /// else.
+    /// If `pointer` is not NULL, as many bytes as the first field says can be read, and written as long as `'a` by
+    /// nobody else.
     pub(crate) unsafe fn report<T: Params>(&mut self, pointer: *mut T) -> Result<Report<'a, T>, Failure> {
         if pointer.is_null() {
             return Err(Failure::new(S::NullPointer, self.next(), 0, 0));
@@ -325,10 +327,11 @@ impl<'a> Arguments<'a> {
         Ok(Report { bytes, of: PhantomData })
     }
 
-    /// The size that the next argument tells in its first field; the argument is not NULL.
+    /// Returns the size in bytes that a struct of the caller's, the next argument, tells in its first field. Fails if
+    /// the pointer is misaligned, or if no struct can have this size.
     ///
     /// # Safety
-    /// It can be read.
+    /// `pointer` is not NULL, and if it is aligned, the first field can be read there.
     unsafe fn struct_size<T: Params>(&self, pointer: *const T) -> Result<usize, Failure> {
         if !pointer.is_aligned() {
             return Err(Failure::new(S::MisalignedPointer, self.position, wide(align_of::<T>()), 0));
@@ -343,10 +346,10 @@ impl<'a> Arguments<'a> {
     }
 
     /// Checks the next two arguments, the pointer and the bytes of the workspace: memory that the caller lends. It must
-    /// have as many bytes as `needed`.
+    /// have at least as many bytes as `needed`.
     ///
     /// # Safety
-    /// If it is not NULL, `size` bytes can be written there as long as `'a`, by nobody else.
+    /// If `pointer` is not NULL, `size` bytes can be written there as long as `'a`, by nobody else.
     pub(crate) unsafe fn workspace(
         &mut self,
         pointer: *mut c_void,
@@ -362,22 +365,22 @@ impl<'a> Arguments<'a> {
         Ok(Room::new(words))
     }
 
-    /// Notes that the handle, the argument at this position, has this memory. Fails if an argument that was checked
-    /// before overlaps with it and is written; if such an argument is checked later, that check fails.
+    /// Notes that `memory` belongs to the handle that is argument number `position`. Fails if an argument that was
+    /// checked before overlaps with this memory and is written; if such an argument is checked later, that check fails.
     pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
         self.holds_range(position, (range.start.addr(), range.end.addr()))
     }
 
-    /// Notes that the handle, the argument at this position, has the memory from address `begin` up to `end`. Fails if
-    /// an argument that was checked before overlaps with it and is written; if such an argument is checked later, that
-    /// check fails.
+    /// Notes that the memory from address `begin` up to `end` belongs to the handle that is argument number `position`.
+    /// Fails if an argument that was checked before overlaps with this memory and is written; if such an argument is
+    /// checked later, that check fails.
     pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
         self.take(Range { begin, end, position, written: false })
     }
 
-    /// Notes the memory of an argument. Fails if it overlaps with the memory of another argument, and one of the two is
-    /// written.
+    /// Notes the memory of an argument, for later checks. Fails if it overlaps with the memory of an argument that was
+    /// checked before, and one of the two is written.
     fn take(&mut self, range: Range) -> Result<(), Failure> {
         let known = self.ranges.get(..self.len).unwrap_or_default();
         let shared = |r: &&Range| (r.written || range.written) && r.begin < range.end && range.begin < r.end;
@@ -420,7 +423,8 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Refuses a length that is so large that the size of a workspace could overflow.
+/// Returns `n`, a length that is argument number `position`. Fails if it is so large that the size of a workspace,
+/// which is computed from it, could overflow.
 pub(crate) fn counted(n: usize, position: u32) -> Result<usize, Failure> {
     let most = crate::workspace::MOST_COUNTED;
     if n > most { Err(Failure::new(S::LengthOverflow, position, wide(most), wide(n))) } else { Ok(n) }

@@ -13,7 +13,7 @@ use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, sublet_layout};
 
-/// A bank of memory, such as on-chip SRAM: one of several that blocks are placed in.
+/// A bank of memory, such as on-chip SRAM: one of several memories that blocks are placed in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_bank {
@@ -31,8 +31,8 @@ pub struct sublet_bank {
 pub struct sublet_bank_use {
     /// How many bytes are read and written while the block is alive.
     pub touched: u64,
-    /// The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that
-    /// only a DMA engine reaches is to be 0 for the blocks that must not lie there.
+    /// The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. If only a DMA engine
+    /// reaches a bank, its bit must be 0 for blocks that are used otherwise.
     pub banks: u64,
 }
 
@@ -107,7 +107,8 @@ fn needed(n: usize) -> Needed {
     Needed::workspace(banks::workspace(n)).and::<Block>(n).and::<Use>(n).and::<Bank>(banks::MOST_BANKS).and::<Spot>(n)
 }
 
-/// The workspace that sublet_place_banks needs for so many blocks. Its size is linear in the number of blocks.
+/// Tells in `layout` the workspace that sublet_place_banks needs for `block_count` blocks. Its size is linear in the
+/// number of blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_place_banks_workspace(
@@ -123,11 +124,11 @@ pub unsafe extern "C" fn sublet_place_banks_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Gives every block a bank of memory and an offset, so that blocks that are alive together share no address of a bank,
-/// and the sum of bytes touched times the cost of their bank is low.
+/// Gives every block a bank of memory and an offset, so that blocks that are alive together share no address of a bank.
+/// Keeps the cost low: the sum, over all blocks, of bytes touched times the cost of a byte in the block's bank.
 ///
 /// `spots` has room for one spot for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: no placement was found in
-/// which all blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
+/// which all blocks fit. For each bank, sublet_verify can prove that its blocks with their offsets are a valid plan.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_place_banks(

@@ -7,12 +7,12 @@ use crate::error::Failure;
 use crate::status::sublet_status as S;
 use crate::workspace::Room;
 
-/// The flag of a block that must lie where its `pin` says.
+/// The flag of a block that must lie at a given offset, that of its field `pin`.
 pub const SUBLET_BLOCK_PINNED: u64 = 1;
 
 /// One allocation: how large it is, when it is alive, and where it may go.
 ///
-/// It is alive at every step t with start <= t < end: blocks whose lifetimes merely touch may share an address.
+/// The block is alive at every step t with start <= t < end: blocks whose lifetimes merely touch may share an address.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_block {
@@ -30,7 +30,7 @@ pub struct sublet_block {
     pub flags: u64,
 }
 
-/// The constraints of a plan beside its blocks.
+/// The constraints that a plan has to keep beside those of each block: an alignment for all offsets, and a capacity.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_constraints {
@@ -59,7 +59,8 @@ impl From<sublet_constraints> for Constraints {
     }
 }
 
-/// Translates blocks from C into the planner's [`Block`]s, which are written to `room`.
+/// Translates blocks from C into the planner's [`Block`]s, which are written to `room`. Fails at the first block with a
+/// flag that this version does not know.
 pub(crate) fn blocks<'a>(room: &mut Room<'a>, given: &[sublet_block]) -> Result<&'a mut [Block], Failure> {
     room.slice(given.len(), |i| {
         let b = given.get(i).ok_or(Failure::of(S::Unnamed))?;

@@ -16,7 +16,8 @@ fn needed(n: usize) -> Needed {
     Needed::workspace(bound::workspace(n)).and::<Block>(n)
 }
 
-/// The workspace that sublet_lower_bound needs for so many blocks. Its size is linear in the number of blocks.
+/// Tells in `layout` the workspace that sublet_lower_bound needs for `block_count` blocks. Its size is linear in the
+/// number of blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lower_bound_workspace(
@@ -32,9 +33,9 @@ pub unsafe extern "C" fn sublet_lower_bound_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// A lower bound on the peak of every placement of these blocks, in bytes. The bound is at least the max load, the most
-/// bytes that are alive at one step, and equals it where there are neither alignments nor pins. `constraints` may be
-/// NULL.
+/// Writes to `lower_bound` a lower bound on the peak of every placement of these blocks, in bytes. The bound is at
+/// least the max load, the most bytes that are alive at one step, and equals it where there are neither alignments nor
+/// pins. `constraints` may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lower_bound(

@@ -5,8 +5,9 @@ use crate::failure::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, sublet_layout};
 
-/// Runs the body of an exported function, which checks its arguments; writes the error where the caller wants one, and
-/// returns the status. An error that shares memory with an argument is a failure, and is not written.
+/// Runs the body of an exported function, which checks the function's arguments. Writes the failure, or success, to
+/// `error` unless that is NULL, and returns the status. If `error` shares memory with an argument, the call fails, and
+/// `error` is not written.
 pub(crate) fn boundary<'a>(
     error: *mut sublet_error,
     body: impl FnOnce(&mut Arguments<'a>) -> Result<(), Failure>,
@@ -15,7 +16,7 @@ pub(crate) fn boundary<'a>(
 }
 
 /// Runs the body of an exported function that checks its arguments itself, without [`Arguments`]: for functions that
-/// are called often. Writes the error where the caller wants one, and returns the status.
+/// are called often. Writes the failure, or success, to `error` unless that is NULL, and returns the status.
 #[inline]
 pub(crate) fn short(error: *mut sublet_error, body: impl FnOnce() -> Result<(), Failure>) -> sublet_status {
     if !error.is_aligned() {

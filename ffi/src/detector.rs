@@ -23,8 +23,8 @@ fn needed(longest: usize) -> Needed {
     Needed::workspace(period::workspace(longest)).and::<Marked<sublet_detector>>(1)
 }
 
-/// The memory that a sublet_detector needs to find iterations of up to `longest` events: mallocs, frees, reads and
-/// writes.
+/// Tells the workspace that a sublet_detector needs to find iterations of up to `longest` events: mallocs, frees, reads
+/// and writes.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_workspace(
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn sublet_detector_workspace(
 }
 
 /// Makes a detector that has seen no event yet, and finds iterations of up to `longest` events: mallocs, frees, reads
-/// and writes. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+/// and writes. The detector lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_create(
@@ -62,11 +62,12 @@ pub unsafe extern "C" fn sublet_detector_create(
     })
 }
 
-/// Tells the detector the next event of the stream: `event`, a sublet_event, of a block of `bytes` bytes. `position`
-/// receives the event's number in the stream: 1 for the first event, and so on; after 2^31 - 1 comes 1 again. `last` is
-/// the number that was received for the same block's previous event, 0 for its first. `period` receives how many events
-/// one iteration has, from the event that proves that an iteration has repeated, until an event differs from the one an
-/// iteration before; otherwise 0. `period` may be NULL. O(1).
+/// Tells the detector the next event of the stream: `event`, a sublet_event, of a block of `bytes` bytes. `last` is the
+/// number that `position` received for the same block's previous event, 0 for its first. `position` receives the number
+/// of this event: 1 for the first event of the stream, and so on; after 2^31 - 1 comes 1 again. O(1).
+///
+/// `period`, which may be NULL, receives how many events one iteration has, once an iteration is proved to have
+/// repeated. It receives 0 before, and again from the first event that differs from the one an iteration earlier.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_push(

@@ -1,4 +1,4 @@
-//! A device: its links to the host.
+//! A device, as the planner sees it: its links to the host.
 
 use core::ffi::c_char;
 
@@ -24,13 +24,14 @@ pub struct sublet_device {
     pub out_bandwidth: f64,
     /// The bandwidth from the host to the device, in bytes per second; 0 is 12e9.
     pub in_bandwidth: f64,
-    /// The latency of a copy to the host, in ns: the time that it takes beside its bytes over the bandwidth; 0 is
+    /// The latency of a copy to the host, in ns: what a copy takes beyond its bytes divided by the bandwidth; 0 is
     /// 10000.
     pub out_latency: f64,
-    /// The latency of a copy to the device, in ns; 0 is 10000.
+    /// The latency of a copy to the device, in ns: what a copy takes beyond its bytes divided by the bandwidth; 0 is
+    /// 10000.
     pub in_latency: f64,
-    /// The most bytes that the host can hold for the device. 0 is no limit; with SUBLET_DEVICE_INTEGRATED 0 is no
-    /// bytes.
+    /// The most bytes that the host can hold for the device. 0 is no limit; but with SUBLET_DEVICE_INTEGRATED, 0 means
+    /// that the host holds no bytes.
     pub host_capacity: u64,
 }
 

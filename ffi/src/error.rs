@@ -9,11 +9,11 @@ pub use crate::failure::sublet_error;
 pub(crate) use crate::failure::{Failure, wide};
 use crate::status::{sublet_status, sublet_status as S};
 
-/// Writes an error as a sentence, ended by a zero.
+/// Writes what an error says as a sentence, ended by a zero byte.
 ///
-/// `needed`, which may be NULL, receives the bytes that the whole sentence takes with its zero. If `capacity` is less,
-/// the sentence is cut, still ended by a zero, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL; but a capacity of 0
-/// is a question about `needed` alone, and no failure.
+/// `needed`, which may be NULL, receives the bytes that the whole sentence takes with its zero byte. If `capacity` is
+/// less, the sentence is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a
+/// capacity of 0 only `needed` is written, and the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_format_error(
     error: *const sublet_error,
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn sublet_format_error(
     })
 }
 
-/// A buffer that text is written to, and that may be too short for the text.
+/// A buffer that text is written to. What does not fit is left out, and its length is counted all the same.
 pub(crate) struct Text<'a> {
     pub(crate) buffer: &'a mut [c_char],
     /// How many bytes the whole text has so far, also those for which there was no room.
@@ -53,7 +53,8 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// Ends the text, or as much as there is room for, with a zero; returns its whole length, with the zero.
+    /// Ends the text, or as much of it as there was room for, with a zero byte. Returns the length of the whole text in
+    /// bytes, with the zero.
     fn end(self) -> usize {
         let last = self.buffer.len().saturating_sub(1).min(self.len);
         if let Some(zero) = self.buffer.get_mut(last) {

@@ -1,4 +1,4 @@
-//! What went wrong, with the figures that help, and the sentence for it.
+//! What is told of a failed call: its status, the figures that explain it, and the sentence that they make.
 
 use core::fmt::{self, Display};
 
@@ -16,7 +16,7 @@ use crate::status::{self, sublet_status as S};
 pub struct sublet_error {
     /// The sublet_status that the call returned.
     pub status: i32,
-    /// The number of an argument, a block, a row or what else the status names.
+    /// The number of the argument, block, row or other thing that the status is about: each status says which.
     pub index: u32,
     /// The amount that would suffice, in bytes or as a count, or another figure: each status says which.
     pub needed: u64,
@@ -51,7 +51,7 @@ impl From<Failure> for sublet_error {
     }
 }
 
-/// The index of an error that concerns all blocks, where others have the index of one block.
+/// The value of `index` in an error that is about all blocks, in place of the number of one block.
 const ALL_BLOCKS: u32 = u32::MAX;
 
 /// The status for each fault that a row of a trace can have.
@@ -149,7 +149,7 @@ impl From<Violation> for Failure {
     }
 }
 
-/// A length in 64 bits, as C is told it; the largest number if it does not fit.
+/// The length `n` as a number of 64 bits, which errors have in C; the largest such number if `n` does not fit.
 pub(crate) fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }

@@ -61,7 +61,7 @@ const POLICIES: [(sublet_policy, Policy); 7] = [
     (sublet_policy::Layer, Policy::Layer),
 ];
 
-/// The options of a fit beside the limit. NULL, or all 0 but `struct_size`, is the default.
+/// The options of sublet_fit beside its limit. NULL, or all 0 but `struct_size`, is the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fit_params {
@@ -69,16 +69,17 @@ pub struct sublet_fit_params {
     pub struct_size: u32,
     /// A sublet_policy: what decides which blocks are swapped.
     pub policy: u32,
-    /// Blocks below this size are not swapped, in bytes; 0 is the size whose copy out takes twice the link's latency.
+    /// Blocks of fewer bytes than this are not swapped; 0 is the size whose copy to the host takes twice the link's
+    /// latency.
     pub least_bytes: u64,
-    /// The seed of all random choices: the same seed gives the same result everywhere.
+    /// The seed of all random choices: the same seed gives the same result on every machine.
     pub seed: u64,
     /// How much the search may do for each row of the trace: how many operators, and gaps between two uses of a block,
     /// it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 add none.
     pub work: u64,
-    /// The means to save memory that may be used: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER; it is
-    /// also without SUBLET_MEANS_RECOMPUTE if the trace does not describe all operators of its rows, since one that is
-    /// not described may give random results.
+    /// The means to save memory that may be used: values of sublet_means, added up. 0 is all but SUBLET_MEANS_LAYER. If
+    /// the trace does not describe all operators of its rows, 0 is also without SUBLET_MEANS_RECOMPUTE, because an
+    /// operator that is not described may give random results.
     pub means: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
@@ -93,13 +94,13 @@ pub struct sublet_fit_params {
 pub enum sublet_means {
     /// Blocks are copied to the host and back while no operator uses them.
     Swap = 1,
-    /// Values are freed, and recomputed by the operators that computed them; operators with SUBLET_OPERATOR_ONCE are
-    /// never run again.
+    /// Values are freed, and recomputed before their next use by the operators that computed them. Operators with
+    /// SUBLET_OPERATOR_ONCE are never recomputed.
     Recompute = 2,
     /// Outputs are written over inputs that nobody reads later, by operators with SUBLET_OPERATOR_IN_PLACE.
     InPlace = 4,
-    /// Where only a ReLU's gradient reads a value, a bit for each element is kept in place of the value; for operators
-    /// whose kind is a ReLU or its gradient.
+    /// Where only a ReLU's gradient reads a value, a mask of one bit for each element is kept in place of the value.
+    /// This is done for operators whose kind is a ReLU or its gradient.
     Relu = 8,
     /// Blocks are swapped by Layrub's rule (Jin et al. 2018), for comparison: they are copied out after their last
     /// reader of the forward pass, and back one operator ahead of the next reader.
@@ -112,15 +113,15 @@ pub enum sublet_means {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_fit_lengths {
-    /// How many rows and timings there must be room for.
+    /// How many entries `rows` of the sublet_fit_output must have room for, and `timings` too.
     pub rows: usize,
-    /// How many entries there must be room for in `offsets`, `blocks` and `names`, which have one for each time that a
-    /// block of the rewritten trace is on the device.
+    /// How many entries `offsets`, `blocks` and `names` of the sublet_fit_output must have room for. They have one for
+    /// each time that a block of the rewritten trace is on the device.
     pub residencies: usize,
 }
 
-/// Where sublet_fit writes a rewritten trace. `rows` and `offsets`, with `row_count` and `residency_count` of the
-/// sublet_fitted, make up a sublet_schedule.
+/// The arrays to which sublet_fit writes a rewritten trace. `rows` and `offsets`, with `row_count` and
+/// `residency_count` of the sublet_fitted, make up a sublet_schedule.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fit_output {
@@ -128,19 +129,19 @@ pub struct sublet_fit_output {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// The rows of the rewritten trace.
+    /// Receives the rows of the rewritten trace.
     pub rows: *mut sublet_row,
-    /// When each row of the rewritten trace happens; may be NULL.
+    /// Receives when each row of the rewritten trace happens; may be NULL.
     pub timings: *mut sublet_timing,
     /// How many rows there is room for in `rows`, and in `timings` unless it is NULL.
     pub row_capacity: usize,
-    /// The offset of the block of each malloc row, in bytes, in the order of these rows.
+    /// Receives, for each malloc row of the rewritten trace, the offset of its block, in bytes.
     pub offsets: *mut u64,
-    /// The lifetime of each residency (each time that a block is on the device): from which row of the rewritten trace
-    /// to which. May be NULL.
+    /// Receives the lifetime of each residency (each time that a block is on the device): from which row of the
+    /// rewritten trace to which. May be NULL.
     pub blocks: *mut sublet_block,
-    /// Whose each residency is: the number of the block, and how often that block was on the device before. May be
-    /// NULL.
+    /// Receives of which block each residency (each time that a block is on the device) is: the number of the block,
+    /// and how often that block was on the device before. May be NULL.
     pub names: *mut sublet_residency,
     /// How many residencies (times that a block is on the device) there is room for in `offsets`, and in `blocks` and
     /// `names` unless these are NULL.
@@ -155,16 +156,17 @@ pub struct sublet_fitted {
     pub struct_size: u32,
     /// The sublet_policy that chose the swaps.
     pub policy: u32,
-    /// How many rows the rewritten trace has; each has a timing.
+    /// How many rows the rewritten trace has, and so how many entries of `rows` and `timings` were written.
     pub row_count: usize,
     /// How many residencies (times that a block is on the device) the rewritten trace has. Each has an entry in
     /// `blocks`, `names` and `offsets` of the sublet_fit_output.
     pub residency_count: usize,
     /// How many bytes the arena takes; at most the limit.
     pub peak: u64,
-    /// The most bytes that are on the device at once in the original trace.
+    /// The most bytes of blocks that are on the device at once in the original trace.
     pub original_peak: u64,
-    /// How the rewritten trace runs. This is the last field, so that this struct and sublet_run can both grow.
+    /// How the rewritten trace runs in the simulation. This is the last field, so that this struct and sublet_run can
+    /// both grow.
     pub run: sublet_run,
 }
 
@@ -205,7 +207,7 @@ impl sublet_fit_params {
     }
 }
 
-/// Tells how long the outputs of sublet_fit must be for this trace.
+/// Tells in `lengths` how long the outputs of sublet_fit must be for this trace.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_lengths_of(
@@ -240,9 +242,9 @@ fn needed(trace: Counts, (rows, residencies): (usize, usize)) -> Needed {
         .and::<u64>(lengths.residencies)
 }
 
-/// The workspace that sublet_fit needs. Of the arguments only the counts and capacities are read. Its size is linear in
-/// them; but the search of placements, which runs up to 6,000 residencies (times that a block is on the device), needs
-/// a workspace that grows with the square of their number.
+/// Tells the workspace that sublet_fit needs. Of the arguments only the counts and capacities are read. The size of the
+/// workspace is linear in them. But with up to 6,000 residencies (times that a block is on the device) the search of
+/// placements runs, and its part of the workspace grows with the square of their number.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_workspace(
@@ -279,10 +281,10 @@ struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// Checks the arrays that the output, the argument at position `at`, points to.
+    /// Checks the arrays that `given`, the output, points to. The output is argument number `at` of the C function.
     ///
     /// # Safety
-    /// It can be written as long as `'a`, by nobody else.
+    /// The arrays can be written as long as `'a`, by nobody else.
     unsafe fn new(arguments: &mut Arguments<'a>, given: &sublet_fit_output, at: u32) -> Result<Self, Failure> {
         let (rows, n) = given.capacities(at)?;
         // SAFETY: as promised.
@@ -312,8 +314,8 @@ impl<'a> Written<'a> {
 }
 
 /// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as is found: blocks are
-/// swapped, values are recomputed, written over dying inputs, or replaced by masks. The result is placed, timed and
-/// verified, for iterations that repeat.
+/// swapped; values are recomputed, written over inputs that nobody reads later, or replaced by masks. The result is
+/// placed, timed and verified, for iterations that repeat.
 ///
 /// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
 /// entries were written.
@@ -383,8 +385,8 @@ fn bound_needed(trace: Counts) -> Needed {
     Needed::workspace(lower_bound::workspace(trace.rows, trace.blocks)).and::<Row>(trace.rows)
 }
 
-/// The workspace that sublet_load_without_overhead needs. Its size is linear in the counts of `trace`, of which nothing
-/// else is read.
+/// Tells the workspace that sublet_load_without_overhead needs. Its size is linear in the counts of `trace`, of which
+/// nothing else is read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
@@ -398,8 +400,9 @@ pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Writes to `load` a lower bound on the bytes that are alive on the device at once: with swaps alone, every schedule
-/// that stays below the bound takes longer than the original trace.
+/// Writes to `load` a lower bound, in bytes, on the load that swaps alone can reach without overhead: every schedule
+/// that saves memory by swaps alone, and at each step has fewer bytes alive on the device, takes longer than the
+/// original trace.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead(

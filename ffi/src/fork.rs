@@ -1,8 +1,9 @@
-//! A process that forks while other threads allocate: the child's allocators are whole and not locked.
+//! Keeps allocators usable in the child of a fork: whole, and not locked, even if other threads were allocating.
 //!
-//! The child of a fork has one thread. A lock that another thread held would never be released there, and its value
-//! would be half changed. So the forking thread first takes the locks of all allocators, and releases them in both
-//! processes. This list of allocators is the only thing in the library that all calls share.
+//! The child of a fork has one thread. A lock that another thread held would never be released there, and what the lock
+//! guards would be half changed. So the forking thread first takes the locks of all allocators, and releases them in
+//! both processes after the fork. For this there is a list of all allocators: the only thing in the library that all
+//! calls share.
 
 #[cfg(all(unix, any(feature = "std", test)))]
 mod kind {
@@ -25,7 +26,7 @@ mod kind {
 
     static LIST: Mutex<List> = Mutex::new(Vec::new());
 
-    /// The taken locks of all allocators in the list, and that of the list itself.
+    /// The locks that are held during a fork: those of all allocators, and that of the list of allocators itself.
     type All = (Vec<Box<dyn Guard>>, MutexGuard<'static, List>);
 
     struct Forking(UnsafeCell<Option<All>>);
@@ -76,7 +77,7 @@ mod kind {
         drop(unsafe { (*FORKING.0.get()).take() });
     }
 
-    /// Adds an allocator to the list: forks wait for its lock from now on.
+    /// Adds an allocator to the list of those whose locks are taken before a fork: forks wait for its lock from now on.
     pub(crate) fn enter(one: &'static dyn Held) {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {

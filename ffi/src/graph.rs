@@ -1,4 +1,4 @@
-//! Static graphs: the rows of a trace for frameworks that record nothing.
+//! Makes the rows of a trace from a static graph, for frameworks that record nothing.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -14,17 +14,17 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::sublet_row;
 use crate::workspace::{Needed, Room, sublet_layout};
 
-/// How long the memory of a tensor is needed.
+/// How long the memory of a tensor in a graph is needed.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_storage {
-    /// From the operator that produces the tensor to its last reader; from the beginning of the iteration if no
-    /// operator produces it.
+    /// The memory is needed from the operator that produces the tensor to the tensor's last reader; if no operator
+    /// produces it, from the beginning of the iteration.
     Transient = 0,
-    /// From the operator that produces the tensor, or else from the beginning of the iteration, to the end of the
-    /// iteration: for inputs and results.
+    /// The memory is needed to the end of the iteration, from the operator that produces the tensor; if no operator
+    /// does, from the beginning of the iteration. For inputs and results.
     Iteration = 1,
-    /// Always, over all iterations: for parameters, and for what an optimizer keeps for them.
+    /// The memory is needed always, over all iterations. For parameters, and for what an optimizer keeps for them.
     Persistent = 2,
 }
 
@@ -40,8 +40,8 @@ pub struct sublet_tensor {
     pub reserved: u32,
 }
 
-/// One operator of a graph. Its operands, first the tensors that it reads and then those that it writes, stand in one
-/// array with those of all others, in the order of the operators.
+/// One operator of a graph. Its operands, first the tensors that it reads and then those that it writes, stand in the
+/// array `operands` of the sublet_graph, which has the operands of all operators, one operator after the other.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_node {
@@ -63,21 +63,22 @@ pub struct sublet_graph {
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
-    /// The tensors of the graph; each has its index as its number.
+    /// The tensors of the graph: entry k is the tensor of number k.
     pub tensors: *const sublet_tensor,
     /// How many tensors the graph has.
     pub tensor_count: usize,
-    /// The operators of the graph.
+    /// The operators of the graph: entry k is the operator of number k.
     pub nodes: *const sublet_node,
     /// How many operators the graph has.
     pub node_count: usize,
-    /// The operands of all operators, one operator after the other: numbers of tensors.
+    /// The operands of all operators, one operator after the other: for each, the numbers of the tensors that it reads,
+    /// then of those that it writes.
     pub operands: *const u32,
-    /// How many operands all operators have together.
+    /// How many entries `operands` has: the operands of all operators together.
     pub operand_count: usize,
-    /// The stream of each operator, for sublet_parallel_lifetimes alone. An operator on a stream runs after those
-    /// before it there. An operator whose stream is not below `node_count` runs as soon as its inputs are there; so do
-    /// all operators if this is NULL.
+    /// The number of each operator's stream; only sublet_parallel_lifetimes reads it. An operator runs after the
+    /// operators before it on the same stream. An operator whose number of a stream is not below `node_count` is on
+    /// none, and runs as soon as its inputs are there. NULL: no operator is on a stream.
     pub streams: *const u32,
 }
 
@@ -92,7 +93,7 @@ const STORAGES: [(sublet_storage, Storage); 3] = [
 ];
 
 /// Translates the tensors of a graph from C into the planner's [`Tensor`]s, which are written to `room`. Fails at the
-/// first one with an unknown `storage` or a reserved field that is not 0.
+/// first tensor with an unknown `storage` or a reserved field that is not 0.
 fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [Tensor], Failure> {
     room.slice(given.len(), |i| {
         let tensor = given.get(i).ok_or(Failure::of(S::Unnamed))?;
@@ -226,7 +227,7 @@ fn needed(graph: Counts) -> Needed {
 }
 
 /// Tells the workspace that sublet_graph_rows needs. Its size is linear in the counts of tensors, operators and
-/// operands; nothing but these counts is read of `graph`.
+/// operands; of `graph` only these counts are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_graph_rows_workspace(
@@ -241,16 +242,19 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
 }
 
 /// Writes the trace of a static graph, by reference counts: a tensor is allocated when the operator that produces it
-/// begins, and freed when the last operator that uses it is done. Operators run in topological order; operators that
-/// are listed in such an order keep it, and in the rows their indices are their numbers. An operator that reads and
-/// writes the same tensor updates it. A tensor that is kept for the iteration is read at its end: whatever sublet_fit
-/// does with the tensor's memory meanwhile, its value is back then. Where a tensor is kept so, do not give
-/// SUBLET_OPERATOR_UNORDERED to an operator whose results no later operator reads: sublet_fit could move the operator
-/// behind the reads at the end. O(operands + operators * log operators).
+/// begins, and freed when the last operator that uses it is done. Operators run in topological order, which is that of
+/// `nodes` if it is one; in the rows an operator has its index in `nodes` as its number. An operator that reads and
+/// writes the same tensor updates the tensor. O(operands + operators * log operators).
 ///
-/// A tensor's block has its index; workspaces have the numbers after them, in the order of the operators that have one.
-/// `rows` has room for `row_capacity`; 4 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`
-/// and `block_count` receive how many rows and how many blocks the trace has, and may be NULL.
+/// A tensor with SUBLET_STORAGE_ITERATION is read at the end of the iteration: whatever sublet_fit does with the
+/// tensor's memory meanwhile, its value is back then. If there are such tensors, do not give SUBLET_OPERATOR_UNORDERED
+/// to an operator whose results no later operator reads: sublet_fit could move the operator behind the reads at the
+/// end.
+///
+/// A tensor's block has the number of the tensor; the blocks of workspaces have the numbers after them, in the order of
+/// the operators that have one. `rows` has room for `row_capacity` rows; 4 * tensor_count + 3 * node_count +
+/// operand_count are always enough. `row_count` and `block_count` receive how many rows and how many blocks the trace
+/// has, and may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_graph_rows(

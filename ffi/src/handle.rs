@@ -2,8 +2,8 @@
 //! different for each type, and 0 once the handle is destroyed.
 //!
 //! Most handles live in memory that the caller lends: they own nothing, and end when the caller takes the memory back.
-//! Others are boxed, and are destroyed. The mark tells a handle from one of another type, and from one that was
-//! destroyed as long as its memory can still be read.
+//! The other handles have memory of their own, and must be destroyed. By its mark a handle is told from one of another
+//! type, and from one that was destroyed as long as its memory can still be read.
 
 use core::mem::MaybeUninit;
 use core::ptr;

@@ -25,15 +25,17 @@ pub struct sublet_trace {
     pub rows: *const sublet_row,
     /// How many rows the trace has.
     pub row_count: usize,
-    /// What is known of the operators, by their numbers: which may not be recomputed, which work in place, which are
-    /// ReLUs. Of operators beyond the end nothing is known; NULL, with `operator_count` 0, is none.
+    /// What is known of the operators: entry k tells whether operator k may be recomputed, works in place, or is a
+    /// ReLU. Of operators beyond the end nothing is known. NULL, with `operator_count` 0: nothing is known of any.
     pub operators: *const sublet_operator,
-    /// How many operators `operators` describes.
+    /// How many entries `operators` has.
     pub operator_count: usize,
-    /// How many block numbers the rows use: all are below this. In a rewritten trace, number `block_count` + b is the
-    /// mask of block b: one bit for each of its elements, which the gradient of a ReLU reads in place of the block.
+    /// How many block numbers the rows use: all numbers are below this. In a rewritten trace, number `block_count` + b
+    /// is the mask of block b: one bit for each of its elements, which the gradient of a ReLU reads in place of the
+    /// block.
     pub block_count: usize,
-    /// The device that the iteration runs on; NULL is one over PCIe 3.0, as a sublet_device of zeros.
+    /// The device that the iteration runs on; NULL is a device over PCIe 3.0, that of a sublet_device with no field
+    /// set.
     pub device: *const sublet_device,
 }
 
@@ -51,7 +53,7 @@ pub struct sublet_schedule {
     pub row_count: usize,
     /// The offsets of blocks in the arena, in bytes: one for each malloc row, in the order of these rows.
     pub offsets: *const u64,
-    /// How many offsets there are: one for each malloc row.
+    /// How many entries `offsets` has: one for each malloc row.
     pub residency_count: usize,
 }
 

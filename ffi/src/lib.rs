@@ -6,12 +6,12 @@
 )]
 #![allow(clippy::doc_markdown, reason = "the documentation is that of the header, where backticks are noise")]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
-//! The C library of sublet: `core` behind `include/sublet.h`, one file for each noun.
+//! The C library of sublet: the crate `sublet_core` behind `include/sublet.h`, one file for each noun.
 //!
-//! A call goes three steps. [`boundary`] runs it, so that no panic leaves the library and its error is written;
-//! [`arguments`] turns pointers and lengths into slices, or says what is wrong with them; [`workspace`] cuts the
-//! memory that the caller lends into what `core` asks for. What an exported function holds beside them is the
-//! translation of structs.
+//! A call takes three steps. [`boundary`] runs it, so that no panic leaves the library and its error is written;
+//! [`arguments`] turns pointers and lengths into slices, or says what is wrong with them; [`workspace`] cuts the memory
+//! that the caller lends into what `sublet_core` asks for. Beside these steps an exported function only translates
+//! structs.
 //!
 //! The header is generated from this crate by the test in `header.rs`, documentation carried over.
 
@@ -88,8 +88,8 @@ pub mod torch;
 
 /// The panic handler, which the language asks for although the crate `sublet_core` reaches no panic.
 ///
-/// `ci.sh no_panic` builds with `prove_no_panic`: then the handler calls what nobody defines, and a function that
-/// reaches a panic does not link.
+/// `ci.sh no_panic` builds with `prove_no_panic`: then the handler calls a function that is defined nowhere, and an
+/// exported function that reaches a panic does not link.
 #[cfg(not(any(feature = "std", test)))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

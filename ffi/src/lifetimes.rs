@@ -63,9 +63,9 @@ fn needed(trace: Counts, residencies: usize) -> Needed {
         .and::<Residency>(residencies)
 }
 
-/// The workspace that sublet_lifetimes needs if its outputs have room for `capacity` residencies: live ranges of blocks
-/// on the device, one for each malloc row. Of `trace` only the counts are read. The size of the workspace is linear in
-/// them and in `capacity`.
+/// Tells the workspace that sublet_lifetimes needs if its outputs have room for `capacity` residencies: live ranges of
+/// blocks on the device, one for each malloc row. Of `trace` only the counts are read. The size of the workspace is
+/// linear in these counts and in `capacity`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lifetimes_workspace(
@@ -84,12 +84,12 @@ pub unsafe extern "C" fn sublet_lifetimes_workspace(
 }
 
 /// Finds the residencies of a trace: the live ranges of its blocks on the device, one for each malloc row, in the order
-/// of these rows. Writes each as a block with its lifetime to `blocks`. `names`, which may be NULL, receives for each
-/// the number of its block in the trace, and which of that block's residencies it is. A lifetime is [row of the malloc,
-/// row of the free); what is never freed ends one past the last row. O(rows).
+/// of these rows. Writes each to `blocks`, as a block with this lifetime. `names`, which may be NULL, receives for each
+/// the number of its block in the trace, and which of that block's residencies it is. A lifetime goes from the row of
+/// the malloc up to the row of the free, which is not part of it; without a free, up to the end of the trace. O(rows).
 ///
 /// `blocks` and `names` have room for `capacity` residencies; sublet_residencies tells how many there are. `count`
-/// receives that number too, and may be NULL.
+/// receives this number too, and may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lifetimes(

@@ -1,21 +1,21 @@
 //! A lock: lets all threads use a handle, one at a time.
 //!
-//! With the standard library this is its mutex: one atomic word, taken and released by one instruction each while
-//! nobody else wants it; a thread that has to wait spins for a moment and then parks. Without it, a thread that has to
-//! wait spins.
+//! With the standard library the lock is a `Mutex`: one atomic word, taken and released by one instruction each while
+//! nobody else wants it; a thread that has to wait spins for a moment and then parks. Without the standard library a
+//! thread that has to wait spins.
 //!
 //! Whoever holds the lock may call functions of the user. Such a function must not wait for the same lock, which would
-//! never be released. A [`Caller`] knows which thread is in one.
+//! never be released. A [`Caller`] notes which thread is in such a function, so that the lock can refuse it.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use kind::Lock;
 
-/// The number of the thread that is in a function of the user, which it called while it held a lock; 0 if there is no
-/// such thread.
+/// The number of the thread that is now in a function of the user, called while the thread held a lock; 0 if there is
+/// no such thread. By this number the lock refuses the thread, which would wait for itself.
 pub(crate) struct Caller(AtomicUsize);
 
-/// The error that another thread holds the lock.
+/// The error that a lock was not taken because another thread holds it.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) struct Busy;
 
@@ -33,9 +33,9 @@ impl Caller {
         result
     }
 
-    /// Whether the calling thread is in a function of the user, which it called while it held the lock. The stored
-    /// number of a thread may be out of date when it is read here. But it is the calling thread's own only while this
-    /// thread is in such a function, since no other thread stores that number.
+    /// Whether the calling thread is in a function of the user, which it called while it held the lock. The number that
+    /// is read here may be out of date. But it equals the calling thread's only while this thread is in such a
+    /// function, because no other thread stores this number.
     fn is_here(&self) -> bool {
         self.0.load(Ordering::Relaxed) == kind::this_thread()
     }
@@ -65,8 +65,8 @@ mod kind {
             Self { mutex: Mutex::new(value), caller }
         }
 
-        /// Runs `body` with the value that the lock guards, once no other thread has it. Fails if this thread has it
-        /// already, or if a panic may have left the value broken.
+        /// Runs `body` with the value that the lock guards, once no other thread has the lock. Fails if this thread has
+        /// the lock already, or if a panic may have left the value broken.
         #[inline]
         pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
             let mut guard = match self.mutex.try_lock() {
@@ -85,8 +85,8 @@ mod kind {
             self.mutex.lock().map_err(|_| Failure::of(S::Panicked))
         }
 
-        /// Takes the lock without waiting. Fails if another thread has it. `None` if this thread has it already, or if
-        /// a panic has closed the lock.
+        /// Takes the lock without waiting, and returns its guard. Fails if another thread has the lock. Returns `None`
+        /// if this thread has the lock already, or if a panic has closed it.
         #[cfg(unix)]
         pub(crate) fn hold(&self) -> Result<Option<MutexGuard<'_, T>>, super::Busy> {
             match self.mutex.try_lock() {
@@ -122,8 +122,8 @@ mod kind {
     // SAFETY: the value is reached by whoever has set `taken`, one at a time, and may go from thread to thread.
     unsafe impl<T: Send> Sync for Lock<T> {}
 
-    /// The number of the calling thread: always 1, because without an operating system there is only one thread.
-    /// Whoever asks for the lock while a function of the user runs is then refused, and does not wait.
+    /// The number of the calling thread: always 1, because without an operating system there is only one thread. So
+    /// whoever asks for the lock while a function of the user runs is refused, and does not wait.
     pub(super) const fn this_thread() -> usize {
         1
     }
@@ -133,8 +133,8 @@ mod kind {
             Self { taken: AtomicBool::new(false), caller, value: UnsafeCell::new(value) }
         }
 
-        /// Runs `body` with the value that the lock guards, once nobody else has it. Fails while a function of the user
-        /// runs that was called by whoever has it.
+        /// Runs `body` with the value that the lock guards, once nobody else has the lock. Fails if whoever has the
+        /// lock is in a function of the user now.
         #[inline]
         pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
             while self.taken.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {

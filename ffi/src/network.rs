@@ -1,4 +1,5 @@
-//! Frameworks that keep their tensors: what to bind where before each operator, and what to recompute.
+//! Plans for frameworks that allocate each tensor once and keep it: where to bind its memory before each operator, what
+//! to copy to the host, and what to recompute.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -21,9 +22,9 @@ use crate::simulate::sublet_run;
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, Room, sublet_layout};
 
-/// The flag of a memory (a tensor's storage) that keeps its place and value: a parameter, an output, what the user
-/// reads after the iteration, and what holds something from before it, such as a table that was filled when the network
-/// was made.
+/// The flag of a memory (a tensor's storage) that keeps its own place and its value. It is for parameters, outputs,
+/// what the user reads after the iteration, and what holds a value from before the iteration, such as a table that was
+/// filled when the network was made.
 pub const SUBLET_MEMORY_KEEP: u32 = 1;
 
 /// The flag of a memory (a tensor's storage) that holds no value from one operator to the next: each operator that uses
@@ -34,8 +35,8 @@ pub const SUBLET_MEMORY_SCRATCH: u32 = 2;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_memory {
-    /// The size of the memory (a tensor's storage) in bytes. 0: what an operator writes to it is gone when the operator
-    /// ends, and it has no place in the arena.
+    /// The size of the memory (a tensor's storage) in bytes. 0: the memory has no place in the arena, and what an
+    /// operator writes to it is gone when the operator ends.
     pub bytes: u64,
     /// The flags of the memory (a tensor's storage), SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added up; 0 is none.
     pub flags: u32,
@@ -49,7 +50,8 @@ pub struct sublet_memory {
 pub struct sublet_layer {
     /// How long the operator takes, in ns. Where nothing is swapped, only the ratios of these times count.
     pub time_ns: u64,
-    /// 0, or SUBLET_OPERATOR_ONCE: it may not be recomputed, for it is random, reads data, or has an effect elsewhere.
+    /// SUBLET_OPERATOR_ONCE if the operator may not be recomputed, because it is random, reads data, or has an effect
+    /// elsewhere; otherwise 0.
     pub flags: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
@@ -61,8 +63,8 @@ pub struct sublet_layer {
 pub enum sublet_use {
     /// The operator reads the tensor's storage.
     Read = 0,
-    /// The operator writes the tensor's storage, and may leave parts as they are. If the storage holds a value of this
-    /// iteration, the access counts as a read too.
+    /// The operator writes the tensor's storage, and may leave parts of it unchanged. If the storage holds a value of
+    /// this iteration, the access counts as a read too.
     Write = 1,
     /// The operator writes every byte of the tensor's storage, and reads none before.
     Overwrite = 2,
@@ -72,7 +74,7 @@ pub enum sublet_use {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_access {
-    /// The number of the operator that uses the memory (a tensor's storage); never less than that of the access before.
+    /// The number of the operator that uses the memory (a tensor's storage); never less than in the access before.
     pub op: u32,
     /// The number of the memory (a tensor's storage) that the operator uses.
     pub memory: u32,
@@ -81,8 +83,8 @@ pub struct sublet_access {
 }
 
 /// One pass of a framework that allocates each tensor once and keeps it: which operators use which memories (tensors'
-/// storages), as the framework's hooks have seen it. Memories and operators are numbered from 0; operators in the order
-/// in which they run.
+/// storages), as the framework's hooks have seen it. Memories and operators are numbered from 0, the operators in the
+/// order in which they run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network {
@@ -103,7 +105,7 @@ pub struct sublet_network {
     pub accesses: *const sublet_access,
     /// How many accesses, uses of a tensor's storage by an operator, the network has.
     pub access_count: usize,
-    /// The device in whose memory the arena lies; NULL: it lies in the host's own memory, from which nothing is
+    /// The device in whose memory the arena lies. NULL: the arena lies in the host's own memory, and nothing is
     /// swapped.
     pub device: *const sublet_device,
 }
@@ -129,20 +131,20 @@ pub struct sublet_network_params {
     pub seed: u64,
 }
 
-/// What a framework is to do in one step of its plan.
+/// What a framework is to do in one step of its plan, a sublet_step.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_action {
-    /// The memory (a tensor's storage) of number `subject` lies at `offset` of the arena from here on. Its content is
-    /// undefined until it is written.
+    /// The memory (a tensor's storage) of number `subject` lies at `offset`, in bytes, of the arena from here on. Its
+    /// content is undefined until it is written.
     Bind = 0,
     /// The operator of number `subject`, which has run, is recomputed, with each memory (a tensor's storage) at the
     /// place where it is bound now.
     Run = 1,
-    /// The memory (a tensor's storage) of number `subject` is copied to the host, to `offset` of the room that the host
-    /// has for such copies.
+    /// The memory (a tensor's storage) of number `subject` is copied to the host: to `offset`, in bytes, of the memory
+    /// that the host has for such copies.
     CopyOut = 2,
-    /// The memory (a tensor's storage) of number `subject` is copied back from the host, from `offset` of the room that
+    /// The memory (a tensor's storage) of number `subject` is copied back from `offset`, in bytes, of the memory that
     /// the host has for such copies, to where it is bound in the arena now.
     CopyIn = 3,
 }
@@ -160,8 +162,8 @@ pub struct sublet_step {
     pub subject: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// An offset in bytes: for SUBLET_ACTION_BIND in the arena, for SUBLET_ACTION_COPY_OUT and SUBLET_ACTION_COPY_IN in
-    /// the room that the host has for copies; 0 for SUBLET_ACTION_RUN.
+    /// An offset in bytes. For SUBLET_ACTION_BIND it counts in the arena; for SUBLET_ACTION_COPY_OUT and
+    /// SUBLET_ACTION_COPY_IN, in the memory that the host has for copies; for SUBLET_ACTION_RUN it is 0.
     pub offset: u64,
 }
 
@@ -187,8 +189,8 @@ pub struct sublet_network_planned {
     /// The bytes of all memories (storages of tensors) that keep their own place, which the plan does not bind to the
     /// arena.
     pub kept_bytes: u64,
-    /// The simulated time of an iteration by the plan, given the times of the operators, and the bytes that it copies.
-    /// Its `host_bytes` are what the copies take on the host.
+    /// The simulated time of an iteration by the plan, given the times of the operators, and the bytes that are copied.
+    /// Its field `host_bytes` is what the copies take on the host.
     pub run: sublet_run,
 }
 
@@ -264,15 +266,15 @@ impl<'a> Given<'a> {
         self.options.limit < u64::MAX
     }
 
-    /// How many elements each slice for planning this network can need at most (slices of rows, residencies and steps),
-    /// and how large a workspace.
+    /// The most that planning a network of this size can need: how many elements the slices of rows, of residencies
+    /// (live ranges of memories in the arena) and of steps have, and how large the workspace is.
     fn most(&self) -> network::Needed {
         network::Needed::most(self.accesses.len(), self.is_limited())
     }
 
-    /// The memory that sublet_network_plan needs: for writing the network down as rows of a trace, then for planning
-    /// that trace. The second part is counted for the largest plan that a network of this size can have; the call then
-    /// uses only what the plan of this network needs.
+    /// The memory that sublet_network_plan needs: to write the network down as rows of a trace, and then to plan this
+    /// trace. The second part is that of the largest plan that a network of this size can have; the call uses only what
+    /// the plan of its network needs.
     fn memory(&self) -> Needed {
         let (first, most) = (RecordNeeded::of(self.memories.len(), self.accesses.len()), self.most());
         Needed::workspace(most.workspace)
@@ -363,8 +365,8 @@ impl From<Planned> for sublet_network_planned {
 
 /// Tells in `step_capacity` the most steps that a plan of this network can have, and in `layout` the workspace that
 /// sublet_network_plan needs with these parameters. The size of the workspace is linear in the counts of memories
-/// (storages of tensors), operators and accesses, and far smaller without a limit. But the exact search for offsets,
-/// which runs for up to 6,000 live ranges of memories in the arena, needs a workspace that grows with the square of
+/// (storages of tensors), operators and accesses, and far smaller without a limit. But with up to 6,000 live ranges of
+/// memories in the arena the exact search for offsets runs, and its part of the workspace grows with the square of
 /// their number.
 #[must_use]
 #[unsafe(no_mangle)]
@@ -393,12 +395,12 @@ pub unsafe extern "C" fn sublet_network_workspace(
 ///
 /// A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
 /// All other memories keep their place. An operator that writes a kept memory is never recomputed, whatever its flags
-/// are; one that reads a kept memory is recomputed only while the memory holds what the operator read. The plan is
-/// proved like any other.
+/// are. An operator that reads a kept memory is recomputed only while the memory holds what the operator read. The plan
+/// is verified before it is returned.
 ///
-/// The steps are in the order in which they are done. Before operator k of each iteration a framework does the steps
-/// whose `before` is k, and no later step. A step that recomputes an operator calls it as it was called before. Between
-/// iterations the content of planned memories is undefined.
+/// The steps are in the order in which they are to be done. Before operator k of each iteration a framework does the
+/// steps whose `before` is k, and no others. A step that recomputes an operator calls the operator as it was called
+/// before. Between iterations the content of planned memories is undefined.
 ///
 /// `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
 /// NULL.

@@ -13,8 +13,8 @@ pub const SUBLET_OPERATOR_IN_PLACE: u32 = 1;
 /// The flag of an operator that may not be recomputed, or would not give the same result, such as a dropout.
 pub const SUBLET_OPERATOR_ONCE: u32 = 2;
 
-/// The flag of an operator that may run as soon as what it reads is there. Operators without the flag keep their order
-/// among themselves, as random numbers and collectives have to.
+/// The flag of an operator that may run as soon as the values that it reads are there. Operators without the flag keep
+/// their order among themselves, as those that draw random numbers and collectives have to.
 pub const SUBLET_OPERATOR_UNORDERED: u32 = 4;
 
 /// What an operator computes, as far as planning needs to know.
@@ -30,8 +30,8 @@ pub enum sublet_operator_kind {
     ReluBackward = 2,
 }
 
-/// What is known of one operator. All 0 holds for an operator of which nothing is known: it may be recomputed, does not
-/// work in place, keeps its place in the order, and its elements have 4 bytes.
+/// What is known of one operator. All fields 0 describe an operator of which nothing is known: it may be recomputed,
+/// does not work in place, keeps its place in the order, and its elements have 4 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_operator {

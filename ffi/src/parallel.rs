@@ -28,7 +28,7 @@ fn needed(Counts { tensors, nodes, operands }: Counts) -> Needed {
 }
 
 /// Tells the workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Its size is linear in the counts
-/// of tensors, operators and operands; nothing but these counts is read of `graph`.
+/// of tensors, operators and operands; of `graph` only these counts are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_parallel_workspace(
@@ -45,11 +45,11 @@ pub unsafe extern "C" fn sublet_parallel_workspace(
 /// Writes lifetimes for the blocks of a graph whose operators may run at the same time. Two blocks whose lifetimes do
 /// not overlap can share memory: they are never in use at once, however the operators run, as long as the graph's
 /// dependencies and streams are kept. Steps are places in the order in which sublet_graph_rows runs the operators.
-/// `names`, which may be NULL, receives the number of each block, which is that of sublet_graph_rows. O(edges *
+/// `names`, which may be NULL, receives the number that each block has in the rows of sublet_graph_rows. O(edges *
 /// operators / 64).
 ///
-/// `blocks` and `names` have room for `capacity`; tensor_count + node_count are always enough. `count` receives how
-/// many blocks there are, and may be NULL.
+/// `blocks` and `names` have room for `capacity` blocks; tensor_count + node_count are always enough. `count` receives
+/// how many blocks there are, and may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_parallel_lifetimes(
@@ -89,8 +89,9 @@ pub unsafe extern "C" fn sublet_parallel_lifetimes(
 }
 
 /// Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
-/// stream to `streams`. Stream 0 gets the operators of the longest path, by their times, stream 1 those of the longest
-/// path of what is left, and so on; what is left at last shares the last stream. O(path_count * edges).
+/// stream to `streams`. Stream 0 gets the operators of the longest path, by their times; stream 1, those of the longest
+/// path of the other operators; and so on. The last stream also gets all operators that are left. O(path_count *
+/// edges).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_longest_paths(

@@ -19,53 +19,60 @@ use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_solver {
-    /// The solver to use. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. Where the peak of their best plan is above
-    /// the lower bound, it looks for better plans, at most until `work` and `nodes` are used up: with up to 6,000
-    /// blocks by the exact search and the beam search in turns, with more blocks by plans outward from the busiest step
-    /// and ejection chains.
+    /// The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. If the peak of their best plan is
+    /// above the lower bound, it looks for better plans, at most until `work` and `nodes` are used up. With up to 6,000
+    /// blocks it does so by the exact search and the beam search in turns; with more blocks, by plans that are built
+    /// outward in time from the busiest step, and by ejection chains, which move blocks that are in the way of others.
     Auto = 0,
-    /// The best plan of the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT; those after
+    /// Takes the best plan of the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT. Those after
     /// SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
     Portfolio = 1,
-    /// An exact search, which looks at no more than `nodes` nodes of the search tree.
+    /// An exact search, which looks at no more than `nodes` nodes of its search tree.
     Search = 2,
-    /// The skyline heuristic, a form of best fit, started many times with different preferences; the best plan is
-    /// taken.
+    /// The skyline heuristic, run many times with different preferences; the best plan is taken. It is a form of best
+    /// fit; the skyline is, for each step, the address up to which memory is taken.
     Multistart = 3,
-    /// Best fit (Sekiyama et al. 2018): memory is filled from address 0 up. Each time the steps at which it is filled
-    /// least high get the longest-lived block that fits there.
+    /// Best fit (Sekiyama et al. 2018): memory is filled from address 0 up. Each time, at the steps where the filled
+    /// memory ends lowest, the longest-lived block that fits there is placed.
     BestFit = 4,
-    /// Weighted interval colouring (Zhang et al. 2019): blocks from the largest on, of equal ones the earliest first,
-    /// each in the lowest hole that is large enough.
+    /// Weighted interval colouring (Zhang et al. 2019): places blocks from the largest to the smallest, of equal ones
+    /// the earliest first, each in the lowest gap between placed blocks that is large enough.
     ColoringFirstFit = 5,
-    /// Weighted interval colouring (Zhang et al. 2019): blocks from the largest on, of equal ones the earliest first,
-    /// each in the smallest hole that is large enough.
+    /// Weighted interval colouring (Zhang et al. 2019): places blocks from the largest to the smallest, of equal ones
+    /// the earliest first, each in the smallest gap between placed blocks that is large enough.
     ColoringBestFit = 6,
-    /// Blocks from the largest on, each at the lowest offset where it fits.
+    /// Places blocks from the largest to the smallest, each at the lowest offset where it fits.
     SizeFirstFit = 7,
-    /// Blocks from the largest on, each in the smallest hole where it fits.
+    /// Places blocks from the largest to the smallest, each in the smallest gap where it fits.
     SizeBestFit = 8,
-    /// Blocks from the largest on, of equal ones the longest-lived first, each at the lowest offset where it fits.
+    /// Places blocks from the largest to the smallest, of equal ones the longest-lived first, each at the lowest offset
+    /// where it fits.
     SizeLifetimeFirstFit = 9,
-    /// Blocks from the largest on, of equal ones the longest-lived first, each in the smallest hole where it fits.
+    /// Places blocks from the largest to the smallest, of equal ones the longest-lived first, each in the smallest gap
+    /// where it fits.
     SizeLifetimeBestFit = 10,
-    /// Blocks from the largest product of size and lifetime on, each at the lowest offset where it fits.
+    /// Places blocks by the product of size and lifetime, the largest product first, each at the lowest offset where it
+    /// fits.
     AreaFirstFit = 11,
-    /// Blocks from the largest product of size and lifetime on, each in the smallest hole where it fits.
+    /// Places blocks by the product of size and lifetime, the largest product first, each in the smallest gap where it
+    /// fits.
     AreaBestFit = 12,
-    /// Blocks from the longest-lived on, each at the lowest offset where it fits.
+    /// Places blocks from the longest-lived to the shortest-lived, each at the lowest offset where it fits.
     LifetimeFirstFit = 13,
-    /// Blocks from the longest-lived on, each in the smallest hole where it fits.
+    /// Places blocks from the longest-lived to the shortest-lived, each in the smallest gap where it fits.
     LifetimeBestFit = 14,
-    /// Blocks in the order in which their lifetimes begin, each at the lowest offset where it fits.
+    /// Places blocks in the order in which their lifetimes begin, each at the lowest offset where it fits.
     StartFirstFit = 15,
-    /// Blocks in the order in which their lifetimes begin, each in the smallest hole where it fits.
+    /// Places blocks in the order in which their lifetimes begin, each in the smallest gap where it fits.
     StartBestFit = 16,
-    /// One plan by the skyline heuristic, improved by ejection chains: blocks that are in the way of others are moved.
+    /// Makes one plan by the skyline heuristic, a form of best fit, and improves it by ejection chains, which move
+    /// blocks that are in the way of others.
     Improve = 17,
-    /// One plan by the skyline heuristic, then a beam search along time for better ones.
+    /// Makes one plan by the skyline heuristic, a form of best fit, then looks for better ones by a beam search along
+    /// time.
     Beam = 18,
-    /// One plan by the skyline heuristic, then plans that are built outward in time from the busiest step.
+    /// Makes one plan by the skyline heuristic, a form of best fit, then plans that are built outward in time from the
+    /// busiest step.
     Outward = 19,
 }
 
@@ -107,17 +114,17 @@ pub struct sublet_placement {
     pub peak: u64,
     /// A lower bound on the peak of every placement, in bytes; the plan is optimal if its peak equals this.
     pub lower_bound: u64,
-    /// How many nodes of its search tree the exact search looked at. Beam searches are added, as the number of nodes
-    /// that take as long.
+    /// How many nodes of its search tree the exact search looked at. The time of beam searches is added, as the number
+    /// of nodes that take as long.
     pub nodes: u64,
 }
 
 /// A function of the caller's that is called as a placement goes on, with the figures of the best plan so far. If it
-/// returns another value than 0, the work ends, and that plan is the result. It must return: no exception and no
-/// longjmp.
+/// returns another value than 0, the placement ends, and the best plan so far is its result. The function must return:
+/// no exception and no longjmp. `context` is the `watch_context` of the sublet_place_params.
 pub type sublet_watch = Option<unsafe extern "C" fn(context: *mut c_void, best: *const sublet_placement) -> i32>;
 
-/// The options of a placement. As a rule, set `struct_size` and leave all else 0.
+/// The options of sublet_place. As a rule, set `struct_size` and leave all else 0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sublet_place_params {
@@ -127,16 +134,17 @@ pub struct sublet_place_params {
     pub solver: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
-    /// The most bytes that the arena may take; 0 is no constraint. A plan within them suffices: no better one is
-    /// searched for.
+    /// The most bytes that the arena may take; 0 is no constraint. A plan within the capacity suffices: no better one
+    /// is searched for.
     pub capacity: u64,
-    /// The seed of all random choices: the same seed gives the same plan everywhere.
+    /// The seed of all random choices: the same seed gives the same plan on every machine.
     pub seed: u64,
-    /// The budget of the solvers that could go on without end, such as many starts, in blocks placed. 0 is the default,
-    /// 400,000, which suffices for most networks, in a fraction of a second.
+    /// The budget of the solvers that could go on without end, such as SUBLET_SOLVER_MULTISTART: how many blocks they
+    /// may place. 0 is the default, 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
-    /// The budget of exact search and beam search, in nodes of the exact search's tree; one takes about 3 µs. 0 is the
-    /// default, 280,000: about a second, which suffices for most hard instances of a few hundred blocks.
+    /// The budget of the exact search and the beam search, in nodes of the exact search's tree; a node takes about 3
+    /// µs. 0 is the default, 280,000 nodes, or about a second, which suffices for most hard instances of a few hundred
+    /// blocks.
     pub nodes: u64,
     /// A function that is called as the placement goes on, and can end it; NULL is none.
     pub watch: sublet_watch,
@@ -178,8 +186,8 @@ impl From<Summary> for sublet_placement {
     }
 }
 
-/// The most blocks that the exact search takes. Its memory grows with the square of their number, which must be
-/// countable where pointers have 32 bits.
+/// The most blocks that the exact search takes. The size of its memory grows with the square of their number, and must
+/// be countable also where pointers have 32 bits.
 const MOST_SEARCHED: usize = if usize::BITS < 64 { 1 << 14 } else { MOST_COUNTED };
 
 /// How much memory placing `n` blocks takes. Fails if the solver is the exact search and `n` is above
@@ -191,7 +199,7 @@ fn needed(solver: Solver, n: usize, position: u32) -> Result<Needed, Failure> {
     Ok(Needed::workspace(place::workspace_of(solver, n)).and::<Block>(n))
 }
 
-/// The name of the solver of this number, or NULL if there is no such solver. It lives as long as the program.
+/// The name of the solver of this number, or NULL if there is no such solver. The text lives as long as the program.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_solver_name(solver: u32) -> *const c_char {
     SOLVERS.iter().find(|(number, ..)| *number as u32 == solver).map_or(ptr::null(), |(_, _, name)| name.as_ptr())

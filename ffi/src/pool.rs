@@ -1,4 +1,4 @@
-//! An online allocator of addresses: for what no plan covers.
+//! An online allocator of addresses, for requests that no plan covers.
 
 use core::ffi::c_void;
 
@@ -12,8 +12,8 @@ use crate::handle::{self, Marked, handles};
 use crate::status::sublet_status;
 use crate::workspace::{Needed, sublet_layout};
 
-/// An allocator of the addresses from 0 to a capacity, by best fit with coalescing. It never touches what is at an
-/// address. One thread uses it at a time.
+/// An allocator of the addresses from 0 to a capacity, by best fit; free neighbours are merged. It never touches what
+/// is at an address. One thread uses it at a time.
 pub struct sublet_pool(Pool<'static>);
 
 handles!(sublet_pool: b"pool    ");
@@ -28,7 +28,7 @@ pub struct sublet_pool_usage {
     pub blocks: u32,
     /// Bytes of the live blocks, each size rounded up to the alignment.
     pub live: u64,
-    /// The most bytes of blocks that were live at once so far, rounded up to the alignment.
+    /// The most bytes of blocks that were live at once so far, each size rounded up to the alignment.
     pub peak: u64,
     /// The highest end that a block has had so far, in bytes from address 0.
     pub footprint: u64,
@@ -42,7 +42,7 @@ fn needed(live: usize) -> Needed {
     Needed::workspace(pool::workspace(live)).and::<Marked<sublet_pool>>(1)
 }
 
-/// Tells the workspace of a pool that has at most `live` live blocks at once.
+/// Tells in `layout` the workspace that a pool needs which has at most `live` live blocks at once.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_workspace(
@@ -58,8 +58,9 @@ pub unsafe extern "C" fn sublet_pool_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Makes a pool of `capacity` bytes, all free. Addresses are multiples of `alignment`, a power of two, to which sizes
-/// are rounded up. The pool lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+/// Makes a pool of the addresses from 0 to `capacity`, all free, for at most `live` live blocks at once. Addresses of
+/// blocks are multiples of `alignment`, a power of two in bytes, and sizes are rounded up to it. The pool lives in
+/// `workspace`, as long as that is lent to it; there is nothing to destroy.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_create(
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn sublet_pool_create(
     })
 }
 
-/// Allocates `bytes` bytes; `address` receives an address at which no live block lies. O(log live).
+/// Allocates `bytes` bytes; `address` receives an address at which no live block lies. O(log live blocks).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_malloc(
@@ -104,7 +105,7 @@ pub unsafe extern "C" fn sublet_pool_malloc(
     })
 }
 
-/// Frees the block at an address. O(log live).
+/// Frees the block that begins at an address. O(log live blocks).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_free(

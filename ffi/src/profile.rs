@@ -1,6 +1,6 @@
-//! The trace of an allocator's requests, for the command line to read.
+//! Records the requests of an allocator as a trace, which the command line can read.
 //!
-//! Only with the standard library, which has the memory and the clock for it.
+//! This is possible only with the standard library, which has the memory and the clock for it.
 
 #[cfg(any(feature = "std", test))]
 mod kind {
@@ -21,14 +21,15 @@ mod kind {
         event: Event,
     }
 
-    /// A recording of an allocator's requests: one row for each malloc while it runs, and for each free of a block that
-    /// was allocated since it began.
+    /// A recording of an allocator's requests: one row for each malloc while the recording runs, and one for each free
+    /// of a block that was allocated in that time.
     #[derive(Default)]
     pub(crate) struct Profile {
         /// When the recording began; `None` while nothing is recorded.
         since: Option<Instant>,
         rows: Vec<Row>,
-        /// The live blocks that were allocated since the recording began, by address: the number of each in it.
+        /// For each live block that was allocated since the recording began: its number in the recording, by its
+        /// address.
         live: HashMap<u64, u32>,
         blocks: u32,
     }
@@ -86,8 +87,8 @@ mod kind {
 mod kind {
     use crate::error::Text;
 
-    /// A recording of an allocator's requests, where there is no standard library. Without its memory and clock nothing
-    /// is recorded, so there are no fields.
+    /// What stands for the recording of an allocator's requests where there is no standard library. It has no fields,
+    /// because nothing is recorded without memory and a clock.
     #[derive(Default)]
     pub(crate) struct Profile {}
 

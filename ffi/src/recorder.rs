@@ -1,4 +1,4 @@
-//! Records an iteration: calls in, rows of a trace out.
+//! Records an iteration: the caller reports mallocs, frees, reads and writes, and gets the rows of a trace.
 
 use core::ffi::c_void;
 
@@ -13,13 +13,13 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{copy, sublet_row};
 use crate::workspace::{Needed, sublet_layout};
 
-/// The number of a block that is not part of the plan: what is allocated between sublet_recorder_interrupt and
-/// sublet_recorder_resume. Events of such a block are ignored.
+/// The number that sublet_recorder_malloc gives to a block outside of the plan: one that is allocated between
+/// sublet_recorder_interrupt and sublet_recorder_resume. Events of such a block are ignored.
 pub const SUBLET_OUTSIDE: u32 = u32::MAX;
 
 const _: () = assert!(SUBLET_OUTSIDE == record::OUTSIDE);
 
-/// Writes what happens in an iteration as rows of a trace. One thread uses it at a time.
+/// A recorder: writes what happens in an iteration as rows of a trace. One thread uses a recorder at a time.
 pub struct sublet_recorder(Rows);
 
 handles!(sublet_recorder: b"recorder");
@@ -30,7 +30,7 @@ fn needed(rows: usize) -> Needed {
     Needed::NOTHING.and::<Marked<sublet_recorder>>(1).and::<Row>(rows)
 }
 
-/// Tells the workspace of a recorder that has room for `row_capacity` rows.
+/// Tells in `layout` the workspace that a recorder with room for `row_capacity` rows needs.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_workspace(
@@ -108,9 +108,9 @@ unsafe fn with(
     boundary(error, |arguments| Ok(body(&mut unsafe { arguments.handle(recorder)? }.0)?))
 }
 
-/// Records that a block is allocated; `block` receives its number, from 0. Between sublet_recorder_interrupt and
-/// sublet_recorder_resume the block is not recorded, and `block` receives SUBLET_OUTSIDE. Times are in ns and never go
-/// backwards.
+/// Records that a block of `bytes` bytes is allocated; `block` receives the block's number, from 0. Between
+/// sublet_recorder_interrupt and sublet_recorder_resume nothing is recorded, and `block` receives SUBLET_OUTSIDE.
+/// `time_ns` is in ns, and never less than in the row before.
 ///
 /// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
 #[must_use]
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn sublet_recorder_malloc(
     })
 }
 
-/// Records that a block is freed.
+/// Records that the block of number `block` is freed, at `time_ns`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_free(
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn sublet_recorder_free(
     unsafe { with(recorder, error, |r| r.free(time_ns, block)) }
 }
 
-/// Records that the current operator reads a block.
+/// Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_read(
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn sublet_recorder_read(
     unsafe { with(recorder, error, |r| r.read(time_ns, block)) }
 }
 
-/// Records that the current operator writes a block.
+/// Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_write(
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn sublet_recorder_begin_op(
     unsafe { with(recorder, error, body) }
 }
 
-/// Ends the current operator: rows that are recorded after it belong to no operator.
+/// Ends the current operator: rows that are recorded from here on belong to no operator, until another begins.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_end_op(
     recorder: *mut sublet_recorder,
@@ -202,7 +202,8 @@ pub unsafe extern "C" fn sublet_recorder_end_op(
     unsafe { with(recorder, error, body) }
 }
 
-/// Leaves the allocation requests that follow out of the plan: their blocks have the number SUBLET_OUTSIDE.
+/// Leaves blocks that are allocated from here on, until sublet_recorder_resume, out of the record, and so out of the
+/// plan: all of them get the number SUBLET_OUTSIDE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_interrupt(
     recorder: *mut sublet_recorder,
@@ -216,7 +217,7 @@ pub unsafe extern "C" fn sublet_recorder_interrupt(
     unsafe { with(recorder, error, body) }
 }
 
-/// Ends what sublet_recorder_interrupt began: allocation requests from here on are part of the plan again.
+/// Ends what sublet_recorder_interrupt began: blocks that are allocated from here on are recorded again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_resume(
     recorder: *mut sublet_recorder,
@@ -230,8 +231,9 @@ pub unsafe extern "C" fn sublet_recorder_resume(
     unsafe { with(recorder, error, body) }
 }
 
-/// Copies the rows that were recorded so far to `rows`. `row_count` receives how many there are, and `block_count` how
-/// many block numbers they use; either may be NULL. With a `row_capacity` of 0 nothing is copied, which is no failure.
+/// Copies the rows that were recorded so far to `rows`. `row_count` receives how many rows there are, and `block_count`
+/// how many block numbers they use; either may be NULL. With a `row_capacity` of 0 no rows are copied, and the call
+/// succeeds.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_rows(

@@ -1,4 +1,4 @@
-//! ReLU with a mask of bits: on the processor, and launched on a GPU.
+//! ReLU that keeps one bit of each element for its gradient (a mask): on the processor, and launched on a GPU.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -36,7 +36,7 @@ pub struct sublet_relu_params {
     pub format: u32,
     /// The activation. 0: ReLU, `x < 0 ? 0 : x`. 1: leaky ReLU, `x > 0 ? x : x * slope`.
     pub leaky: u32,
-    /// The slope of leaky ReLU; any number.
+    /// The slope of leaky ReLU, any number; not used for ReLU.
     pub slope: f32,
 }
 
@@ -82,8 +82,8 @@ pub extern "C" fn sublet_relu_mask_words(elements: usize) -> usize {
     mask_words(elements)
 }
 
-/// A pass of ReLU on arrays on the processor, forward or backward, with the arguments that C has given. It is generic
-/// in the type of the elements, which is known only when the parameters are read.
+/// A pass of ReLU on arrays on the processor, forward or backward, with the arguments that C has given. The method is
+/// generic in the type of the elements, which is known only when the parameters are read.
 trait Work {
     /// Computes the pass of ReLU, forward or backward, on arrays of elements of type `E`. Fails if a pointer or the
     /// length of an array is wrong.
@@ -121,11 +121,13 @@ unsafe fn with_format(
     }
 }
 
-/// Computes on the processor `y`, the activation of `x`, and the mask of `x`; `params` tells which activation, and the
-/// format of the elements. The bit of element i is bit i mod 32 of word i / 32, words little-endian; it says that the
-/// gradient passes. `x` and `y`, arrays of `elements` elements, are the same array or share no memory; the mask has at
-/// least sublet_relu_mask_words(elements) words, of which those are written. Values are those of PyTorch: a NaN stays
-/// what it is, and -0.0 too.
+/// Computes on the processor `y`, the activation of `x`, and the mask of `x`: one bit for each element, which is 1
+/// where the gradient passes. `params` tells which activation, and the format of the elements. The bit of element i is
+/// bit i mod 32 of word i / 32, words little-endian.
+///
+/// `x` and `y`, arrays of `elements` elements, are the same array or share no memory. `mask` has `mask_words` words, at
+/// least sublet_relu_mask_words(elements); only so many are written. Values are those of PyTorch: a NaN stays what it
+/// is, and -0.0 too.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_forward(
@@ -288,8 +290,8 @@ plain!(sublet_relu_operands);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_relu_operands {}
 
-/// Launches the ReLU kernel of the forward pass, or of the backward pass if `forward` is false, on `stream`. Only the
-/// caller knows whether the operands' addresses are memory of the GPU.
+/// Launches the ReLU kernel on `stream`: that of the forward pass if `forward` is true, else that of the backward pass.
+/// The caller has to make sure that the operands' addresses are memory of the GPU.
 unsafe fn launch(
     arguments: &mut Arguments<'_>,
     kernels: *mut sublet_relu_kernels,
@@ -320,11 +322,12 @@ unsafe fn launch(
 }
 
 /// Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_forward computes. Elements and the mask's
-/// words are aligned to their size.
+/// words must be aligned to their size.
 ///
-/// SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: an operand is not aligned, or two overlap that
-/// must not; the address is in `got`. SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as
-/// when the mask was planned for elements of another size.
+/// SUBLET_STATUS_MISALIGNED_POINTER: an operand is not aligned; its address is in `got`.
+/// SUBLET_STATUS_OVERLAPPING_BUFFERS: two operands overlap that must not; the address is in `got`.
+/// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as when the mask was planned for
+/// elements of another size.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_forward(
@@ -339,7 +342,7 @@ pub unsafe extern "C" fn sublet_relu_launch_forward(
 }
 
 /// Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_backward computes. Elements and the mask's
-/// words are aligned to their size. Fails as sublet_relu_launch_forward does.
+/// words must be aligned to their size. Fails as sublet_relu_launch_forward does.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_backward(

@@ -1,4 +1,4 @@
-//! Follows a plan: the request of number λ gets the offset that the plan has for it.
+//! Follows a plan: each allocation request of an iteration, by its number, gets the offset that the plan has for it.
 
 use core::ffi::c_void;
 
@@ -44,10 +44,11 @@ pub unsafe extern "C" fn sublet_replay_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Verifies a plan, blocks and an offset for each, and makes a replay of it, which answers the allocation requests of
-/// an iteration. The blocks are expected to be requested in the order of their first steps, and at the same step in
-/// their order in `blocks`. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives
-/// in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
+/// Makes a replay of a plan, which answers the allocation requests of an iteration. The plan is `blocks` and an offset
+/// for each, and is verified first. The blocks are expected to be requested in the order of their first steps, and at
+/// the same step in their order in `blocks`. `constraints` may be NULL; if it has an alignment, sizes are rounded up to
+/// it. The replay lives in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets
+/// are copied.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_create(
@@ -87,8 +88,8 @@ pub unsafe extern "C" fn sublet_replay_create(
 /// O(1) amortised over the iteration.
 ///
 /// SUBLET_STATUS_NOT_PLANNED: the request is not what the plan expects, or a block that should be freed by now is in
-/// its place. The caller has to serve it elsewhere. In the first case the plan still expects the same request as
-/// before, in the second the one after.
+/// its place. The caller has to serve the request elsewhere. In the first case the plan still expects the same request
+/// as before, in the second the one after.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_malloc(

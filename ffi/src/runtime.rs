@@ -1,6 +1,7 @@
-//! Plans that run: `sublet-cuda` behind a handle, on a GPU or on the host as a device.
+//! Runs plans: the crate `sublet-cuda` for C, on a GPU, or on the host in the place of a device.
 //!
-//! Such a handle owns memory of a device, streams and events: it is made and destroyed, and takes its own memory.
+//! The handle of a runtime owns memory of the device, streams and events. So, unlike most handles, it allocates its
+//! memory itself, and has to be destroyed.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
@@ -29,13 +30,13 @@ use crate::workspace::Room;
 pub struct sublet_runtime {
     on: On,
     how: How,
-    /// The blocks and masks that the latest launch uses.
+    /// The blocks and masks that the latest launch uses: the sublet_launch that the caller has points here.
     operands: Vec<sublet_operand>,
 }
 
 handles!(sublet_runtime: b"runtime ");
 
-/// How a runtime turns schedules into programs, which are their steps on streams: the alignment of offsets, in bytes,
+/// How a runtime turns a schedule into a program, the schedule's steps on streams: the alignment of offsets, in bytes,
 /// and when copies begin.
 #[derive(Clone, Copy)]
 struct How {
@@ -60,7 +61,7 @@ macro_rules! on {
 }
 
 /// The device on which a runtime carries out its plan, and in what way. NULL, or all 0 but `struct_size`, is the first
-/// GPU, with a stream of the runtime's own, and copies in pinned memory of the host.
+/// GPU, with a stream of the runtime's own, and with pinned memory of the host for what is swapped out.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_runtime_params {
@@ -68,22 +69,23 @@ pub struct sublet_runtime_params {
     pub struct_size: u32,
     /// 0: the device is a GPU. 1: it is the host, with threads in place of streams.
     pub on_host: u32,
-    /// The number of the GPU.
+    /// The number of the GPU, from 0, as the CUDA driver counts.
     pub gpu: u32,
-    /// When copies begin. 0: as soon as nothing uses their bytes any more. 1: when they do in the simulation, so that a
-    /// device can be compared with it.
+    /// When copies between device and host begin. 0: as soon as nothing uses the bytes any more that they read or
+    /// write. 1: at the same rows as in the simulation, so that times on the device can be compared with simulated
+    /// ones.
     pub as_simulated: u32,
     /// Every offset must be a multiple of this, in bytes; 0 is 256.
     pub alignment: u64,
-    /// The stream to compute on, a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
-    /// runtime; NULL is a stream of the runtime's own. The default stream, which is PyTorch's and has the handle NULL
-    /// there, is given as CU_STREAM_LEGACY, `(void *)0x1`.
+    /// The stream to compute on: a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
+    /// runtime. NULL is a stream of the runtime's own. The default stream of CUDA, on which PyTorch computes and whose
+    /// handle is NULL there, is given as CU_STREAM_LEGACY, `(void *)0x1`.
     pub stream: *mut c_void,
-    /// The path of a folder. The copies of blocks are then held in a file there, read and written past the page cache,
-    /// and not in pinned memory. NULL is no file.
+    /// The path of a folder, ended by a zero byte: blocks that are swapped out are held in a file there, which is read
+    /// and written past the page cache. NULL: they are held in pinned memory of the host.
     pub folder: *const c_char,
-    /// With `on_host`: the size of the device's memory in bytes, up to which an arena can grow; 0 is what the plan
-    /// needs.
+    /// With `on_host`: the size in bytes of the memory that stands for the device's, up to which an arena can grow; 0
+    /// is what the plan needs.
     pub memory: u64,
 }
 
@@ -124,12 +126,13 @@ pub struct sublet_launch {
     pub ended: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
-    /// The blocks and masks that the launch uses; valid until the next call of sublet_runtime_next,
-    /// sublet_runtime_replan or sublet_runtime_destroy.
+    /// The blocks and masks that the launch uses. The array is the runtime's, and valid until the next call of
+    /// sublet_runtime_next, sublet_runtime_replan or sublet_runtime_destroy.
     pub operands: *const sublet_operand,
-    /// How many operands there are.
+    /// How many entries `operands` has.
     pub operand_count: usize,
-    /// The stream to launch on, a CUstream; NULL on the host, see sublet_runtime_call.
+    /// The stream to launch on, a CUstream. NULL where the host is the device: there sublet_runtime_call runs the
+    /// operator.
     pub stream: *mut c_void,
 }
 
@@ -145,17 +148,17 @@ pub struct sublet_measured {
     pub time_ns: f64,
     /// The time of an iteration in the simulation, in ns.
     pub simulated_ns: f64,
-    /// How long compute, the stream of operators, waited in all, as measured, in ns.
+    /// How long the stream of operators waited for copies in all, as measured, in ns.
     pub stalled_ns: f64,
-    /// How long compute, the stream of operators, waits in all in the simulation, in ns.
+    /// How long the stream of operators waits for copies in all in the simulation, in ns.
     pub simulated_stalled_ns: f64,
     /// The bandwidth of the copies to the host as measured, in bytes per second; 0 unless there were copies both ways.
     pub out_bandwidth: f64,
     /// The bandwidth of the copies to the device as measured, in bytes per second; 0 unless there were copies both
     /// ways.
     pub in_bandwidth: f64,
-    /// The latency of a copy in ns as measured, taken to be the same both ways. 0 unless there were copies both ways,
-    /// and 0 if all copies have one size, since it cannot be told from the bandwidth then.
+    /// The latency of a copy in ns as measured, taken to be the same both ways. 0 unless there were copies both ways.
+    /// Also 0 if all copies have one size, because latency and bandwidth cannot be told apart then.
     pub latency: f64,
 }
 
@@ -172,11 +175,12 @@ unsafe impl Params for sublet_measured {}
 /// sublet_runtime_measured tells the times of this simulation beside those measured. `params` may be NULL.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or one so old that it lacks a function that is needed, or no
-/// such GPU; SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE:
-/// host and device share one memory, so that the schedule must have no copies, or `params` must name a folder;
-/// SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page cache, or has no room.
-/// SUBLET_STATUS_DRIVER and, where no call will work again in this process, SUBLET_STATUS_DEVICE_LOST, with a CUresult
-/// in `got`: a call of the CUDA driver failed, here or in any other function of a runtime.
+/// such GPU. SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes. SUBLET_STATUS_HOST_IS_DEVICE:
+/// host and device share one memory, but the schedule has copies and `params` names no folder. SUBLET_STATUS_STORAGE:
+/// the folder's file system does not open files past the page cache, or has no room.
+///
+/// SUBLET_STATUS_DRIVER: a call of the CUDA driver failed, with the CUresult in `got`. SUBLET_STATUS_DEVICE_LOST: the
+/// same, and no call will work again in this process. All functions of a runtime can fail with these two.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_create(
@@ -255,19 +259,20 @@ fn made<B: Backend>(
     })
 }
 
-/// Replaces the plan of a runtime between two iterations by another, `trace` and `schedule` as for
+/// Replaces the plan of a runtime between two iterations by another, which `trace` and `schedule` describe as for
 /// sublet_runtime_create: because the batch is another, or the network is evaluated and not trained, or a better plan
 /// was found. Persistent values are kept, and the next iteration is the new plan's first. The arena grows where it is;
-/// where the device cannot do that, another arena is allocated and the old one freed. It never shrinks, so that plans
-/// can take turns.
+/// where the device cannot do that, another arena is allocated and the old one freed. The arena never shrinks, so that
+/// plans can take turns.
 ///
-/// `was` tells for each block of `trace`, if it persists, which block it was in the plan before. UINT32_MAX is none:
-/// the block holds anything until it is written. If `was` is NULL, all blocks have the numbers that they had, and those
-/// that were not there hold anything.
+/// `was` has an entry for each block of `trace`: if the block is persistent, the number that it had in the old plan.
+/// UINT32_MAX is none: the block's value is undefined until it is written. If `was` is NULL, persistent blocks keep
+/// their numbers, and the values of those that the old plan did not have are undefined.
 ///
-/// Fails as sublet_runtime_create does, and with SUBLET_STATUS_INTERRUPTED: an iteration is under way;
-/// SUBLET_STATUS_NOT_PERSISTENT: a new block has its value, by `was`, from block `index` of the old plan, but that
-/// block did not persist, or has another size. After these and SUBLET_STATUS_OUT_OF_MEMORY the old plan goes on.
+/// Fails as sublet_runtime_create does, and with these. SUBLET_STATUS_INTERRUPTED: an iteration is under way.
+/// SUBLET_STATUS_NOT_PERSISTENT: by `was`, a block is to have the value of block `index` of the old plan, but that
+/// block is not persistent, or has another size. After these two and SUBLET_STATUS_OUT_OF_MEMORY the old plan stays in
+/// use.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_replan(
@@ -306,13 +311,13 @@ pub unsafe extern "C" fn sublet_runtime_destroy(runtime: *mut sublet_runtime) {
     });
 }
 
-/// Tells in `launch` which operator of the iteration the caller is to launch next, and on what; the caller launches it
-/// before the next call of this function. Copies are queued on streams of their own, and the launch's stream is told to
-/// wait for what the launch needs; the calling thread does not wait. After the last launch of an iteration `ended` is
-/// 1, and the next call begins another iteration.
+/// Tells in `launch` which operator of the iteration the caller is to launch next, on which stream and with which
+/// blocks; the caller launches it before the next call of this function. Copies are queued on streams of their own, and
+/// the launch's stream is told to wait for what the launch needs; the calling thread does not wait. After the last
+/// launch of an iteration `ended` is 1, and the next call begins another iteration.
 ///
-/// After an error the iteration is broken: see sublet_runtime_restart. SUBLET_STATUS_INTERRUPTED: an earlier error has
-/// broken the iteration already.
+/// After an error the iteration cannot go on, and sublet_runtime_restart has to be called. SUBLET_STATUS_INTERRUPTED:
+/// there was an earlier error, and sublet_runtime_restart was not called after it.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_next(
@@ -382,13 +387,13 @@ fn tell<B: Backend>(
     Ok(())
 }
 
-/// A function of the caller's that is called with the `data` given to sublet_runtime_call.
+/// A function of the caller's that sublet_runtime_call queues on a stream. `data` is what was given to that call.
 pub type sublet_host_function = Option<unsafe extern "C" fn(data: *mut c_void)>;
 
-/// Queues a call of `function` on the stream of the latest launch that sublet_runtime_next has told: the host makes the
-/// call when all that was queued there before is done, and what is queued later waits for its end. With the host as a
-/// device, operators run so: as functions that read and write at the operands' addresses. The call comes from another
-/// thread, and `function` must call no function of CUDA.
+/// Queues a call of `function` on the stream of the latest launch that sublet_runtime_next has told. The host makes the
+/// call when all that was queued there before is done, and what is queued later waits until `function` returns. Where
+/// the host is the device, operators run in this way: as functions that read and write at the operands' addresses. The
+/// call comes from another thread, and `function` must call no function of CUDA.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_call(
@@ -415,7 +420,8 @@ pub unsafe extern "C" fn sublet_runtime_call(
     })
 }
 
-/// Copies `content` into a persistent block, between iterations. Waits for the work that is running.
+/// Copies the `size` bytes of `content` into a block that is persistent (kept from one iteration to the next). To be
+/// called between iterations. Waits for the work that is running.
 ///
 /// SUBLET_STATUS_NOT_PERSISTENT: the block is not persistent, the iteration does not use it, or its size is not `size`;
 /// SUBLET_STATUS_INTERRUPTED: an iteration is under way.
@@ -439,8 +445,8 @@ pub unsafe extern "C" fn sublet_runtime_write(
     })
 }
 
-/// Copies what a persistent block holds to `content`, between iterations. Waits for the work that is running. Fails as
-/// sublet_runtime_write does.
+/// Copies the value of a block that is persistent (kept from one iteration to the next) to the `size` bytes of
+/// `content`. To be called between iterations. Waits for the work that is running. Fails as sublet_runtime_write does.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_read(
@@ -475,8 +481,8 @@ pub unsafe extern "C" fn sublet_runtime_finish(
     })
 }
 
-/// Makes a runtime usable again after an error: waits for the streams, and makes the next iteration the first. The
-/// persistent blocks hold anything, and have to be written anew.
+/// Makes a runtime usable again after an error: waits for the streams, and ends the broken iteration. The next
+/// iteration is then as the first: the values of persistent blocks are undefined, and have to be written anew.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_restart(
@@ -490,7 +496,7 @@ pub unsafe extern "C" fn sublet_runtime_restart(
     })
 }
 
-/// Tells the address of a runtime's arena on the device, and its size in bytes. Either result may be NULL.
+/// Tells the address of a runtime's arena on the device, and its size in bytes. Either pointer may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_arena(
@@ -512,8 +518,8 @@ pub unsafe extern "C" fn sublet_runtime_arena(
     })
 }
 
-/// Has the next iteration timed, for sublet_runtime_measured. It runs alone: the call waits for the work that is
-/// running.
+/// Has the next iteration timed; sublet_runtime_measured then tells the times. This call waits for the work that is
+/// running, so that the timed iteration runs alone.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_measure(

@@ -92,7 +92,7 @@ pub(crate) fn verified<'a>(
 }
 
 /// Tells the workspace that sublet_verify_schedule needs. Its size is linear in the counts of rows, operators, blocks
-/// and offsets; nothing but these counts is read of `trace` and `schedule`.
+/// and offsets; of `trace` and `schedule` only these counts are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_schedule_workspace(
@@ -112,11 +112,12 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
 }
 
 /// Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for the live ranges of
-/// its blocks on the device, of which each malloc row begins one; and times it.
+/// its blocks on the device; each malloc row begins such a live range. Also simulates the time of the schedule.
 ///
-/// Every read sees the value that it saw in the original, blocks are accessed and copied only while they are on the
-/// device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses
-/// SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
+/// Every read must see the value that it saw in the original, and blocks must be accessed and copied only while they
+/// are on the device. Persistent blocks (allocated at time 0, never freed) must end where the next iteration needs
+/// them. The statuses SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken
+/// constraint of a plan.
 ///
 /// `params` may be NULL; so may `timings`, one for each row of `schedule`, and `verified`.
 #[must_use]

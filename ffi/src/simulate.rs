@@ -17,8 +17,8 @@ use crate::workspace::{Needed, sublet_layout};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_timing {
-    /// When compute, the queue of operators, reaches the row, since all operators before it are done; in ns from the
-    /// start of the iteration.
+    /// When compute, the queue of operators, reaches the row: when all operators before the row are done. In ns from
+    /// the start of the iteration.
     pub reached: f64,
     /// When the row begins, in ns from the start of the iteration: when the operators before it are done (`reached`),
     /// or later if it has to wait for copies.
@@ -37,7 +37,7 @@ pub struct sublet_run {
     pub reserved: u32,
     /// When all operators and the copies in both directions are done, in ns from the start of the iteration.
     pub time_ns: f64,
-    /// How long the original trace takes, of which this one is a rewriting, in ns.
+    /// How long the original trace takes, from which this trace was rewritten, in ns.
     pub original_ns: u64,
     /// How many bytes are copied between device and host, both ways together.
     pub swapped_bytes: u64,
@@ -82,8 +82,8 @@ fn needed(trace: Counts, rewritten: usize) -> Needed {
         .and::<Timing>(rewritten)
 }
 
-/// Tells the workspace that sublet_simulate needs. Its size is linear in the counts of rows, operators and blocks;
-/// nothing but these counts is read of `trace` and `schedule`.
+/// Tells the workspace that sublet_simulate needs. Its size is linear in the counts of rows, operators and blocks; of
+/// `trace` and `schedule` only these counts are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_simulate_workspace(
@@ -102,9 +102,9 @@ pub unsafe extern "C" fn sublet_simulate_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Simulates when each row of `schedule`, a rewritten form of `trace`, happens, with three queues: operators, copies to
-/// the host, copies to the device. Whether the schedule is valid is judged by sublet_verify_schedule and not here; its
-/// offsets are not read.
+/// Simulates when each row of `schedule`, a rewritten form of `trace`, happens. There are three queues: operators,
+/// copies to the host, and copies to the device. Whether the schedule is valid is judged by sublet_verify_schedule and
+/// not here; the schedule's offsets are not read.
 ///
 /// `timings`, one for each row of `schedule`, may be NULL, and so may `run`. O(rows).
 #[must_use]

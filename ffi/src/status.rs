@@ -56,8 +56,8 @@ pub enum sublet_status {
     PinMisaligned = 34,
     /// The pinned blocks `index` and `got` are alive together and share an address.
     PinsOverlap = 35,
-    /// The blocks up to block `index` take more bytes than 64 bits can count if they are stacked above the pinned ones,
-    /// with padding for their alignments.
+    /// The blocks up to block `index` take more bytes than 64 bits can count, if they are stacked above the pinned
+    /// blocks with padding for their alignments.
     SizeOverflow = 36,
     /// Block `index` has flags, `got`, that this version does not know.
     BlockFlags = 37,
@@ -95,8 +95,8 @@ pub enum sublet_status {
     /// Operator `index` of a graph depends on itself: by way of other operators, it needs a tensor that is computed
     /// from what it writes.
     Cycle = 72,
-    /// Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator,
-    /// `got` operands are left over.
+    /// Operator `index` of a graph has `needed` operands, but only `got` are left in the array of operands. Or, after
+    /// the last operator, `got` operands of the array are left over.
     Operands = 73,
     /// Tensor `index` of a graph: its field `storage` is `got`, which is no sublet_storage; or its reserved field is
     /// `got`, and not 0.
@@ -116,7 +116,7 @@ pub enum sublet_status {
     /// the original trace.
     RowSizeChanged = 85,
     /// Row `index` of a trace: its block number is not below the trace's number of blocks; or, in a rewritten trace, it
-    /// is that of a block that the original does not allocate.
+    /// is the number of a block that the original does not allocate.
     RowUnknownBlock = 86,
     /// A trace has more rows than 32 bits can count.
     RowTooManyRows = 87,
@@ -180,17 +180,17 @@ pub enum sublet_status {
     OutOfMemory = 130,
     /// No live block begins at the address `got`.
     NotAllocated = 131,
-    /// `needed` blocks are alive at once; there is room for `got`.
+    /// `needed` blocks are alive at once, but the allocator or pool has room for `got`.
     TooManyLive = 132,
-    /// The iteration has `needed` mallocs and frees; there is room for `got`.
+    /// The iteration has `needed` mallocs and frees, but the allocator has room for `got`.
     TooManyEvents = 133,
-    /// The recorder has room for `got` rows; so far it needs room for `needed`.
+    /// The recorder has room for `got` rows, and needs room for `needed` so far.
     RecordFull = 134,
     /// An allocator was not made: there is no memory for `needed` bytes of its bookkeeping, or of the first range of
     /// addresses that it divides up.
     NoRawMemory = 135,
-    /// What the call needs is missing: this library was built without it, such as the standard library or CUDA, or this
-    /// machine has none, such as a CUDA driver.
+    /// What the call needs is missing. Either this library was built without it, such as the standard library or CUDA;
+    /// or this machine has none, such as a CUDA driver.
     Unavailable = 136,
     /// A request of `got` bytes is not what the plan expects next, or another block lies in its planned place.
     NotPlanned = 137,
@@ -203,8 +203,8 @@ pub enum sublet_status {
     Interrupted = 151,
     /// The plan keeps `needed` bytes on the host, but host and device share one memory, so that this frees nothing.
     HostIsDevice = 152,
-    /// The file system failed, with the error number `got`: to open a file past the page cache, to make it long enough,
-    /// to read or to write it.
+    /// The file system failed, with the error number `got`: it could not open a file past the page cache, make it long
+    /// enough, read it or write it.
     Storage = 153,
     /// The device is lost, or its context is broken by an error, with the CUresult `got`: no call will work again in
     /// this process.

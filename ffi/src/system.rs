@@ -5,8 +5,8 @@ use core::ffi::c_void;
 use crate::failure::Failure;
 use crate::status::sublet_status as S;
 
-/// Allocates `bytes` bytes of addresses, all 0, whose pages of memory are taken only when they are first touched. More
-/// may be allocated than there is memory, but not touched. Fails if `bytes` is 0 or the system refuses.
+/// Allocates `bytes` bytes of addresses, all 0, whose pages of memory are taken only when they are first touched. So
+/// more can be allocated than there is memory, if it is not all touched. Fails if `bytes` is 0 or the system refuses.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
@@ -39,7 +39,7 @@ pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failu
     Ok(pointer)
 }
 
-/// Gives memory of `alloc` back to the system.
+/// Gives memory that `alloc` returned back to the system.
 ///
 /// # Safety
 /// `alloc` has returned `pointer` for `bytes` bytes, and they have not been given back yet.
@@ -62,7 +62,7 @@ pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failu
     if pointer.is_null() { Err(none) } else { Ok(pointer.cast()) }
 }
 
-/// Gives memory of `alloc` back to the system.
+/// Gives memory that `alloc` returned back to the system.
 ///
 /// # Safety
 /// `alloc` has returned `pointer` for these `bytes` and this `alignment`, and it has not been given back yet.

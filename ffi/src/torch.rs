@@ -1,7 +1,7 @@
 //! Memory for PyTorch: the functions that `torch.cuda.memory.CUDAPluggableAllocator` calls.
 //!
-//! They get only a device's number, and some not even that. So this file, alone in the library, has state of its own:
-//! the devices, which last as long as the process.
+//! PyTorch gives them only a device's number, and some not even that. So this file, alone in the library, has state of
+//! its own: the devices, which last as long as the process.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -49,8 +49,8 @@ unsafe impl Params for sublet_torch_statistics {}
 ///
 /// Iterations are found in the requests of the device's first stream; from then on a request of that stream is answered
 /// from a plan. Requests of other streams, and those that the plan does not expect, are answered with allocations of
-/// the driver, in the stream's order. NULL where `size` is 0, and, with a line on the standard error, where the device
-/// has no such memory.
+/// the driver, in the stream's order. Returns NULL if `size` is 0, or if the device has no such memory; in the second
+/// case a line on the standard error says so.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let address = told("sublet_torch_malloc", Some(device), || {
@@ -81,7 +81,7 @@ pub extern "C" fn sublet_torch_record_stream(pointer: *mut c_void, stream: *mut 
     });
 }
 
-/// A pool of PyTorch's, c10::cuda::MempoolId_t, which is a std::pair of 64-bit numbers and passed as this is.
+/// A pool of PyTorch's, c10::cuda::MempoolId_t. That is a std::pair of 64-bit numbers, and is passed as this struct is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_torch_pool {
@@ -98,8 +98,8 @@ impl sublet_torch_pool {
 }
 
 /// Notes that a CUDA graph is about to be captured whose memory belongs to this pool: what CUDAPluggableAllocator takes
-/// by `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also
-/// after it is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
+/// by `set_begin_allocate_to_pool`. From then on, what is allocated in streams that are captured is kept for the graph,
+/// also after it is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_begin_allocate_to_pool(device: c_int, pool: sublet_torch_pool, filter: *const c_void) {
     let _ = filter;
@@ -128,15 +128,15 @@ pub extern "C" fn sublet_torch_release_pool(device: c_int, pool: sublet_torch_po
     told("sublet_torch_release_pool", Some(device), || DEVICES.with(device, |memory| memory.release_pool(pool.id())));
 }
 
-/// Frees the memory that nobody uses on all devices, for torch.cuda.empty_cache: what CUDAPluggableAllocator takes by
-/// `set_reset_fn`. A device whose streams are captured is left as it is.
+/// Gives unused memory of all devices back to the driver, for torch.cuda.empty_cache: what CUDAPluggableAllocator takes
+/// by `set_reset_fn`. A device whose streams are being captured is left as it is.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_reset() {
     told("sublet_torch_reset", None, || DEVICES.all(Device::reset));
 }
 
-/// Limits the memory that is held on a device to `fraction` of what the device has, from 0 to 1, from here on: what
-/// CUDAPluggableAllocator takes by `set_memory_fraction_fn`. What is held already is kept.
+/// Limits the memory that is held on a device, from here on, to `fraction` (from 0 to 1) of all memory of the device:
+/// what CUDAPluggableAllocator takes by `set_memory_fraction_fn`. Memory that is held already is kept.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_memory_fraction(fraction: f64, device: c_int) {
     told("sublet_torch_memory_fraction", Some(device), || {
@@ -144,8 +144,8 @@ pub extern "C" fn sublet_torch_memory_fraction(fraction: f64, device: c_int) {
     });
 }
 
-/// Marks the end of an iteration of the training loop, and the begin of the next. Calling it is optional; after the
-/// first call iterations are not searched for any more.
+/// Marks the end of an iteration of the training loop, and the begin of the next. Calling it is optional: until the
+/// first call, iterations are found in the requests; after it, only marked ones are planned.
 ///
 /// A failure tells why the iteration that ends has no plan; the next ones are served all the same.
 #[unsafe(no_mangle)]
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn sublet_torch_iteration(device: c_int, error: *mut suble
     boundary(error, |_| Ok(DEVICES.with(device, Device::iteration)?))
 }
 
-/// Tells the statistics of a device's memory so far.
+/// Writes to `statistics` the statistics of a device's memory so far.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device.
 /// SUBLET_STATUS_DRIVER: a call of the driver failed; SUBLET_STATUS_DEVICE_LOST: no call will work again in this
@@ -184,8 +184,8 @@ pub unsafe extern "C" fn sublet_torch_stats(
     })
 }
 
-/// Runs `body`; returns its result, or `None` after a failure. PyTorch cannot be told why, and would go on with NULL:
-/// so a line on standard error tells the reason, `function` and `device`.
+/// Runs `body`; returns its result, or `None` after a failure. PyTorch has no way to learn the reason of a failure, and
+/// would go on with NULL. So a line on standard error tells the reason, `function` and `device`.
 fn told<T>(function: &str, device: Option<c_int>, body: impl FnOnce() -> Result<T>) -> Option<T> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(result)) => return Some(result),

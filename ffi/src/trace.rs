@@ -1,4 +1,4 @@
-//! The rows of a trace.
+//! The rows of a trace: their structs in C, and the translation into those of the planner.
 
 use sublet_core::trace::{Event, Op, Row};
 
@@ -7,7 +7,7 @@ use crate::error::Failure;
 use crate::status::sublet_status as S;
 use crate::workspace::Room;
 
-/// What happens to a block in a row.
+/// What happens to a block in a row of a trace.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_event {
@@ -25,7 +25,7 @@ pub enum sublet_event {
     SwapIn = 5,
 }
 
-/// What the field `op` of a row means.
+/// What the field `op` of a row of a trace means.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_op_kind {
@@ -38,11 +38,11 @@ pub enum sublet_op_kind {
     Rerun = 2,
 }
 
-/// One row of a trace: something that happens to a block. The row's position is its step.
+/// One row of a trace: something that happens to a block. The row's position in the trace, from 0, is its step.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_row {
-    /// When the row happened, in ns from the start of the iteration; never before the row above.
+    /// When the row happened, in ns from the start of the iteration; never less than in the row before.
     pub time_ns: u64,
     /// Size of the block in bytes; only for SUBLET_EVENT_MALLOC.
     pub bytes: u64,
@@ -50,9 +50,9 @@ pub struct sublet_row {
     pub block: u32,
     /// A sublet_event: what happens to the block.
     pub event: u32,
-    /// The number of the operator that the row belongs to, as `op_kind` says.
+    /// The number of the operator that the row belongs to; with SUBLET_OP_KIND_NONE it means nothing.
     pub op: u32,
-    /// A sublet_op_kind: what `op` means.
+    /// A sublet_op_kind: whether the row belongs to an operator, and if so, to its first run or to a recomputation.
     pub op_kind: u32,
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn rows<'a>(room: &mut Room<'a>, given: &[sublet_row]) -> Result<&'a 
     room.slice(given.len(), |i| row(given, i))
 }
 
-/// Writes values of the planner to the beginning of `to`, an output of the call, in the form that they have in C.
+/// Writes values of the planner, in the form that they have in C, to the beginning of `to`, an output of the call.
 pub(crate) fn copy<T: Copy + Into<U>, U>(from: &[T], to: &mut [U]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = (*from).into();

@@ -40,7 +40,8 @@ fn needed(n: usize) -> Needed {
     Needed::workspace(verify::workspace(n)).and::<Block>(n)
 }
 
-/// Tells the workspace that sublet_verify needs for `block_count` blocks. Its size is linear in the number of blocks.
+/// Tells in `layout` the workspace that sublet_verify needs for `block_count` blocks. Its size is linear in the number
+/// of blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_workspace(
@@ -56,10 +57,10 @@ pub unsafe extern "C" fn sublet_verify_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint it breaks: the
+/// Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint the plan breaks: the
 /// statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. The proof shares no code with the planners.
 ///
-/// `constraints` may be NULL, and so may `certificate`. O(n log n).
+/// `constraints` may be NULL, and so may `certificate`. O(n log n) for n blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify(

@@ -19,13 +19,13 @@ const STRING: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VE
 };
 
 /// The version of the library that runs: 1,000,000 × major + 1,000 × minor + patch. The macro SUBLET_VERSION_NUMBER is
-/// that of the header.
+/// the version of the header, as the same kind of number.
 #[unsafe(no_mangle)]
 pub const extern "C" fn sublet_version_number() -> u32 {
     NUMBER
 }
 
-/// The version of the library that runs, as text. It lives as long as the program.
+/// The version of the library that runs, as text. The text lives as long as the program.
 #[unsafe(no_mangle)]
 pub const extern "C" fn sublet_version_string() -> *const c_char {
     STRING.as_ptr()

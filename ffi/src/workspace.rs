@@ -1,8 +1,8 @@
 //! The memory that the caller lends for one call: its length, and how it is divided.
 //!
 //! Functions of the crate `sublet_core` work on their own structs, and on scratch memory: a slice of words, of 8 bytes,
-//! and one of indices, of 4 bytes. All of them are cut from one piece, the most aligned first, so that nothing is lost
-//! in between and the size is the same in every program.
+//! and one of indices, of 4 bytes. All these slices are cut from one piece of memory, the most aligned first. So no
+//! byte is lost between them, and the size is the same in every program.
 
 use core::convert::Infallible;
 use core::mem::MaybeUninit;
@@ -62,7 +62,7 @@ const fn words_of<T>(n: usize) -> usize {
     (n * size_of::<T>()).div_ceil(size_of::<u64>())
 }
 
-/// The memory that is lent to a call as its workspace, as far as no slice has been cut from it yet.
+/// The part of the memory lent to a call, its workspace, from which nothing has been cut yet.
 pub(crate) struct Room<'a> {
     words: &'a mut [u64],
 }
@@ -102,8 +102,8 @@ impl<'a> Room<'a> {
         self.slice(n, |_| Ok::<T, Infallible>(value)).unwrap_or_else(|never| match never {})
     }
 
-    /// Cuts a slice of `n` values that are all zeros off the lent memory, without writing them: so memory that is never
-    /// used is never touched.
+    /// Cuts a slice of `n` values that are all zeros off the lent memory, without writing them, so that pages of memory
+    /// that are never used are never touched.
     ///
     /// # Safety
     /// The lent memory is all 0, and zeros are a valid value of type `T`.
@@ -142,8 +142,8 @@ impl<'a> Room<'a> {
         (words, indices)
     }
 
-    /// All that is left of the lent memory, as scratch memory for a function of the crate `sublet_core`: `len.words`
-    /// numbers of 64 bits, and numbers of 32 bits in the rest.
+    /// Makes scratch memory for a function of the crate `sublet_core` of all that is left of the lent memory:
+    /// `len.words` numbers of 64 bits, and numbers of 32 bits in the rest.
     pub(crate) fn workspace(self, len: WorkspaceLen) -> Workspace<'a> {
         let (words, indices) = self.parts(len);
         Workspace::new(words, indices)

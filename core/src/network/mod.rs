@@ -1,24 +1,24 @@
-//! Planned memory for a framework that keeps its tensors.
+//! Plans the memory of a network for a framework that allocates each tensor once and keeps it.
 //!
-//! Such a framework allocates each tensor once and keeps it: there are no frees to record. It can tell which memories
-//! (storages of one or more tensors) each operator reads and writes, in one pass. From that:
+//! Such a framework frees no tensor, so lifetimes cannot be recorded. But it can tell which memories (storages of one
+//! or more tensors) each operator reads and writes in one pass through the network. From this the module makes a plan:
 //!
-//! 1. `residency` finds what belongs to the iteration alone: a memory that is written before it is read. It is resident
-//!    from its first operator to its last. A scratch memory holds nothing from one operator to the next, so it is
-//!    resident in each of its operators anew. All other memories are kept: they stay where they are and are no part of
-//!    the plan.
-//! 2. These residencies are placed. Where that exceeds the limit, [`fit`] rewrites the rows first: operators are
-//!    recomputed, or blocks swapped.
+//! 1. `residency` finds the memories that hold values of this iteration alone: those that are written before they are
+//!    read. Such a memory is resident (has a place in the arena) from the first operator that uses it to the last. A
+//!    scratch memory holds nothing from one operator to the next, so it is resident anew in each operator that uses it.
+//!    All other memories are kept: they stay where they are and are no part of the plan.
+//! 2. The residencies get offsets in the arena. If the arena has a limit, [`fit`] rewrites the trace first where
+//!    needed: it recomputes operators or swaps blocks.
 //! 3. The result is proved by [`schedule`], as every plan is.
 //! 4. `steps` turns the proved schedule into what the framework does before each of its operators: bind a memory to an
 //!    offset of the arena, recompute an operator, copy.
 //!
-//! What the framework tells is believed, but nothing more than it tells. A write may leave parts of a memory as they
-//! were, so it counts as a read too, if the memory holds a value of this iteration; [`Use::Overwrite`] says that no
-//! part is left. An operator that writes a kept memory is never recomputed, for it might update the memory twice. An
-//! operator that reads a kept memory is recomputed only while the memory holds the value that it read.
+//! The module relies on what the framework tells, and assumes nothing else. A write may leave parts of a memory as they
+//! were, so it counts as a read too if the memory holds a value of this iteration; [`Use::Overwrite`] says that every
+//! byte is written. An operator that writes a kept memory is never recomputed, since it might update the memory twice.
+//! An operator that reads a kept memory is recomputed only while the memory holds the value that the operator read.
 //!
-//! Cost: linear, besides placement, fit and proof.
+//! Cost: linear in the number of accesses, besides placement, fit and proof.
 
 mod residency;
 mod steps;
@@ -33,26 +33,29 @@ use crate::verify::schedule::{self, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, place};
 pub use steps::{Action, Step};
 
-/// A memory of the framework: the storage of one or more of its tensors.
+/// A memory of the framework: the storage of one or more of its tensors, with its size and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// The size of the memory (a tensor's storage), in bytes. A memory of 0 bytes has no place in the arena, and holds
-    /// nothing: its content is gone when the operator that writes it ends.
+    /// The size of the memory (a tensor's storage), in bytes. A memory of 0 bytes gets no place in the arena, and no
+    /// value passes through it from one operator to another.
     pub bytes: u64,
-    /// Whether the memory (a tensor's storage) is no part of the plan, and keeps its place and its value: a parameter,
-    /// an output, or what the user reads after the iteration.
+    /// True if the memory (a tensor's storage) keeps its place and its value and is no part of the plan: a parameter,
+    /// an output, or a value that the user reads after the iteration.
     pub kept: bool,
-    /// Whether the memory (a tensor's storage) is scratch: it holds no value from one operator to the next. The flag is
-    /// ignored if an operator reads the memory before it writes it.
+    /// True if the memory (a tensor's storage) is scratch: it holds no value from one operator to the next. The flag is
+    /// ignored if some operator reads the memory before writing it itself.
     pub scratch: bool,
 }
 
-/// An operator. Operators are listed in the order of execution; those of the backward pass are listed like the others.
+/// An operator of a network: its time, and whether it may be recomputed. Operators are listed in the order of
+/// execution, those of the backward pass included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Operator {
-    /// How long the operator takes, in ns. Where nothing is swapped, only the ratios of these times count.
+    /// How long the operator takes, in ns. If nothing is swapped, only the ratios between the times of operators
+    /// matter.
     pub time_ns: u64,
-    /// Whether the operator may be recomputed.
+    /// Whether the operator may be recomputed: run a second time, with the same result, so that its output need not be
+    /// kept.
     pub rerun: bool,
 }
 
@@ -71,7 +74,8 @@ pub enum Use {
 /// One use of a memory (a tensor's storage) by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Access {
-    /// The number of the operator that uses the memory (a tensor's storage); never less than that of the access before.
+    /// The number of the operator that uses the memory (a tensor's storage). Accesses are listed in the order of
+    /// execution, so this number never decreases.
     pub op: u32,
     /// The number of the memory (a tensor's storage) that the operator uses.
     pub memory: u32,
@@ -79,7 +83,8 @@ pub struct Access {
     pub how: Use,
 }
 
-/// What one pass through a network does, for a framework that allocates each tensor once and keeps it.
+/// What one pass through a network reads and writes: the input of [`record`], from a framework that allocates each
+/// tensor once and keeps it.
 #[derive(Clone, Copy, Debug)]
 pub struct Network<'a> {
     /// The memories (storages of tensors); a memory's number is its index in this slice.
@@ -98,13 +103,14 @@ pub struct Options {
     pub limit: u64,
     /// Every offset is a multiple of this power of two, in bytes.
     pub alignment: u64,
-    /// The links to the host; with an integrated device nothing is swapped.
+    /// The device's links to the host, over which blocks are swapped. If [`Device::integrated`] is true, nothing is
+    /// swapped.
     pub device: Device,
-    /// The means of staying within the limit that may be used; only [`Means::Swap`] and [`Means::Recompute`] are looked
-    /// at.
+    /// The means (ways to save memory) that may be used to stay within the limit. Only [`Means::Swap`] and
+    /// [`Means::Recompute`] are considered, others are ignored.
     pub using: Using,
-    /// The work that the search for a schedule within the limit may do for each row of the trace, in operators and gaps
-    /// (times between two uses of a block) looked at; as in [`fit::Options`].
+    /// The budget of the search for a schedule within the limit: how many operators and gaps (times between two uses of
+    /// a block) it may look at for each row of the trace. As in [`fit::Options`].
     pub work: u64,
     /// The seed of all random choices.
     pub seed: u64,
@@ -121,13 +127,13 @@ impl Options {
     }
 }
 
-/// The trace of a pass, and what [`plan`] has to know beside it; made by [`record`].
+/// The trace of one pass through a network, and what else [`plan`] has to know; made by [`record`].
 #[derive(Clone, Copy, Debug)]
 pub struct Recording<'a> {
     rows: &'a [Row],
     operators: &'a [trace::Operator],
-    /// By block: the number of the memory (a tensor's storage) that it belongs to; [`residency::NONE`] if the block
-    /// stands for a kept memory.
+    /// By block of the trace: the number of the memory (a tensor's storage) that the block is placed for.
+    /// [`residency::NONE`] if the block only stands for a kept memory, which is no part of the plan.
     memories: &'a [u32],
     planned_bytes: u64,
     kept_bytes: u64,
@@ -156,7 +162,8 @@ impl RecordNeeded {
 }
 
 impl Recording<'_> {
-    /// The lengths of the slices and the workspace that [`plan`] needs; `limited` says whether the arena has a limit.
+    /// The lengths of the slices and the workspace that [`plan`] needs for this recording; `limited` is true if the
+    /// arena has a limit in bytes.
     #[must_use]
     pub fn needed(&self, limited: bool) -> Needed {
         let blocks = self.memories.len();
@@ -172,17 +179,19 @@ impl Recording<'_> {
 /// Memory that the caller lends to [`plan`] for its result and its work; [`Needed`] says how long each slice must be.
 #[derive(Debug)]
 pub struct Output<'a> {
-    /// Room for the rows of rewritten traces; not used without a limit.
+    /// Room for the rows of traces that are rewritten to stay within the limit; may be empty if there is no limit.
     pub rows: &'a mut [Row],
-    /// By row of the planned trace: when it happens, in ns.
+    /// By row of the planned trace: when the row happens in the simulation, in ns.
     pub timings: &'a mut [Timing],
-    /// The residencies (live ranges of tensors' storages in the arena), as blocks to place.
+    /// The residencies (live ranges of tensors' storages in the arena) as blocks to place, in the order of their
+    /// mallocs.
     pub blocks: &'a mut [Block],
-    /// By element of `blocks`: the recorded block that it is a live range of, and which of that block's live ranges.
+    /// By element of `blocks`: the block of the trace whose live range it is, and which of the live ranges of that
+    /// block.
     pub names: &'a mut [Residency],
     /// By element of `blocks`: its offset in the arena, in bytes.
     pub offsets: &'a mut [u64],
-    /// The result: what the framework has to do, in this order.
+    /// The result: the steps that the framework has to do to follow the plan, in their order.
     pub steps: &'a mut [Step],
 }
 
@@ -202,8 +211,8 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// Lengths that suffice for every network with this number of accesses; `limited` says whether the arena has a
-    /// limit. Without a limit nothing is rewritten, and the lengths are far less.
+    /// Lengths that suffice for every network with this number of accesses (uses of a memory by an operator). `limited`
+    /// is true if the arena has a limit. Without a limit no trace is rewritten, and the lengths are far less.
     #[must_use]
     pub const fn most(accesses: usize, limited: bool) -> Self {
         let (rows, blocks) = (residency::most_rows(accesses), accesses);
@@ -236,39 +245,39 @@ impl Needed {
     }
 }
 
-/// The solver that places the blocks where the arena has no limit.
+/// The placement method that is used if the arena has no limit.
 const SOLVER: place::Solver = place::Solver::Auto;
 
 /// The result of [`plan`]: how many steps and bytes the plan of a network has, and how long a pass by the plan takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Planned {
-    /// How many steps the plan has: so many elements of [`Output::steps`], from the first on, are written.
+    /// How many steps the plan has: they are the first elements of [`Output::steps`].
     pub steps: usize,
     /// The bytes that the arena needs.
     pub peak: u64,
-    /// The most bytes that are resident in the arena at once.
+    /// The most bytes that live blocks take in the arena at once. No plan for the same blocks has a lower peak.
     pub max_load: u64,
-    /// The most bytes that would be resident at once if nothing were recomputed or swapped.
+    /// The most bytes that live blocks would take in the arena at once if nothing were recomputed or swapped.
     pub original_load: u64,
-    /// The sum of the bytes of all memories (storages of tensors) that are part of the plan: what they would take
-    /// without a plan, where no two share an address.
+    /// The sum of the bytes of all memories (storages of tensors) that are part of the plan. They would take so much
+    /// without a plan, since no two would share an address.
     pub planned_bytes: u64,
-    /// The sum of the bytes of all memories (storages of tensors) that are no part of the plan, since each keeps its
-    /// place and its value: those with [`Memory::kept`], and those that are read before they are written.
+    /// The sum of the bytes of all memories (storages of tensors) that keep their place and value and are no part of
+    /// the plan: those with [`Memory::kept`], and those that are read before they are written.
     pub kept_bytes: u64,
-    /// The time of the pass, as simulated with the times of [`Operator`], and what is copied and recomputed in it.
+    /// The time of one pass by the plan, simulated with [`Operator::time_ns`], and what is copied and recomputed in it.
     pub run: Run,
 }
 
-/// Makes the trace of one pass through the operators of the network. Writes its rows to `rows`; to `known`, for each
-/// operator, whether it may be recomputed; and to `owners`, for each block of the trace, the number of the memory (a
-/// tensor's storage) that it belongs to.
+/// Makes the trace of one pass through the operators of the network, as the input of [`plan`]. It writes the trace's
+/// rows to `rows`; to `known`, for each operator, whether it may be recomputed; and to `owners`, for each block of the
+/// trace, the number of the memory (a tensor's storage) that the block belongs to.
 ///
 /// # Errors
 /// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`] for an alignment that is
-/// not a power of two; [`Error::SizeOverflow`] if the bytes of the memories up to one, or of that one with padding, do
-/// not fit in 64 bits (its field `block` is the number of that memory); [`Error::BufferTooSmall`] if a slice or the
-/// workspace is shorter than [`RecordNeeded`] says, or `known` has fewer elements than there are operators.
+/// not a power of two; [`Error::SizeOverflow`], with the number of a memory in its field `block`, if the bytes of all
+/// memories up to this one, or of this one with padding, do not fit in 64 bits; [`Error::BufferTooSmall`] if a slice or
+/// the workspace is shorter than [`RecordNeeded`] says, or `known` has fewer elements than there are operators.
 pub fn record<'a>(
     network: &Network<'_>,
     options: &Options,
@@ -294,7 +303,8 @@ pub fn record<'a>(
     residency::record(network, options.alignment, scratch, rows, known, owners)
 }
 
-/// Plans a network, and writes the steps that the framework has to do before each operator.
+/// Plans the memory of a network that [`record`] has recorded. Writes to `output.steps` what the framework has to do
+/// before each operator, and proves the plan.
 ///
 /// # Errors
 /// [`Error::OverLimit`] if no schedule within the limit was found; its `least` is the least footprint of a schedule
@@ -394,8 +404,8 @@ fn check(output: &Output<'_>, needed: Needed) -> Result<(), Error> {
     Ok(())
 }
 
-/// Places the iteration as it was recorded, and proves the plan. Returns the proved schedule, and its max load in
-/// bytes.
+/// Plans without a limit: places the blocks of the iteration as it was recorded, and proves the plan. Returns the
+/// proved schedule, and the most bytes that are alive in it at once.
 fn placed<'a>(
     recorded: &Recorded<'a>,
     options: &Options,
@@ -419,8 +429,8 @@ fn placed<'a>(
     Ok((schedule, load))
 }
 
-/// Rewrites the iteration so that its footprint is within the limit, and places it. Returns the proved schedule, and
-/// the max load in bytes before the iteration was rewritten.
+/// Plans with a limit: rewrites the iteration so that its footprint is within the limit, and places its blocks. Returns
+/// the proved schedule, and the most bytes that were alive at once before the iteration was rewritten.
 fn fitted<'a>(
     recorded: &Recorded<'a>,
     options: &Options,
@@ -433,8 +443,8 @@ fn fitted<'a>(
         using = using.with(Means::Swap);
     }
     let usual = fit::Options::new(options.limit, options.device);
-    // A block that stands for a kept memory has `alignment` bytes. With this least size of a swapped block it is never
-    // swapped.
+    // A block that stands for a kept memory has `alignment` bytes. Since only blocks of at least `least_bytes` are
+    // swapped, it is never swapped.
     let least_bytes = usual.least_bytes.max(options.alignment.saturating_add(1));
     let &Options { alignment, seed, work, .. } = options;
     let asked = fit::Options { using, policy: Policy::Auto, least_bytes, alignment, seed, work, ..usual };
@@ -442,7 +452,7 @@ fn fitted<'a>(
     Ok((found.schedule, found.original_peak))
 }
 
-/// Checks that the offset of every residency is a multiple of the alignment.
+/// Checks that every offset of the plan is a multiple of `alignment`, in bytes.
 fn aligned(schedule: &VerifiedSchedule<'_>, alignment: u64) -> Result<(), Error> {
     for (block, &offset) in (0..).zip(schedule.plan().offsets()) {
         if offset & (alignment - 1) != 0 {

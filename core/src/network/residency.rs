@@ -1,16 +1,18 @@
 //! Turns an operator's uses of memories (storages of tensors) into rows of a trace.
 //!
-//! Two passes over the accesses, which stand in the order of execution.
+//! The module makes two passes over the accesses, which stand in the order of execution.
 //!
-//! 1. Some memories are *kept*: they hold a value from one iteration to the next, and are always alive. These are the
-//!    memories that the caller says are kept, those without bytes, since nothing is saved there, and those whose first
-//!    access is a read. Of each kept memory the last operator that writes it is noted, of each other one the last that
-//!    uses it. A memory that the caller says is scratch counts as scratch only if each operator writes it before it
-//!    reads it. A kept memory that is written after it was read gets a block of a few bytes that is always alive, so
-//!    that the operators that read this memory are not recomputed after the write.
-//! 2. By operator: the mallocs of the residencies that begin, its reads, its writes, and the frees of those that end.
-//!    Of several uses of a memory by one operator, one read and one write remain. A read that comes after a write of
-//!    the same operator is left out.
+//! 1. Some memories are *kept*: they hold a value from one iteration to the next, and are always alive. They are the
+//!    memories that the caller says are kept, those of 0 bytes, since no memory can be saved there, and those whose
+//!    first access is a read. For each kept memory, the last operator that writes it is noted; for each other memory,
+//!    the last operator that uses it. A memory that the caller says is scratch counts as scratch only if each operator
+//!    writes it before reading it. A kept memory that is written after it was read gets a block of a few bytes that is
+//!    always alive. In the trace this block stands for the memory, so that operators that read it are not recomputed
+//!    after the write.
+//! 2. For each operator, rows are written in this order: the mallocs of the memories that become resident, the
+//!    operator's reads, its writes, and the frees of the memories that it is the last to use. Several uses of a memory
+//!    by one operator become at most one read and one write. A read that follows a write by the same operator is left
+//!    out.
 
 use super::{Access, Network, Recording, Use};
 use crate::error::{AccessFault, Buffer};
@@ -18,33 +20,33 @@ use crate::table::Table;
 use crate::trace::{self, Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// The most rows of the trace of a network with this number of accesses, three for each: the first access of a
-/// residency gives a malloc, a write and a free, and every other access at most a read and a write.
+/// An upper bound on the rows of the trace of a network with this number of accesses: three for each. The first access
+/// of a memory that becomes resident gives a malloc, a write and a free; every other access at most a read and a write.
 pub(super) const fn most_rows(accesses: usize) -> usize {
     3 * accesses
 }
 
-/// The most reads and writes among the rows of the trace of a network with this number of accesses: two for each.
+/// An upper bound on the reads and writes in the trace of a network with this number of accesses: two for each.
 pub(super) const fn most_accesses(accesses: usize) -> usize {
     2 * accesses
 }
 
-/// Length of the workspace of [`record`]: four indices for each memory (a tensor's storage).
+/// Length of the workspace that [`record`] needs: four indices for each memory (a tensor's storage).
 pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// Stands in place of the number of a memory (a tensor's storage) where a block stands for a kept memory; the offset of
-/// such a block is not used.
+/// Used instead of the number of a memory (a tensor's storage) for a block that stands for a kept memory. The offset
+/// that a plan gives such a block is not used, since a kept memory stays where it is.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The rows and blocks of the trace that are made so far.
+/// A trace that is being made: its rows and blocks so far.
 struct Maker<'a> {
     rows: &'a mut [Row],
-    /// How many rows of the trace are made so far.
+    /// How many rows of the trace are made so far; they are the first elements of `rows`.
     row_count: usize,
-    /// By block: the number of the memory (a tensor's storage) that it belongs to; [`NONE`] if it stands for a kept
-    /// memory.
+    /// By block of the trace: the number of the memory (a tensor's storage) that it belongs to; [`NONE`] if the block
+    /// stands for a kept memory.
     owners: Table<'a, u32>,
     /// How many blocks of the trace are made so far.
     blocks: u32,
@@ -52,35 +54,36 @@ struct Maker<'a> {
 
 /// What is known of each memory (a tensor's storage) of the network while the rows of the trace are made.
 struct Memories<'a> {
-    /// By memory (a tensor's storage): 1 + the last operator that uses it or, if the memory is kept, that writes it; 0
-    /// if there is none.
+    /// By memory (a tensor's storage): 1 + the number of the last operator that uses it; for a kept memory, of the last
+    /// operator that writes it. 0 if there is none.
     last: Table<'a, u32>,
-    /// By memory (a tensor's storage): what it is: [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`], as bits.
+    /// By memory (a tensor's storage): a sum of the flags [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`].
     what: Table<'a, u32>,
-    /// By memory (a tensor's storage): 1 + the number of its block in the trace while the memory is resident; 0 while
-    /// it is not. But while `look` runs: 1 + the last operator so far that uses the memory; 0 if there is none.
+    /// By memory (a tensor's storage): 1 + the number of its block in the trace while the memory has one; 0 while it
+    /// has none. In the first pass over the accesses (`look`), the table instead holds 1 + the last operator so far
+    /// that uses the memory; 0 if there is none.
     block: Table<'a, u32>,
-    /// By memory (a tensor's storage): what the present operator does with it: [`READS`], [`WRITES`] and [`TOUCHES`],
-    /// as bits.
+    /// By memory (a tensor's storage): what the operator whose rows are being made does with it, as a sum of the flags
+    /// [`READS`], [`WRITES`] and [`TOUCHES`].
     does: Table<'a, u32>,
 }
 
-/// The memory (a tensor's storage) is kept: it is no part of the plan, and its value may pass from one iteration to the
-/// next.
+/// Flag: the memory (a tensor's storage) is kept. It stays where it is, is no part of the plan, and its value may pass
+/// from one iteration to the next.
 const KEPT: u32 = 1;
-/// The memory (a tensor's storage) is scratch: it holds no value from one operator to the next.
+/// Flag: the memory (a tensor's storage) is scratch. It holds no value from one operator to the next.
 const SCRATCH: u32 = 2;
-/// The memory (a tensor's storage) is kept, and an operator writes it after one has read it.
+/// Flag: the memory (a tensor's storage) is kept, and an operator writes it after an earlier operator has read it.
 const CHANGES: u32 = 4;
-/// The memory (a tensor's storage) has no bytes, so that a write changes nothing.
+/// Flag: the memory (a tensor's storage) has 0 bytes, so that a write to it changes nothing.
 const EMPTY: u32 = 8;
 
 const READS: u32 = 1;
 const WRITES: u32 = 2;
 const TOUCHES: u32 = 4;
 
-/// Writes the rows of the trace of a pass to `rows`, what is known of each operator to `known`, and for each block the
-/// number of its memory (a tensor's storage) to `owners`.
+/// Makes the trace of one pass through the network. Writes its rows to `rows`; to `known`, for each operator, whether
+/// it may be recomputed; and to `owners`, for each block of the trace, the number of its memory (a tensor's storage).
 pub(super) fn record<'a>(
     network: &Network<'_>,
     alignment: u64,
@@ -144,8 +147,8 @@ pub(super) fn record<'a>(
 }
 
 impl Maker<'_> {
-    /// Writes the trace's rows of one operator, whose accesses are `accesses` and which runs from `begin` to `end`, in
-    /// ns.
+    /// Adds the rows of one operator to the trace. `accesses` are all accesses of the operator; it runs from `begin` to
+    /// `end`, in ns.
     fn operator(
         &mut self,
         network: &Network<'_>,
@@ -198,8 +201,9 @@ impl Maker<'_> {
 }
 
 impl Memories<'_> {
-    /// The first pass over the accesses: finds for each memory (a tensor's storage) whether it is kept, scratch,
-    /// changed or empty, and which operator uses it last or, if it is kept, writes it last.
+    /// The first pass over the accesses. For each memory (a tensor's storage) it finds whether the memory is kept,
+    /// scratch, written after a read, or of 0 bytes; and the last operator that uses it, or for a kept memory the last
+    /// that writes it. Returns an error for an access that names no memory or operator, or that is out of order.
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };
@@ -244,15 +248,15 @@ impl Memories<'_> {
         Ok(())
     }
 
-    /// Whether an operator with these accesses writes a kept memory (a tensor's storage). If it were recomputed, it
-    /// might update the memory twice.
+    /// Whether an operator with these accesses writes a kept memory (a tensor's storage). If so, it must not be
+    /// recomputed, since it might update the memory twice.
     fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
         accesses.iter().any(|a| self.what[a.memory] & (KEPT | EMPTY) == KEPT && a.how != Use::Read)
     }
 
-    /// Notes in the table `does`, for each memory (a tensor's storage) that one operator uses, whether the operator
-    /// reads or writes the memory; kept memories without a block are left out. `accesses` are all accesses of that
-    /// operator.
+    /// Sets in the table `does`, for each memory (a tensor's storage) that one operator uses, whether the operator
+    /// reads or writes it. `accesses` are all accesses of the operator. Kept memories that have no block in the trace
+    /// are left out.
     fn open(&mut self, accesses: &[Access]) {
         for a in accesses.iter().filter(|a| self.what[a.memory] & (KEPT | CHANGES) != KEPT) {
             let holds = self.block[a.memory] > 0 && self.what[a.memory] & SCRATCH == 0;

@@ -1,4 +1,5 @@
-//! Turns a proved schedule into what a framework does before each of its operators.
+//! Turns a proved schedule into the steps that a framework does before each of its operators: bind a tensor's storage
+//! to an offset, run an operator again, copy to or from the host.
 
 use super::residency::NONE;
 use crate::error::Buffer;
@@ -7,28 +8,30 @@ use crate::trace::{Event, Op};
 use crate::verify::schedule::VerifiedSchedule;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// One thing that the framework has to do. Steps are done in the order in which they are listed.
+/// One thing that the framework has to do to follow a plan, and when. Steps are done in the order in which they are
+/// listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Step {
-    /// The operator directly before which this step is done, after all operators that come before that one; `u32::MAX`
-    /// if no operator follows.
+    /// The number of the operator directly before which this step is done, after all earlier operators have run;
+    /// `u32::MAX` if the step comes after the last operator.
     pub before: u32,
-    /// What to do.
+    /// What the framework has to do in this step.
     pub action: Action,
 }
 
-/// What a framework is to do.
+/// What a framework has to do in one step of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The memory (a tensor's storage) lies at this offset of the arena from now on. Its content is undefined.
+    /// The memory (a tensor's storage) lies at this offset of the arena from now on. Its content is undefined until it
+    /// is written or copied in.
     Bind {
         /// The number of the memory (a tensor's storage) that lies at the offset.
         memory: u32,
         /// The offset of the memory (a tensor's storage) in the arena, in bytes.
         offset: u64,
     },
-    /// The operator, which has run before, runs again, on the memories (storages of tensors) at the offsets to which
-    /// they are bound now.
+    /// An operator that has run before runs again, to recompute its outputs. It uses the memories (storages of tensors)
+    /// at the offsets to which they are bound now.
     Run {
         /// The number of the operator that runs again.
         op: u32,
@@ -37,14 +40,14 @@ pub enum Action {
     CopyOut {
         /// The number of the memory (a tensor's storage) that is copied to the host.
         memory: u32,
-        /// The offset of the copy on the host, in bytes.
+        /// The offset at which the copy lies in the buffer on the host, in bytes.
         host_offset: u64,
     },
     /// The memory (a tensor's storage) is copied from the host, to the offset to which it is bound now.
     CopyIn {
         /// The number of the memory (a tensor's storage) that is copied from the host.
         memory: u32,
-        /// The offset of the copy on the host, in bytes.
+        /// The offset at which the copy lies in the buffer on the host, in bytes.
         host_offset: u64,
     },
 }
@@ -55,13 +58,14 @@ impl Default for Action {
     }
 }
 
-/// Length of the workspace of [`write`] for a trace with this number of blocks.
+/// Length of the workspace that [`write`] needs for a trace with this number of blocks.
 pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 2 * blocks, indices: 0 }
 }
 
-/// Writes the steps that the framework has to do for this schedule; returns how many there are. Each block that is
-/// copied has a place of its own on the host.
+/// Writes to `steps` what the framework has to do to follow this schedule; returns the number of steps. `memories` has,
+/// for each block of the trace, the number of its tensor's storage. Each block that is copied gets a place of its own
+/// on the host.
 pub(super) fn write(
     schedule: &VerifiedSchedule<'_>,
     memories: &[u32],

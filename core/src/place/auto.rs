@@ -1,19 +1,22 @@
-//! The default solver: heuristics first; where their peak is above the lower bound, then the exact search, beams,
-//! placement outward from the busiest step or ejection chains, as long as the budgets last.
+//! The default solver: heuristics first. Where their peak is above the lower bound, other methods follow as long as the
+//! budgets last: exact search, beam search, placement outward from the busiest step, and ejection chains.
 //!
 //! The portfolio reaches the lower bound on most networks. Where it does not, and there are at most
-//! [`search::MOST_BLOCKS`] blocks, the exact search goes on from its plan, and may prove that no plan is better. With
-//! more blocks, placement outward from the busiest step, a few skylines that choose from more blocks and ejection chains
-//! lower the peak. Heuristics, search and a beam along time take turns, because which of them is the first to find a
-//! better plan cannot be known: a short round, then a round with the default budgets, and then rounds with twice the
-//! budgets of the round before, each with another seed, until the budgets are used up. After the first round, most nodes
-//! go to the method that made the best plan. Where the load is the max load at every step, the first round looks for
-//! plans without unused bytes (`tiling`) before the search, and the beam has no turn in it.
+//! [`search::MOST_BLOCKS`] blocks, the exact search starts from its plan, and may prove that no plan is better. With
+//! more blocks, the peak is lowered by placement outward from the busiest step, a few skylines that choose from more
+//! blocks, and ejection chains.
 //!
-//! If the constraints have a capacity, a plan within it is good enough: no better one is looked for.
+//! Heuristics, exact search and beam search take turns, because which of them is the first to find a better plan cannot
+//! be known. There is a short round, then a round with the default budgets, and then rounds with twice the budgets of
+//! the round before, each with another seed, until the budgets are used up. After the first round, most nodes go to the
+//! search that made the best plan. Where the load is the max load at every step, the first round looks for plans
+//! without unused bytes (`tiling`) before the exact search; then the beam search has no turn in that round.
 //!
-//! The peak is never above that of the heuristics of the first round. If there are nodes to spend, that round is short,
-//! so that the many starts alone, with the whole budget and one seed, may find a better plan. Cost: that of the parts.
+//! If the constraints have a capacity, a plan within it is good enough: the solver then looks for no better one.
+//!
+//! The peak is never above that of the heuristics of the first round. If there are nodes to spend, the first round is
+//! short; then [`multistart`] alone, with the whole budget and one seed, may find a better plan. Cost: that of the
+//! parts.
 
 use core::ops::ControlFlow;
 
@@ -24,28 +27,33 @@ use super::{
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// The work of the heuristics in the first round, where the searches have nodes to spend: that of placing all blocks
-/// this number of times or, if that is more, [`FEW_PLACED`].
+/// The work of the heuristics in the first round (one run of each method), if the searches have nodes to spend: as much
+/// as to place all blocks this number of times, but at least [`FEW_PLACED`] blocks.
 const FEW_STARTS: u64 = 48;
-/// The least work of the heuristics in the first round, where the searches have nodes to spend, in blocks placed.
+/// The least work, in blocks placed, that the heuristics get in the first round (one run of each method), if the
+/// searches have nodes to spend.
 const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
-/// In the first round, the exact search and the beam search together get [`Options::DEFAULT_NODES`] divided by this, in
-/// nodes, but no more than the whole budget, `options.nodes`.
+/// In the first round (one run of each method), the exact search and the beam search together get
+/// [`Options::DEFAULT_NODES`] divided by this number, but no more than the whole budget, `options.nodes`.
 const FEW_NODES: u64 = 4;
-/// Percent of a round's nodes that the beam search gets, where none of the figures below says otherwise; the exact
-/// search gets the others.
+/// The beam search's share of the nodes of a round (one run of each method), in percent; the exact search gets the
+/// rest. Other shares hold in the first round, where the exact search made the best plan so far, and where the beam
+/// search did and there are more than [`FEW_BLOCKS`] blocks.
 const PERCENT_OF_BEAM: u64 = 25;
-/// Percent of the first round's nodes that the beam search gets.
+/// The beam search's share of the nodes of the first round (one run of each method), in percent; the exact search gets
+/// the rest.
 const PERCENT_IN_FIRST_ROUND: u64 = 33;
-/// Percent of a round's nodes that the beam search gets where the exact search made the best plan so far.
+/// The beam search's share of the nodes of a round (one run of each method), in percent, where the exact search made
+/// the best plan so far; the exact search gets the rest.
 const PERCENT_WHERE_SEARCH_LEADS: u64 = 4;
-/// Percent of a round's nodes that the beam search gets where it made the best plan so far and there are more than
-/// [`FEW_BLOCKS`] blocks.
+/// The beam search's share of the nodes of a round (one run of each method), in percent, where the beam search made the
+/// best plan so far and there are more than [`FEW_BLOCKS`] blocks; the exact search gets the rest.
 const PERCENT_WHERE_BEAM_LEADS: u64 = 60;
-/// Up to this number of blocks, it does not count for the budgets that the beam search made the best plan so far.
+/// With at most this number of blocks, the beam search gets its usual share of the nodes, [`PERCENT_OF_BEAM`], even if
+/// it has made the best plan so far.
 const FEW_BLOCKS: usize = 512;
-/// The search for plans without unused bytes gets the whole budget, `options.nodes`, divided by this. It is made only
-/// where the load, the number of bytes alive, is the max load at every step.
+/// The search for plans without unused bytes (`tiling`) gets the whole budget of nodes, `options.nodes`, divided by
+/// this number. That search runs only where the load, the number of bytes alive, is the max load at every step.
 const PART_OF_TILING: u64 = 4;
 /// Above this number of blocks, the slow heuristic that looks at 64 blocks before it places one (`Rule::WideFlush`)
 /// gets [`WORK_FOR_MANY`] times the work of the other heuristics in a round.
@@ -54,8 +62,8 @@ const MANY_BLOCKS: usize = 10_000;
 /// (`Rule::WideFlush`), as a multiple of the work of the other heuristics in a round.
 const WORK_FOR_MANY: u64 = 8;
 
-/// With more than [`search::MOST_BLOCKS`] blocks, the method [`outward`], which begins with the blocks of the busiest
-/// step and goes on in both directions of time, gets at least the work of placing all blocks this number of times.
+/// With more than [`search::MOST_BLOCKS`] blocks, the method [`outward`] gets at least the work of placing all blocks
+/// this number of times. That method begins with the blocks of the busiest step and goes on in both directions of time.
 const OUTWARD_RUNS: u64 = 64;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -70,7 +78,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     }
 }
 
-/// Places the blocks as well as `options.work` and `options.nodes` allow, or until `watch` breaks.
+/// Runs several methods of placement in turn, and keeps the best plan. Ends when the peak is the lower bound or within
+/// the capacity, `options.work` and `options.nodes` are used up, or `watch` breaks.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -165,7 +174,8 @@ pub fn place(
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }
 
-/// Lowers the peak of the best plan where there are too many blocks for the exact search.
+/// Lowers the peak of the best plan where there are too many blocks for the exact search: by [`outward`], by skylines
+/// that choose each block from 64, and by ejection chains ([`improve`]).
 fn place_many(
     blocks: &[Block],
     round: &Options,
@@ -190,9 +200,9 @@ fn place_many(
     Ok(())
 }
 
-/// Builds more plans, each with another order of preference among the blocks, as `series` says, and keeps the best if
-/// it is better than the best so far. `Series::Any(0)` leaves out the fixed orders, which were tried in the first
-/// round.
+/// Builds more plans, each with another order of preference among the blocks, as `series` says. The best of them goes
+/// to `offsets` if its peak is below the best so far. `Series::Any(0)` leaves out the fixed orders, which were tried in
+/// the first round.
 fn start_again(
     blocks: &[Block],
     round: &Options,
@@ -210,16 +220,16 @@ fn start_again(
     Ok(())
 }
 
-/// The budgets of the first round: work of the heuristics, in blocks placed, and nodes of the searches. Most instances
-/// are solved by a few plans of the heuristics or a few nodes.
+/// The budgets of the first round (one run of each method): the work of the heuristics, in blocks placed, and the nodes
+/// of the searches. Both are small, because most instances are solved by a few plans or a few nodes.
 fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
     let few_starts = (FEW_STARTS * blocks as u64).max(FEW_PLACED);
     let few_nodes = (Options::DEFAULT_NODES / FEW_NODES).min(nodes);
     (if nodes > 0 { few_starts } else { work }, few_nodes)
 }
 
-/// How many of a round's `nodes` the exact search gets, and how many the beam search, by the solver that made the best
-/// plan so far.
+/// Divides the `nodes` of round `number`, counted from 0: returns how many the exact search gets, and how many the beam
+/// search. The shares depend on the solver `best`, which made the best plan so far.
 fn shares(number: u32, blocks: usize, nodes: u64, best: Solver) -> (u64, u64) {
     let percent = match best {
         _ if number == 0 => PERCENT_IN_FIRST_ROUND,
@@ -231,16 +241,17 @@ fn shares(number: u32, blocks: usize, nodes: u64, best: Solver) -> (u64, u64) {
     (nodes - of_beam, of_beam)
 }
 
-/// Combines the results that the methods report: keeps the best peak and the highest lower bound of all of them, and
-/// calls the caller's `watch` with these. A method alone knows only its own result.
+/// Combines the results that several methods of placement report: keeps the best peak and the highest lower bound of
+/// all, and calls the caller's `watch` with these. A method alone knows only its own result.
 struct Told<'a> {
     watch: Watch<'a>,
     /// The peak and the solver of the best plan so far, and the highest lower bound so far.
     best: Summary,
-    /// The capacity of the constraints, in bytes: a peak within it is good enough. 0 if there is none.
+    /// The capacity of the constraints, in bytes: a plan with a peak within it is good enough. 0 if there is no
+    /// capacity.
     enough: u64,
-    /// How many nodes of the search tree the exact searches that have ended have looked at. The work of beam searches
-    /// is added, as the number of nodes that take as long.
+    /// How many nodes all exact searches that have ended have looked at. The work of the other searches is added, as
+    /// the number of nodes of an exact search that take as long.
     nodes: u64,
     /// Whether the caller's `watch` has asked the placement to stop: it has returned `ControlFlow::Break`.
     stopped: bool,

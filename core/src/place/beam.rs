@@ -1,31 +1,32 @@
 //! Beam search along time (Ow and Morton 1988): many arrangements of the blocks that are alive are kept side by side,
 //! and at each step the best of them go on.
 //!
-//! Problem: is there a plan within a capacity? Heuristics build one plan at a time, and so does the exact search, which
-//! comes to its first dead end late where hundreds of blocks fill the memory at every step.
+//! Problem: is there a plan within a capacity? Heuristics build one plan at a time. So does the exact search, which
+//! finds out late that its first decisions lead to no plan, where hundreds of blocks fill the memory at every step.
 //!
 //! Steps:
-//! 1. Blocks come in the order in which they begin; of those that begin together the largest first, then the one that
-//!    ends last. A *pass* is one attempt to place all blocks within a capacity; one forward in time that fails is
-//!    followed by one backward. Time is counted in *sections*, stretches of time that are numbered from 0.
+//! 1. Blocks are placed in the order in which they begin; of those that begin together, the largest first, and of
+//!    equally large ones that which ends last. A *pass* is one attempt to place all blocks within a capacity; one
+//!    forward in time that fails is followed by one backward. Time is counted in *sections*, stretches of time that are
+//!    numbered from 0.
 //! 2. An *arrangement* is the list of the blocks that are alive, from the bottom up, with their offsets. The next block
 //!    goes to the lower or the upper end of each hole that is large enough. A *cell* is one block in an arrangement; a
 //!    *way* is a place for the next block in an arrangement.
-//! 3. The cost of an arrangement is a sum over the borders between two neighbours: the logarithm of the time between
-//!    their ends. A hole counts as a block that ends now, floor and ceiling as blocks that end after all others.
-//!    Neighbours that end together leave one hole, not two.
-//! 4. The `width` cheapest arrangements go on. Of those that differ only in which of several blocks of equal size and
-//!    lifetime lies where, one goes on.
+//! 3. The cost of an arrangement is a sum over the borders between two neighbours in memory: the logarithm of the time
+//!    between their ends. A hole counts as a block that ends now, floor and ceiling as blocks that end after all
+//!    others. Neighbours that end together leave one hole, not two.
+//! 4. The `width` cheapest arrangements are kept. If some differ only in which of several blocks of equal size and
+//!    lifetime lies where, one of them is kept.
 //! 5. Where no arrangement has room for the next block, the pass goes back a few blocks and tries again with more
 //!    arrangements and random numbers in the costs, further back with each try (`beam::retry`). So the work goes to the
 //!    few stretches of time that are hard. Beam search with backtracking is due to Furcy and Koenig (2005).
-//! 6. Capacities are tried from the lower bound up to one unit below the incumbent: the peak is to fall by all of the
-//!    difference between the two, by a half, a quarter and so on. A plan that is found is the next incumbent. Where no
-//!    capacity succeeds, the width doubles, and random numbers are added to the costs.
+//! 6. Capacities are tried from the lower bound up to just below the peak of the best plan so far: the peak is to fall
+//!    by all of its distance to the lower bound, by a half, a quarter and so on, but at least by the greatest common
+//!    divisor of the sizes. A plan that is found is the next best plan. Where no capacity succeeds, the width doubles,
+//!    and random numbers are added to the costs.
 //!
-//! Instances with pinned blocks are left as they are. Ties: the arrangement and the hole that come first. Cost of a pass:
-//! O(n · width · alive), at most 32 times that with all tries. Memory: a word for each block and arrangement, at most 2²¹,
-//! and 64 n cells.
+//! Instances with pinned blocks are left as they are. Ties: the arrangement and the hole that come first. Cost of a
+//! pass: O(n · width · alive), at most 32 times as much with all tries. Memory: at most 2²¹ words and 64 n cells.
 
 mod retry;
 
@@ -40,32 +41,31 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
 /// The most arrangements (lists of the blocks that are alive at a step, with their offsets) that are kept at once.
 const MOST_WIDTH: usize = 1 << WIDTH_BITS;
-/// How many bits of an entry of `Beam::back` hold the index of an arrangement (a list of the living blocks with their
-/// offsets): the one that was extended by the block of that entry.
+/// In the table `Beam::back`, from which the offsets of a plan are read: how many bits of an entry hold the index of an
+/// arrangement (a list of the living blocks with their offsets), the one to which the entry's block was added.
 const WIDTH_BITS: u32 = 10;
 /// The most words of the table `Beam::back`: one for each block and each arrangement (a list of the living blocks with
 /// their offsets) that was made by placing that block. From this table the offsets of a plan are read.
 const MOST_STEPS: usize = 1 << 21;
-/// How many list entries, for each block of the instance, there are for the arrangements (lists of the living blocks
-/// with their offsets) that are kept at once.
+/// The room for all arrangements (lists of the living blocks with their offsets) that are kept at once: this number of
+/// list entries for each block of the instance.
 const CELLS: usize = 64;
-/// How many possible places for the next block are kept while they are collected, on average for each arrangement (a
-/// list of the living blocks with their offsets). Then the cheapest of all are taken.
+/// The most possible places for the next block that are collected, as a multiple of the most arrangements (lists of the
+/// living blocks with their offsets) that are kept at once. The cheapest of these places are then taken.
 const WAYS: usize = 3;
 /// How many arrangements (lists of the living blocks with their offsets) are kept at once in the first attempts to
-/// place all blocks; when these fail, the number doubles.
+/// place all blocks. When these attempts fail, the number doubles.
 const NARROW: u32 = 16;
-/// The most work of an attempt to place all blocks, with all its tries at hard places, as a multiple of the work
-/// without any.
+/// An attempt to place all blocks goes back and tries again where a block fits nowhere. The attempt is given up when
+/// its work is this number of times the work of an attempt without such tries.
 const PASSES: u64 = 32;
 /// Each attempt is to lower the best peak so far by a part of its distance to the lower bound: by all of it, a half, a
 /// quarter and so on. The distance is halved at most this number of times.
 const MOST_HALVINGS: u32 = 4;
-/// Two neighbours in memory cost the more, the more sections (stretches of time) lie between their ends. The floor and
-/// the ceiling of the memory count as blocks that end this number of sections after all others.
+/// Two blocks that are neighbours in memory cost the more, the more sections (stretches of time) lie between their ends
+/// in time. The floor and the ceiling of the memory count as blocks that end this number of sections after the others.
 const BEYOND: u32 = 50;
-/// How many bits after the binary point the cost of an arrangement of blocks has, and each of the logarithms that the
-/// cost is a sum of.
+/// Costs of arrangements of blocks are sums of logarithms; both are fixed-point numbers with this many fraction bits.
 const FRACTION: u32 = 8;
 /// The time that it takes to note a possible place for the next block, as a multiple of the time that it takes to look
 /// at one block of an arrangement (a list of the living blocks with their offsets).
@@ -95,7 +95,7 @@ const fn most_width(n: usize) -> usize {
     }
 }
 
-/// How many list entries there are for the arrangements (lists of the living blocks with their offsets) that are kept
+/// How many list entries there are for all arrangements (lists of the living blocks with their offsets) that are kept
 /// at once: enough for at least one in which all `n` blocks are alive.
 const fn cells(n: usize) -> usize {
     CELLS * n + 1
@@ -133,9 +133,8 @@ pub fn place(
     improve_one(first, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
-/// Looks for a plan with a lower peak than that in `offsets`, whose summary is `incumbent`; the result is never worse.
-/// The first attempts keep [`NARROW`] arrangements (lists of the living blocks with their offsets) at once, doubled
-/// `first_round` times.
+/// Looks for a plan with a lower peak than the one in `offsets`, whose summary is `incumbent`; the result is never
+/// worse. At first, [`NARROW`] arrangements (lists of blocks with their offsets) are kept, doubled `first_round` times.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -176,15 +175,15 @@ pub(super) fn improve(
     Ok(best)
 }
 
-/// A block in an arrangement (a list of the living blocks with their offsets): its begin and end in memory, in bytes;
-/// then the first section of time after its lifetime (upper half of a word) and its index (lower half).
+/// A block in an arrangement (a list of the living blocks with their offsets), as three words: its begin in memory and
+/// its end there, in bytes; then the first section of time after its lifetime (upper half) and its index (lower half).
 type Cell = [u64; 3];
 
 /// The arrangements (lists of the blocks that are alive, with their offsets) that are kept after a block was placed.
 /// Each has a row of [`Beam::row`] cells.
 struct Arrangements<'a> {
-    /// The blocks of all arrangements (lists of the living blocks with their offsets), with their addresses and ends;
-    /// each arrangement has a row, from the lowest block up.
+    /// The blocks of all arrangements (lists of the living blocks with their offsets), one row of the table for each
+    /// arrangement, its lowest block first.
     cell: Table<'a, Cell>,
     /// By arrangement (a list of the living blocks with their offsets): how many blocks are in it.
     len: Table<'a, u32>,
@@ -208,18 +207,19 @@ struct Beam<'a> {
     /// The blocks in the order in which they are placed.
     order: Table<'a, u32>,
     /// By step (the index of a block in `order`): how many arrangements (lists of the living blocks with their offsets)
-    /// were kept once that block was placed.
+    /// there were after that step.
     kept: Table<'a, u32>,
-    /// By block: the index in `order` of the first block that has the same lifetime and size.
+    /// By block: the index in `order` of the first block with the same lifetime and size. Such blocks can change
+    /// places.
     kind: Table<'a, u32>,
     aside: Table<'a, u32>,
-    /// Whether the present attempt places the blocks forward in time.
+    /// Whether the present attempt places the blocks forward in time; if false, backward.
     forward: bool,
     /// The bytes within which the present attempt has to place all blocks.
     capacity: u64,
     /// How many entries the row of an arrangement (a list of the living blocks with their offsets) has room for.
     row: u32,
-    /// How many arrangements (lists of the living blocks with their offsets) are kept from one block to the next.
+    /// The most arrangements (lists of the living blocks with their offsets) that are kept from one block to the next.
     width: u32,
     now: Arrangements<'a>,
     next: Arrangements<'a>,
@@ -236,15 +236,14 @@ struct Beam<'a> {
     ways: u32,
     /// The most possible places for the next block that are kept in `way` at once.
     most_ways: u32,
-    /// Possible places for the next block are left out if they lead to an arrangement (a list of the living blocks with
-    /// their offsets) of a higher cost than this.
+    /// The highest cost of an arrangement (a list of the living blocks with their offsets) to which a place for the
+    /// next block may lead; other places are left out.
     limit: u64,
     /// A hash table with the hashes of the arrangements (lists of the living blocks with their offsets) that were made
-    /// with the block in hand, so that none is made twice.
+    /// by placing the present block, so that none is made twice.
     seen: Table<'a, u64>,
-    /// By step (the index of a block in `order`) and arrangement (a list of the living blocks with their offsets): the
-    /// offset of that block, in bytes, and, in the lowest 10 bits, the index of the arrangement of the step before to
-    /// which the block was added.
+    /// By step (the index of a block in `order`) and arrangement (a list of the living blocks with their offsets): that
+    /// block's offset, in bytes; in the lowest 10 bits, the arrangement of the step before to which it was added.
     back: Table<'a, u64>,
     random: Xoshiro256PlusPlus,
     /// The work so far: how many blocks of arrangements (lists of the living blocks with their offsets) were looked at.
@@ -302,9 +301,9 @@ impl<'a> Beam<'a> {
     }
 
     /// Tries to place all blocks within `capacity` bytes, in the order of time, `forward` or backward; returns whether
-    /// that has succeeded. With each `round`, twice as many arrangements (lists of the living blocks with their
-    /// offsets) are kept at once. Gives up when the work so far, `looked`, is more than `most`, at [`PASSES`] times the
-    /// work of a pass without tries, or after [`retry::MOST_TRIES`] at one place.
+    /// all are placed. With each `round`, twice as many arrangements (lists of the living blocks with their offsets)
+    /// are kept at once. Gives up when the work of all passes, `looked`, is more than `most`; when this pass takes
+    /// [`PASSES`] times the work of one without tries; or after [`retry::MOST_TRIES`] tries at one place.
     fn pass(&mut self, forward: bool, capacity: u64, round: u32, most: u64) -> bool {
         self.capacity = capacity;
         self.turn(forward);
@@ -379,7 +378,7 @@ impl<'a> Beam<'a> {
         if self.forward { self.high[b] } else { self.sections - self.low[b] }
     }
 
-    /// Takes the blocks that have ended by section `now`, a numbered stretch of time, out of all arrangements (lists of
+    /// Takes the blocks that have ended by section `now` (a numbered stretch of time) out of all arrangements (lists of
     /// the living blocks with their offsets), and computes the cost of each arrangement anew.
     fn drop_ended(&mut self, now: u32) {
         let beyond = self.sections + BEYOND;
@@ -406,9 +405,8 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Adds to `way` the places that block `b` can take in arrangement `i` (a list of the living blocks with their
-    /// offsets), each with its cost. `now` is the present section of time; random numbers below `noise` are added to
-    /// the costs.
+    /// Adds to `way`, the list of possible places for block `b`, those in arrangement `i` (a list of the living blocks
+    /// with their offsets), each with its cost plus a random number below `noise`; `now` is the section of time.
     fn expand(&mut self, i: u32, b: u32, now: u32, noise: u32) {
         let beyond = self.sections + BEYOND;
         let size = at(self.blocks, b).size;
@@ -425,10 +423,10 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Adds to `way` the two places that block `b` can take in a hole of arrangement `i` (a list of the living blocks
-    /// with their offsets): at its lower end, the address `low`, and at its upper end, the address `high`. The block
-    /// below the hole ends in the section of time `below`, the one above it in the section `above`; `c` is the index of
-    /// the latter in the list.
+    /// Adds to `way`, the list of possible places for block `b`, those in a hole of arrangement `i` (a list of the
+    /// living blocks with their offsets): at the hole's lower end, the address `low`, and at its upper end, `high`. The
+    /// block below the hole ends in the section of time `below`, the one above it in the section `above`; `c` is the
+    /// index of the latter in the arrangement.
     fn fill(
         &mut self,
         [low, high]: [u64; 2],
@@ -470,8 +468,8 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Keeps, of the possible places for the next block, the half that leads to less cost. The highest cost among these
-    /// is the new `limit`.
+    /// Keeps the half of the possible places for the next block that costs less. The highest cost among these is the
+    /// new `limit`, above which further places are left out.
     fn prune(&mut self) {
         let half = self.ways / 2;
         sort::select(&mut self.way, 0, self.ways, half);
@@ -506,8 +504,7 @@ impl<'a> Beam<'a> {
     }
 
     /// Makes one of the next arrangements (lists of the living blocks with their offsets), of cost `cost`: adds block
-    /// `b` to one of the present arrangements, in the place that the entry of `self.rest` with the index `rest`
-    /// describes.
+    /// `b` to a present arrangement, in the place that the entry of `self.rest` with the index `rest` describes.
     fn make(&mut self, step: u32, b: u32, cost: u32, rest: u32) {
         let [hash, from, offset] = self.rest[rest];
         let (i, c) = parts(from);
@@ -563,7 +560,7 @@ fn most_alive(low: &Table<'_, u32>, high: &Table<'_, u32>, n: u32, sections: u32
     most
 }
 
-/// Copies cells, which are blocks of an arrangement. If one slice is longer, its rest is left out.
+/// Copies cells, which are blocks of an arrangement. If one slice is longer, the rest of it is left out.
 fn copy(from: &[Cell], to: &mut [Cell]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from;
@@ -576,9 +573,9 @@ const fn parts(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// The cost of two blocks that are neighbours in memory and whose lifetimes end in the sections `a` and `b`, numbered
-/// stretches of time: the logarithm to the base 2 of 1 plus the distance of `a` and `b`, as fixed point with 8 fraction
-/// bits; linear between powers of two.
+/// The cost of two blocks that are neighbours in memory and end in the sections `a` and `b` (numbered stretches of
+/// time): the base-2 logarithm of 1 plus the distance of `a` and `b`, with 8 fraction bits; linear between powers of
+/// two.
 fn apart(a: u32, b: u32) -> u64 {
     let x = u64::from(a.abs_diff(b)) + 1;
     let whole = x.ilog2();

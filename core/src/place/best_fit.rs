@@ -1,11 +1,12 @@
-//! Best fit on offset lines, as published.
+//! Best fit on offset lines, as published by Sekiyama et al. 2018, section 3.2.
 //!
-//! Sekiyama et al. 2018, section 3.2: on the lowest offset line (the leftmost of equals) goes the block
-//! with the longest lifetime among those that fit; where none fits, the line is lifted to its lowest
-//! neighbour. Equal lifetimes, which the paper leaves open: the larger block, then the smaller index.
+//! An offset line is a stretch of time with one height, the address up to which memory is taken there. On the lowest
+//! line (the leftmost of equals) goes the block with the longest lifetime among those whose lifetimes lie within the
+//! line. Where no block fits, the line is lifted to the height of its lower neighbour. The paper leaves open the order
+//! of equal lifetimes: here the larger block comes first, then the smaller index.
 //!
-//! The paper's algorithm is quadratic; the structures of the skyline make it O(n log n) in practice
-//! without moving a single offset. Lifetimes are compared in steps, and a line may end at any step.
+//! The paper's algorithm is quadratic. The data structures of `skyline` make it O(n log n) in practice, with exactly
+//! the same offsets. Lifetimes are compared in steps, and a line may end at any step.
 
 use super::skyline::{Rule, Skyline};
 use super::{Options, Solver, Summary, finish, interval, prepare};
@@ -19,7 +20,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     Skyline::workspace(n, 2 * n).and(numbering).max(interval::workspace(n))
 }
 
-/// Places every block by best fit. O(n log n) in practice, O(n √n) at worst; p pins add O(n p).
+/// Places every block by best fit, as published by Sekiyama et al. 2018: the lowest free place goes to the block with
+/// the longest lifetime of those that fit there. O(n log n) in practice, O(n √n) at worst, for n blocks; p pinned
+/// blocks add O(n p).
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -50,8 +53,8 @@ pub fn place(
     finish(Summary { peak, lower_bound, solver: Solver::BestFit, nodes: 0 }, options)
 }
 
-/// The start of the algorithm as it was published by Sekiyama et al. 2018: memory that is still empty, over stretches
-/// of time that are cut at each step at which a lifetime begins or ends.
+/// Makes the skyline with which the algorithm of Sekiyama et al. 2018 starts: no block is placed. Time is divided into
+/// sections, with a border at each step at which a lifetime begins or ends.
 fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace<'a>) -> Skyline<'a> {
     let n = count(blocks);
     let len = blocks.len();
@@ -63,7 +66,8 @@ fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace
         sort::by_key(&mut by_start, n, &mut aside, |i| at(blocks, i).start.into());
         sort::identity(&mut by_end, n);
         sort::by_key(&mut by_end, n, &mut aside, |i| at(blocks, i).end.into());
-        // Numbers the distinct steps; the last one, where the last block ends, begins no section.
+        // Numbers the distinct steps at which a block begins or ends: each begins a section, but for the last, where
+        // the last block ends.
         let (mut started, mut ended, mut section) = (0, 0, 0);
         while ended < n {
             let end = at(blocks, by_end[ended]).end;
@@ -83,8 +87,8 @@ fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace
     })
 }
 
-/// Ranks the blocks by the preference of Sekiyama et al. 2018, the longest lifetime first. Equal ones, which they leave
-/// open, go by size, the largest first, then by index.
+/// Ranks the blocks by the preference of Sekiyama et al. 2018, the longest lifetime first. The paper leaves open the
+/// order of equal lifetimes: here the largest size comes first, then the lowest index.
 fn rank_longest_first(skyline: &mut Skyline<'_>) {
     skyline.rank_by_index();
     skyline.rank_by(|_, b| !b.size);

@@ -1,22 +1,22 @@
-//! A lower bound on the peak of all placements.
+//! A lower bound on the peak of all placements. A placement whose peak reaches the bound is proved optimal.
 //!
-//! Problem: a lower bound on the peak, which proves a placement optimal when it is reached. The max load
-//! (the weighted clique number ω of the interval graph; Sekiyama et al. 2018; Zhang et al. 2019) is one.
-//! Two things raise it:
+//! The max load, the most bytes that are alive at one step, is such a bound (it is the weighted clique number ω of the
+//! interval graph; Sekiyama et al. 2018; Zhang et al. 2019). Two things raise it:
 //!
-//! - Alignment. Let A be an alignment that all blocks share. The blocks of a clique lie one above the
-//!   other; from the offset of each to the offset of the next it is at least its size, and a multiple of A.
-//!   So all but the topmost take their size rounded up, and a clique takes at least its sizes rounded up,
-//!   less the largest round-up among them, which the topmost may save.
-//! - Pins. No placement ends below a pinned block.
+//! - Alignment. Let A be an alignment that all blocks share. The blocks of a clique, which are all alive at one step,
+//!   lie one above the other. From the offset of each to the offset of the next it is at least the size of the lower
+//!   one, and a multiple of A. So all but the topmost take their size rounded up. A clique takes at least the sum of
+//!   its sizes rounded up, less the largest round-up (what rounding adds to a size) among them, which the topmost may
+//!   save.
+//! - Pins. No placement has a peak below the end of a pinned block.
 //!
-//! Windows of time in which the search finds no placement raise it further (`search/window.rs`).
+//! The exact search raises the bound further where it finds no placement in a window of time (`search/window.rs`).
 //!
-//! The load of a clique is summed from the sizes of the blocks that begin and end there. To find the largest round-up
-//! of each clique, blocks are taken in the order of their round-ups, the largest first: the round-up of a block is
-//! subtracted from each clique of its lifetime from which none was subtracted before.
+//! The load of each clique is summed from the sizes of the blocks that begin and end there. To find the largest
+//! round-up of each clique, blocks are taken in the order of their round-ups, the largest first. The round-up of a
+//! block is subtracted from each clique of its lifetime from which none was subtracted before.
 //!
-//! Cost: O(n log n) time, 2 n words and 5 n indices.
+//! Cost for n blocks: O(n log n) time, 2 n words and 5 n indices.
 
 use super::interval::{self, Sweep};
 use crate::table::{Table, at, count};
@@ -31,7 +31,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// A lower bound on the peak of every placement, in bytes; at least the max load.
 ///
 /// # Errors
-/// Blocks that [`block::check`] refuses, or a workspace that is shorter than [`workspace`] says.
+/// The error of [`block::check`] if it refuses the blocks; [`Error::BufferTooSmall`] if the workspace is shorter than
+/// [`workspace`] says.
 ///
 /// ```
 /// use sublet_core::place::bound;
@@ -75,8 +76,8 @@ pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Wor
     let mut aside = scratch.indices(n);
     sort::identity(&mut order, count(blocks));
     sort::by_key(&mut order, count(blocks), &mut aside, |b| !saving(b));
-    // By clique: itself, as long as no round-up was subtracted from it; then a later clique that is no farther than the
-    // next such one.
+    // By clique: its own number, as long as no round-up was subtracted from it; then the number of a later clique, at
+    // or before the next one from which none was subtracted.
     let mut bare = scratch.indices(n);
     sort::identity(&mut bare, cliques);
     for i in 0..count(blocks) {
@@ -92,9 +93,9 @@ pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Wor
 }
 
 /// The first clique, from number `s` on, whose load was not reduced by a round-up yet; `cliques` if there is none. A
-/// clique is a set of blocks that are all alive at one step, a round-up is what rounding to the alignment adds to a
-/// block's size. `bare[c]` is c for such a clique c, and for others a later clique to go on from; it is written to, so
-/// that the next call takes fewer steps.
+/// clique is a set of blocks that are all alive at one step; a round-up is what rounding to the alignment adds to a
+/// block's size. For such a clique c, `bare[c]` is c; for others it is a later clique to go on from. The function
+/// shortens these chains in `bare`, so that the next call takes fewer steps.
 fn first_bare(bare: &mut Table<'_, u32>, mut s: u32, cliques: u32) -> u32 {
     while s < cliques && bare[s] != s {
         let next = bare[s];

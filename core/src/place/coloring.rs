@@ -1,12 +1,12 @@
 //! Weighted interval colouring, as published.
 //!
-//! Zhang et al. 2019, section 4.1 (SmartPool): blocks largest first, of equal ones the earliest; each takes
-//! a range of addresses ("a colour") that none of its placed neighbours has: the first or the smallest hole
-//! that is large enough, else the range on top. The published code never looks at the hole below the first
-//! neighbour when there are two or more; here it is looked at like every other. Equal size and start: the
-//! smaller index.
+//! Zhang et al. 2019, section 4.1 (SmartPool): blocks are placed one after the other, the largest first, of equal sizes
+//! the one that begins first. Each takes a range of addresses ("a colour") that none of its neighbours has, the placed
+//! blocks that are alive with it: the lowest or the smallest hole that is large enough, else the range on top. The
+//! published code never looks at the hole below the first neighbour when there are two or more; here that hole counts
+//! like every other. Of equal size and start, the smaller index comes first.
 //!
-//! Cost: as [`greedy`], whose machinery it shares.
+//! Cost: that of [`greedy`], which does the work.
 
 use super::gap::Fit;
 use super::{Options, Solver, Summary, greedy};
@@ -18,7 +18,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     greedy::workspace(n)
 }
 
-/// Gives every block an offset by weighted interval colouring, the largest block first.
+/// Gives every block an offset by weighted interval colouring: the largest block first, each into the hole that `fit`
+/// says between the placed blocks that are alive with it.
 ///
 /// # Errors
 /// As [`place`](super::place).

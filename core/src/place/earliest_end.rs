@@ -1,9 +1,10 @@
-//! A tree over lifetimes that answers: does any member lie within a range of sections?
+//! A tree over the lifetimes of blocks that answers: is any member of the tree (a block that queries find) alive only
+//! within a given range of sections? Sections are stretches of time, numbered from 0.
 //!
-//! A block lies within `[low, high)` exactly when the earliest end among the blocks that begin there is at most `high`.
-//! A segment tree over the blocks, in the order of their begins, holds the earliest end of the blocks below each node.
-//! A query climbs from both ends of the range of those blocks; where few begin, the way is short. O(log n); 2 n
-//! indices, and one for each section.
+//! Some block lies within the sections `[low, high)` exactly when the earliest end among the blocks that begin in these
+//! sections is at most `high`. So each node of a segment tree over the blocks, in the order of their begins, holds the
+//! earliest end of the members below it. A query climbs from both ends of the range of blocks that begin in the
+//! sections; where few begin, the way is short. O(log n) for n blocks; 2 n indices, and one for each section.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -66,7 +67,8 @@ impl<'a> EarliestEnd<'a> {
         }
     }
 
-    /// Whether any member of the tree is alive only within the sections `[low, high)`, numbered stretches of time.
+    /// True if any member of the tree (a block that queries find) is alive only within the sections `[low, high)`,
+    /// numbered stretches of time.
     pub(crate) fn any_within(&self, low: u32, high: u32) -> bool {
         // Behind the last section nothing begins.
         let behind = self.first.range(high, high + 1).first().copied().unwrap_or(self.n);

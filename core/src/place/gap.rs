@@ -1,22 +1,24 @@
-//! Placement into gaps: block after block goes into a hole between those that are placed and alive with it.
+//! Placement into gaps: one block after the other goes into a hole between its neighbours, the placed blocks that are
+//! alive with it.
 //!
-//! For each block in the given order: collect the placed blocks whose lifetimes share a step with it, sort
-//! them by offset, and walk upwards. What lies between the highest end so far and the next begin is a hole,
-//! the first one at address 0 (the leading gap, below the first neighbour). *First fit* takes the lowest
-//! hole that is large enough, *best fit* the smallest, the lower of equals; if none is, the block goes on
-//! top. Alignment rounds the begin of a hole up. Pinned blocks are placed before all others.
+//! For each block in the given order, the neighbours are collected and sorted by offset. The search then goes upwards
+//! in memory. What lies between the highest end so far and the next begin is a hole; the first hole begins at address 0
+//! (the leading gap, below the first neighbour). *First fit* takes the lowest hole that is large enough, *best fit* the
+//! smallest, the lower of equals. If no hole is large enough, the block goes on top. Alignment rounds the begin of a
+//! hole up. Pinned blocks are placed before all others.
 //!
-//! Cost: where most blocks collide, all that are placed are kept in the order of their offsets, and the walk skips those
-//! that do not: O(n) for a block, and *first fit* stops at its hole. Where few do, the neighbours come out of a lifetime
-//! tree and are sorted: O(k log k) for k of them, beside O(√n) at worst for the tree. Over all blocks that is
-//! O(|E| log n) time, and no edge is stored. 2 n words for the neighbours of one block, 2 n words and 2 n indices for
-//! the order.
+//! Cost: where most blocks are alive together, all placed blocks are kept in the order of their offsets, and the search
+//! skips those that are no neighbours: O(n) for a block, and *first fit* stops at its hole. Otherwise, the neighbours
+//! come out of a lifetime tree and are sorted: O(k log k) for k neighbours, beside O(√n) at worst for the tree. Over
+//! all blocks that is O(|E| log n) time for |E| pairs of blocks alive together; no pair is stored. 2 n words for the
+//! neighbours of one block, 2 n words and 2 n indices for the order.
 
 use super::lifetime_tree::{LifetimeTree, Lifetimes};
 use crate::table::{Table, at, count};
 use crate::{Block, Workspace, WorkspaceLen, sort};
 
-/// Which of the holes that are large enough a block takes.
+/// Which hole a block takes, of those that are large enough. A hole is a range of free addresses between placed blocks
+/// that are alive with the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fit {
     /// The lowest hole that is large enough.
@@ -25,23 +27,25 @@ pub enum Fit {
     Best,
 }
 
-/// The blocks, the sections of time in which they are alive, and the blocks that are placed so far.
+/// The blocks, the sections of time (numbered stretches) in which they are alive, and the blocks that are placed so
+/// far: all that is needed to put the next block into a hole in memory.
 pub(crate) struct Gaps<'a> {
     blocks: &'a [Block],
     alignment: u64,
-    /// By block: the number of the first section of time in which it is alive.
+    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
     low: Table<'a, u32>,
-    /// By block: one past the number of the last section of time in which it is alive.
+    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
     high: Table<'a, u32>,
-    /// The lifetimes of the placed blocks; empty where `stacked` holds the placed blocks.
+    /// The lifetimes of the placed blocks, in a tree; empty where `stacked` holds the placed blocks.
     placed: LifetimeTree<'a>,
     /// The begin and the end, in bytes, of each placed block that is alive together with the block in hand.
     neighbours: Table<'a, [u64; 2]>,
-    /// The placed blocks in the order of their offsets; used where most blocks are alive together.
+    /// The placed blocks in the order of their offsets, where most blocks are alive together; otherwise `None`, and
+    /// `placed` holds them.
     stacked: Option<Stack<'a>>,
 }
 
-/// The placed blocks, lowest first.
+/// The placed blocks, sorted by offset, the lowest first.
 struct Stack<'a> {
     /// By placed block: its begin and its end, in bytes.
     spans: Table<'a, [u64; 2]>,
@@ -56,15 +60,16 @@ struct Search {
     size: u64,
     alignment: u64,
     fit: Fit,
-    /// The lowest aligned offset above all placed blocks that the search has passed, in bytes.
+    /// The lowest aligned offset above all placed blocks that the search has passed, in bytes: there the next hole
+    /// begins.
     top: u64,
     /// The best hole so far: the bytes that the block would leave unused in it, and its offset.
     best: Option<(u64, u64)>,
 }
 
 impl Search {
-    /// Goes up in memory past the next placed block, which lies at `[begin, end)`, and looks at the hole below it; true
-    /// if no other hole needs to be looked at.
+    /// Goes up in memory past the next placed block that is alive with the block to place; it lies at `[begin, end)`.
+    /// Looks at the hole below it. True if no other hole needs to be looked at.
     #[inline]
     fn pass(&mut self, begin: u64, end: u64) -> bool {
         // The hole begins at `top` and ends at `begin`.
@@ -90,8 +95,8 @@ impl<'a> Gaps<'a> {
         WorkspaceLen { words: 4 * n, indices: 6 * n }.and(LifetimeTree::workspace(n))
     }
 
-    /// Starts with no block placed. `dense` tells that most blocks are alive together. `number_sections` divides time
-    /// into numbered sections: of each block it writes the first section to one table, and one past the last to the
+    /// Starts with no block placed. `dense` is true if most blocks are alive together. `number_sections` divides time
+    /// into numbered sections: for each block it writes the first section to one table, and one past the last to the
     /// other.
     pub(crate) fn new(
         blocks: &'a [Block],
@@ -112,7 +117,8 @@ impl<'a> Gaps<'a> {
         Self { blocks, alignment, low, high, placed, neighbours, stacked }
     }
 
-    /// Gives the blocks offsets in the order `order`, pinned ones first; returns the peak in bytes.
+    /// Gives the blocks offsets in the order `order`, pinned ones first, each in the hole that `fit` says; returns the
+    /// peak in bytes.
     pub(crate) fn build(&mut self, order: &[u32], fit: Fit, offsets: &mut Table<'_, u64>) -> u64 {
         let mut peak = 0;
         for pinned in [true, false] {

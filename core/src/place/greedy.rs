@@ -1,10 +1,12 @@
-//! One block after the other, in a fixed order, each into a hole between its neighbours.
+//! Places one block after the other, in a fixed order, each into a hole: free addresses between the placed blocks that
+//! are alive with it.
 //!
-//! The planners of TensorFlow Lite, ExecuTorch and TVM are of this kind. The orders: size, area
-//! (size times width), lifetime, each largest first; start, earliest first; size and then lifetime. Ties, where
-//! the order leaves them: larger size, earlier start, longer lifetime, smaller index.
+//! The planners of TensorFlow Lite, ExecuTorch and TVM are of this kind. The orders: size, area (size times lifetime),
+//! lifetime, each largest first; start, earliest first; size and then lifetime. What the order leaves equal goes by
+//! larger size, earlier start, longer lifetime, smaller index.
 //!
-//! Cost: O(|E| log n) time with E the pairs that are alive together, linear memory; see [`Fit`] for the hole.
+//! Cost: O(|E| log n) time for n blocks, of which |E| pairs are alive together; linear memory. [`Fit`] says which hole
+//! a block takes.
 
 use super::gap::{Fit, Gaps};
 use super::interval::Sweep;
@@ -71,8 +73,8 @@ pub fn place(
     place_by(Solver::Greedy(order, fit), blocks, options, &keys, fit, scratch, offsets)
 }
 
-/// Places the blocks in the order of the last function of `keys`, the smallest value first. Ties are broken by the
-/// function before it and so on, at last by index. Each block goes into the hole that `fit` says.
+/// Places the blocks in an order: sorted by the last function of `keys`, the smallest value first. Ties are broken by
+/// the function before it and so on, at last by index. Each block goes into the hole that `fit` says.
 pub(super) fn place_by(
     solver: Solver,
     blocks: &[Block],
@@ -92,8 +94,8 @@ pub(super) fn place_by(
     for key in keys {
         sort::by_key(&mut order, n, &mut aside, |i| key(&at(blocks, i)));
     }
-    // `neighbours`: how many placed blocks are alive with a block when it is placed, on average. To sort k of them
-    // takes about as long as to walk past 5 k log k blocks.
+    // `neighbours`: how many placed blocks are alive with a block when it is placed, on average. To sort k neighbours
+    // takes about as long as to go past 5 k log k blocks.
     let neighbours = sweep.colliding_pair_count() / u64::from(n).max(1);
     let dense = 5 * neighbours * u64::from(neighbours.checked_ilog2().unwrap_or(0)) > u64::from(n);
     let mut gaps = Gaps::new(blocks, options.constraints.alignment, &mut scratch, dense, |low, high| {
@@ -115,7 +117,8 @@ fn lifetime(b: &Block) -> u64 {
     !u64::from(b.width())
 }
 
-/// The key that sorts the largest area first. Areas beyond 64 bits count as equally large.
+/// The key that sorts the block of the largest area, size times lifetime, first. Areas beyond 64 bits count as equally
+/// large.
 fn area(b: &Block) -> u64 {
     !b.size.saturating_mul(b.width().into())
 }

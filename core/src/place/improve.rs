@@ -1,29 +1,28 @@
-//! Improvement of a plan by ejection: room is made for the blocks on top, by moving those that are in their way.
+//! Improvement of a plan by ejection: room is made for the blocks on top by moving the blocks that are in their way.
 //!
-//! An attempt has a *limit*, in bytes, below the plan's peak. Blocks that end above it are taken out and put in a
-//! queue.
-//! Steps, until the queue is empty:
+//! An attempt has a *limit*, in bytes, below the plan's peak. Blocks that end above the limit are taken out and put in
+//! a queue. Steps, until the queue is empty:
 //!
-//! 1. Take the first block of the queue. Its neighbours, the placed blocks that are alive with it, occupy
-//!    ranges of addresses. Looked at are the offsets from which it ends or begins exactly where a neighbour
-//!    begins or ends, below the limit.
-//! 2. Put it where the blocks in the way weigh least, and those at the end of the queue: they are *ejected*. The weight
-//!    of a block is its area, size times width, times the number of its ejections so far plus one: large blocks are
-//!    hard to place again, and a block that was ejected often is seldom ejected again, so that no two blocks eject each
-//!    other forever. (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
+//! 1. Take the first block of the queue. Its neighbours, the placed blocks that are alive with it, occupy ranges of
+//!    addresses. Looked at are the offsets below the limit at which the block begins or ends exactly where a neighbour
+//!    ends or begins.
+//! 2. Put the block where the blocks in its way weigh least, and put these at the end of the queue: they are *ejected*.
+//!    The weight of a block is its area, size times lifetime, times one more than the number of its ejections so far.
+//!    Large blocks are hard to place again. A block that was ejected often is seldom ejected again, so that no two
+//!    blocks eject each other forever. (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
 //!
-//! When the queue is empty the plan is better. At first the limit is half way to the lower bound. After a success the
-//! next attempt lowers the peak by twice the part of its distance to the bound; after a failure, an attempt that has
-//! used up its part of the work, by half the part. A failed attempt leaves the plan as it was before: the peak never
-//! rises. When the smallest part has failed, each attempt gets twice the work; but if none has ever succeeded, all
-//! ends. The numbers of ejections are kept from attempt to attempt, so that none repeats another.
+//! When the queue is empty the plan is better. The first limit is half way from the peak to the lower bound. The part
+//! of that distance by which an attempt lowers the peak doubles after a success, and halves after a failure: an attempt
+//! that has used up its share of the work. A failed attempt leaves the plan as it was before, so the peak never rises.
+//! When the smallest part has failed, each attempt gets twice the work; but if no attempt has ever succeeded, the
+//! method ends. The numbers of ejections are kept from attempt to attempt, so that no attempt repeats another.
 //!
-//! It is good where few blocks are above the limit and what is alive with them is not much: long iterations that
-//! are full for a moment. Where thousands are alive together and the plan is full everywhere, it finds nothing and
-//! soon ends.
+//! The method is good where few blocks are above the limit and few bytes are alive with them: long iterations in which
+//! memory is full for a moment. Where thousands of blocks are alive together and the plan is full everywhere, it finds
+//! nothing and soon ends.
 //!
-//! Ties: equal weight goes to the lowest offset. Cost: a step with k neighbours O(k log k), work is counted
-//! in neighbours; O(n) for each limit. Memory is linear. A pinned block is never ejected.
+//! Ties: of offsets of equal weight, the lowest is taken. Cost: a step with k neighbours O(k log k); work is counted in
+//! neighbours; O(n) for each limit. Memory is linear. A pinned block is never ejected.
 
 use core::ops::ControlFlow;
 
@@ -33,23 +32,24 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// At first, an attempt to lower the peak to some limit may use the whole work divided by this, and 2 more for each
-/// block. When that is used up, the attempt is given up, and the next limit is higher.
+/// The first attempts to lower the peak to some limit get the whole work divided by this number, plus 2 for each block;
+/// work is counted in placed blocks looked at. An attempt that has used up its work is given up, and the next limit is
+/// higher.
 const ATTEMPTS: u64 = 512;
 /// Each attempt is to lower the peak by a part of its distance to the lower bound: by all of it, a half, a quarter and
 /// so on. The distance is halved at most this number of times.
 const MOST_HALVINGS: u32 = 4;
-/// The time in which the first heuristic, which builds a plan upwards from address 0, places one block, as a multiple
-/// of the time that it takes to look at a placed block.
+/// Converts `options.work`, in blocks placed, to the work of this method, in placed blocks looked at. Building a first
+/// plan upwards from address 0 takes about this many times as long for each block as looking at a placed block.
 const NEIGHBOURS_PER_BLOCK: u64 = 32;
-/// The work that placing one block counts as, besides 1 for each of its neighbours (placed blocks that are alive with
-/// it).
+/// The work that placing one block counts as, besides 1 for each of its neighbours: the placed blocks that are alive
+/// with it.
 const STEP: u64 = 16;
-/// The weight of the block of the largest area (size times lifetime); that of others is in proportion to their area,
-/// and at least 1. Of the blocks that could be moved out of the way, those of the least weight are.
+/// The weight of the block of the largest area (size times lifetime). The weight of other blocks is in proportion to
+/// their area, and at least 1. Blocks are moved out of the way where they weigh least in sum.
 const MOST_WEIGHT: u64 = 1 << 20;
-/// The weight of a pinned block. Blocks that together weigh this or more are not moved out of the way of another. A
-/// block that is not pinned weighs less.
+/// The weight of a pinned block, which is never moved: above that of any other block. Blocks that together weigh this
+/// or more are not moved out of the way of another block.
 const IMMOVABLE: u64 = 1 << 60;
 /// How many blocks are placed between two calls of `watch`, the caller's function that may stop the method.
 const STEPS_PER_WATCH: u64 = 256;
@@ -90,8 +90,9 @@ pub fn place(
     improve_one(improve, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
-/// Lowers the peak of the plan in `offsets`, whose summary is `incumbent`, until it is the lower bound or within the
-/// capacity, or `options.work` is used up, or `watch` breaks; the result is never worse.
+/// Lowers the peak of the plan in `offsets`, whose summary is `incumbent`. Ends when the peak is the lower bound or
+/// within the capacity, when `options.work` is used up, or when `watch` breaks. The result is never worse than the
+/// incumbent.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -107,7 +108,8 @@ pub(super) fn improve(
     let enough = found.lower_bound.max(options.constraints.capacity.unwrap_or(0));
     let mut work = options.work.saturating_mul(NEIGHBOURS_PER_BLOCK);
     let mut part = (work / ATTEMPTS).saturating_add(2 * u64::from(plan.n));
-    // Whether an attempt has succeeded, and how small a part of the gap is tried.
+    // Whether an attempt has succeeded since the start, and which part of the gap is tried: the gap, halved so many
+    // times.
     let (mut lowered, mut halvings) = (false, 1u32);
     while found.peak > enough && work > 0 {
         let gap = found.peak - enough;
@@ -137,32 +139,34 @@ pub(super) fn improve(
 enum End {
     /// The attempt has succeeded: every block ends at or below the limit.
     Lowered,
-    /// The attempt has failed: the work was used up, or a block has no offset to go to.
+    /// The attempt has failed: its work was used up, or there is no offset that a block can go to.
     GivenUp,
     /// The caller's `watch` has asked the method to stop.
     Stopped,
 }
 
-/// A plan from which blocks are taken out and into which they are put again.
+/// A plan, and the blocks that are taken out of it and wait to be put in again, while its peak is lowered to some
+/// limit.
 struct Plan<'a> {
     blocks: &'a [Block],
     alignment: u64,
     n: u32,
-    /// By block: the number of the first section of time in which it is alive.
+    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
     low: Table<'a, u32>,
-    /// By block: one past the number of the last section of time in which it is alive.
+    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
     high: Table<'a, u32>,
-    /// The lifetimes of the blocks that have an offset, in a tree where a block's rank is its index.
+    /// The lifetimes of the blocks that have an offset now, in a tree; blocks in `queue` have none. A block's rank in
+    /// the tree is its index.
     placed: LifetimeTree<'a>,
     /// By block: its offset, in bytes.
     offset: Table<'a, u64>,
-    /// By block: its weight as long as it was never ejected, which is to be moved out of the way of another block. The
-    /// weight is in proportion to the block's area (size times lifetime). Each ejection adds this entry once more;
-    /// blocks of little weight are ejected first.
+    /// By block: its weight as long as it was never ejected (moved out of the way of another block), in proportion to
+    /// its area, size times lifetime. Each ejection adds this entry to the weight once more. Blocks of little weight
+    /// are ejected first.
     weight: Table<'a, u32>,
     /// By block: how many times it was taken out of the plan because another block was put in its place.
     ejections: Table<'a, u32>,
-    /// The blocks that wait for an offset: a ring.
+    /// The indices of the blocks that wait for an offset, as a ring buffer.
     queue: Table<'a, u32>,
     /// The index in `queue` of the block that gets an offset next.
     first: u32,
@@ -215,7 +219,7 @@ impl<'a> Plan<'a> {
 
     /// Tries to make a plan, from the plan `from`, in which all blocks end at or below the address `limit`. Returns how
     /// the attempt ended, and the work that it used: 1 for each block of the plan and for each placed block looked at,
-    /// and [`STEP`] for each block that was placed. When that reaches `work`, the attempt is given up.
+    /// and [`STEP`] for each block that was placed. When the work reaches `work`, the attempt is given up.
     fn lower(
         &mut self,
         from: &Table<'_, u64>,
@@ -251,7 +255,7 @@ impl<'a> Plan<'a> {
         (End::Lowered, used)
     }
 
-    /// Copies the plan to `to`; returns its peak.
+    /// Copies the offsets of the plan to `to`; returns the plan's peak in bytes.
     fn keep(&self, to: &mut Table<'_, u64>) -> u64 {
         let mut peak = 0;
         for i in 0..self.n {
@@ -267,14 +271,15 @@ impl<'a> Plan<'a> {
         self.waiting += 1;
     }
 
-    /// The index in the ring `queue` for a place that may lie behind its end, but below twice its length.
+    /// Turns a place in the ring buffer `queue` into an index: `place` may lie behind the table's end, but must be
+    /// below twice its length.
     fn wrapped(&self, place: u32) -> u32 {
         if place < self.n { place } else { place - self.n }
     }
 
     /// Gives block `i` the offset at which the blocks in its way have the least weight in sum, takes these out of the
-    /// plan, and has them wait in the queue. Returns how many placed blocks were alive with block `i`; `None` if the
-    /// block is larger than `limit`, in bytes, or pinned blocks are in its way everywhere.
+    /// plan, and puts them into the queue. Returns how many placed blocks were alive with block `i`; `None` if the
+    /// block is larger than `limit`, in bytes, or pinned blocks are in its way at every offset.
     fn put(&mut self, i: u32, limit: u64) -> Option<u32> {
         let b = at(self.blocks, i);
         let k = self.look_around(i);
@@ -293,8 +298,8 @@ impl<'a> Plan<'a> {
         Some(k)
     }
 
-    /// Collects the placed blocks that are alive with block i, sorted by begin and by end in memory; returns how many
-    /// there are.
+    /// Collects the placed blocks that are alive with block `i`, sorted by begin in `by_begin` and by end in `by_end`;
+    /// returns how many there are.
     fn look_around(&mut self, i: u32) -> u32 {
         let Self { blocks, offset, weight, ejections, by_begin, by_end, neighbours, .. } = self;
         let mut k = 0;
@@ -312,15 +317,16 @@ impl<'a> Plan<'a> {
         k
     }
 
-    /// The offset at which the blocks in the way of block `b` have the least weight in sum, the lowest of equals; a
+    /// The offset at which the blocks in the way of block `b` have the least weight in sum; of equals the lowest. A
     /// block weighs the more, the larger it is and the more often it was moved out of the way. `k` is the number of
-    /// placed blocks that are alive with `b`, the entries of `by_begin` and `by_end`. `None` if there is no offset at
-    /// which `b` ends at or below `limit` and no pinned block is in the way.
+    /// placed blocks that are alive with `b`, the entries of `by_begin` and `by_end`. `None` if at every offset `b`
+    /// would end above `limit`, or a pinned block is in the way.
     fn lightest(&self, b: &Block, k: u32, limit: u64) -> Option<u64> {
         let highest = limit.checked_sub(b.size)?;
         let alignment = b.alignment.max(self.alignment);
         let mut best: Option<(u128, u64)> = None;
-        // From a neighbour's end upwards, and from 0; then from a neighbour's begin downwards.
+        // First the block begins at 0 or at the end of a neighbour; then it ends at the begin of a neighbour or at the
+        // limit.
         for downwards in [false, true] {
             let (mut below, mut above) = (0, 0);
             let (mut begun, mut ended) = (0u128, 0u128);

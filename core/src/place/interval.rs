@@ -1,16 +1,17 @@
 //! The interval graph of a set of lifetimes: which blocks are alive together.
 //!
-//! Two blocks are adjacent when their lifetimes share a step. The graph is never stored: a [`Sweep`] is the
-//! blocks sorted by first and by last step, from which load curve, maximal cliques, components and edges
-//! are read off in one pass each. For an interval graph the weighted clique number ω, here the max load, is
-//! a lower bound on the peak of every placement (Sekiyama et al. 2018; Zhang et al. 2019, section 4.1).
+//! Two blocks are adjacent when their lifetimes share a step. The graph is never stored. A [`Sweep`] is the blocks
+//! sorted by first step and by end; load curve, maximal cliques, components and edges are read off it in one pass each.
+//! For an interval graph the weighted clique number ω, here the max load, is a lower bound on the peak of every
+//! placement (Sekiyama et al. 2018; Zhang et al. 2019, section 4.1).
 //!
-//! Cost: O(n log n) to sort, O(n) a pass, O(|E|) for the edges; 3 n indices.
+//! Cost for n blocks: O(n log n) to sort, O(n) a pass, O(|E|) for the |E| edges; 3 n indices.
 
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
 
-/// Blocks in the order of their first and of their last steps.
+/// The blocks in two orders: by first step and by end. The load over time, the cliques, and the pairs of blocks that
+/// are alive together are read from these.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep<'a> {
     blocks: &'a [Block],
@@ -40,8 +41,8 @@ impl<'a> Sweep<'a> {
     /// slice. The workspace stays lent as long as the [`Sweep`] lives.
     ///
     /// # Errors
-    /// Blocks that [`block::check`] refuses; [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`]
-    /// says.
+    /// The error of [`block::check`] if it refuses the blocks; [`Error::BufferTooSmall`] if the workspace is shorter
+    /// than [`workspace`] says.
     ///
     /// ```
     /// use sublet_core::place::interval::{self, Sweep};
@@ -57,7 +58,7 @@ impl<'a> Sweep<'a> {
     /// # Ok::<(), sublet_core::Error>(())
     /// ```
     pub fn new(blocks: &'a [Block], mut scratch: Workspace<'a>) -> Result<Self, Error> {
-        // Of a lifetime that ends before it begins, the size would be subtracted before it is added; and loads could
+        // If a lifetime ended before it began, its size would be subtracted before it is added; and loads could
         // overflow.
         block::check(blocks, 1)?;
         scratch.check(workspace(blocks.len()))?;
@@ -72,13 +73,13 @@ impl<'a> Sweep<'a> {
         Ok(Self { blocks, by_start: by_start.into_slice(), by_end: by_end.into_slice() })
     }
 
-    /// The blocks' indices, earliest first step first.
+    /// The indices of the blocks, sorted by first step, the earliest first.
     #[must_use]
     pub const fn by_start(&self) -> &'a [u32] {
         self.by_start
     }
 
-    /// The blocks' indices, earliest end first.
+    /// The indices of the blocks, sorted by end, the earliest first.
     pub(crate) const fn by_end(&self) -> &'a [u32] {
         self.by_end
     }
@@ -105,21 +106,21 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// ω: the most bytes that are alive at one step.
+    /// The max load: the most bytes that are alive at one step (ω, the weighted clique number of the interval graph).
     #[must_use]
     pub fn max_load(&self) -> u64 {
         self.load_curve().map(|(_, load)| load).max().unwrap_or(0)
     }
 
-    /// Whether all maximal cliques (sets of blocks alive together, to which no block can be added) have equally many
-    /// bytes.
+    /// True if all maximal cliques (sets of blocks alive together, to which no block can be added) have the same sum of
+    /// sizes in bytes.
     pub(crate) fn is_full(&self) -> bool {
         let max_load = self.max_load();
         self.cliques().all(|clique| clique.load == max_load)
     }
 
-    /// The maximal cliques in the order of their steps: the blocks that are alive just before a block ends, if another
-    /// block has begun since the last end.
+    /// The maximal cliques, in the order of their steps: sets of blocks that are alive at one step, to which no block
+    /// can be added. There is one just before a block ends, if another block has begun since the last end.
     pub fn cliques(&self) -> impl Iterator<Item = Clique> + use<'a> {
         let Self { blocks, by_start, by_end } = *self;
         let (mut started, mut ended) = (0, 0);
@@ -143,8 +144,8 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// The components: sets of blocks that share no step with the blocks of other sets, each as indices in the order of
-    /// their first steps. They can be placed one by one.
+    /// The components: sets of blocks that share no step with the blocks of other sets. Each is given as indices in the
+    /// order of first steps. Each component can be placed alone.
     pub fn components(&self) -> impl Iterator<Item = &'a [u32]> + use<'a> {
         let Self { blocks, by_start, .. } = *self;
         let mut rest = by_start;
@@ -165,7 +166,8 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// The number of pairs of blocks whose lifetimes share a step, |E|, in O(n) and without looking at the pairs.
+    /// The number of pairs of blocks whose lifetimes share a step, |E|, in O(n) and without looking at the pairs one by
+    /// one.
     ///
     /// ```
     /// # use sublet_core::place::interval::Sweep;
@@ -190,7 +192,8 @@ impl<'a> Sweep<'a> {
         pairs
     }
 
-    /// E: the pairs (i, j) with i < j whose lifetimes share a step. O(|E|) in all, nothing stored.
+    /// The pairs (i, j) of blocks with i < j whose lifetimes share a step: the edges E of the interval graph. O(|E|)
+    /// for all pairs, of which none is stored.
     pub fn colliding_pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<'a> {
         let Self { blocks, by_start, .. } = *self;
         (1..).zip(by_start).flat_map(move |(next, &i)| {
@@ -204,8 +207,9 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// Writes the number of the first clique of each block to `low` and one past that of its last to
-    /// `high`; returns the number of cliques. Two blocks collide exactly when these ranges overlap.
+    /// Numbers the maximal cliques (sets of blocks alive at one step, to which no block can be added) from 0 in the
+    /// order of time. Writes for each block its first clique to `low`, and one past its last to `high`; returns the
+    /// number of cliques. Two blocks are alive together exactly when these ranges overlap.
     pub(crate) fn clique_ranges(&self, low: &mut Table<'_, u32>, high: &mut Table<'_, u32>) -> u32 {
         let mut ended = self.by_end.iter().peekable();
         let mut cliques = 0u32;

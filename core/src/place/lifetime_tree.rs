@@ -1,14 +1,14 @@
-//! A tree over lifetimes that answers: which is the best block that lies within this range, and which blocks are alive
-//! with this one?
+//! A tree over the lifetimes of blocks that answers: of the blocks that are alive only within a given range of time,
+//! which has the best rank? And which blocks are alive together with a given one?
 //!
 //! A lifetime `[low, high)` is a point in the plane. The points are sorted along a Z-order curve, which keeps
-//! neighbours together, and cut into leaves of eight; over them stands a balanced tree. Some points are *members*, each
-//! with a rank, of which lower is better; a node holds the box around its members and their best rank. A query goes
-//! down into the boxes that it touches, best rank first, and leaves out those that cannot be better than what it has
-//! found.
+//! neighbours together, and cut into leaves of eight; a balanced tree stands over the leaves. Some points are
+//! *members*, which queries find. A member has a rank, of which lower is better. A node holds the box around its
+//! members, and their best rank. A query goes down into the boxes that it touches, best rank first, and leaves out
+//! those that cannot be better than what it has found.
 //!
-//! Cost: O(n log n) to build; a query visits O(√n) nodes at worst, a few dozen in practice; entering or
-//! leaving the set is O(log n). 4 n + 10 ⌈n/8⌉ indices.
+//! Cost: O(n log n) to build over n blocks. A query visits O(√n) nodes at worst, a few dozen in practice. To make a
+//! block a member, or no member, costs O(log n). 4 n + 10 ⌈n/8⌉ indices.
 
 use core::ops::Range;
 
@@ -25,25 +25,26 @@ pub(crate) struct LifetimeTree<'a> {
     len: u32,
     /// The number of leaves of the tree.
     leaves: u32,
-    /// The lifetimes and ranks of the blocks, in the order of a Z-order curve.
+    /// The lifetime and rank of each block; the lifetimes, seen as points in the plane, are in the order of a Z-order
+    /// curve.
     points: Table<'a, Point>,
     /// By block: the index in `points` of its lifetime and rank.
     position: Table<'a, u32>,
-    /// By node of the tree, of the blocks below it that a query can find: the least and the highest begin, the least
+    /// By node of the tree, over the blocks below it that a query can find: the least and the highest begin, the least
     /// and the highest end, and the best rank, which is a block's place in an order of preference. The children of node
     /// i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
     nodes: Table<'a, Node>,
 }
 
-/// A block's lifetime, as its first section of time and one past its last, and the block's rank. They lie side by side
-/// because a query reads them together.
+/// A block's lifetime, as the number of its first section of time and one past its last, and the block's rank. The
+/// three lie side by side because a query reads them together.
 type Point = [u32; 3];
 const LOW: usize = 0;
 const HIGH: usize = 1;
 const RANK: usize = 2;
 
-/// A node of the tree. Of the blocks below it that a query can find: the least and the highest begin, the least and the
-/// highest end, and the best rank.
+/// A node of the tree. It holds, over the blocks below it that a query can find: the least and the highest begin, the
+/// least and the highest end, and the best rank.
 type Node = [u32; 5];
 const LOW_MIN: usize = 0;
 const LOW_MAX: usize = 1;
@@ -52,8 +53,8 @@ const HIGH_MAX: usize = 3;
 const BEST: usize = 4;
 const EMPTY: Node = [u32::MAX, 0, u32::MAX, 0, ABSENT];
 
-/// A set of lifetimes: those whose first section of time is in the range `low`, and whose end, one past the last
-/// section, is in the range `high`.
+/// A set of lifetimes, as a query of the tree: those whose first section of time is in the range `low`, and whose end,
+/// one past the last section, is in the range `high`.
 #[derive(Clone)]
 pub(crate) struct Lifetimes {
     pub(crate) low: Range<u32>,
@@ -66,7 +67,7 @@ impl Lifetimes {
         Self { low: low..u32::MAX, high: 0..high + 1 }
     }
 
-    /// Selects the lifetimes that lie within the sections of time `[low, high)` and hold the section `step`.
+    /// Selects the lifetimes that lie within the sections of time `[low, high)` and contain the section `step`.
     pub(crate) const fn within_over(low: u32, high: u32, step: u32) -> Self {
         Self { low: low..step + 1, high: step + 1..high + 1 }
     }
@@ -93,7 +94,7 @@ impl<'a> LifetimeTree<'a> {
         WorkspaceLen { words: 0, indices: 4 * n + 5 * 2 * n.div_ceil(LEAF as usize) }
     }
 
-    /// Builds the tree over the lifetimes `[low[i], high[i])` of `n` blocks. None is a member yet: queries find
+    /// Builds the tree over the lifetimes `[low[i], high[i])` of `n` blocks. No block is a member yet: queries find
     /// nothing. `order` and `aside` are scratch of n indices each.
     pub(crate) fn new(
         scratch: &mut Workspace<'a>,
@@ -123,7 +124,7 @@ impl<'a> LifetimeTree<'a> {
         tree
     }
 
-    /// The indices in `points` of the blocks of a leaf, the tree's node `node`.
+    /// The range of indices in the table `points` that belongs to the leaf with the node number `node`.
     fn points(&self, node: u32) -> Range<u32> {
         let begin = (node - self.leaves) * LEAF;
         begin..(begin + LEAF).min(self.len)
@@ -141,8 +142,8 @@ impl<'a> LifetimeTree<'a> {
         }
     }
 
-    /// Makes block `i` a member of the tree with this rank, so that queries find it, or with [`ABSENT`] takes it out of
-    /// the members.
+    /// Makes block `i` a member of the tree with this rank, so that queries find it. With the rank [`ABSENT`], takes it
+    /// out of the members.
     pub(crate) fn set(&mut self, i: u32, rank: u32) {
         let p = self.position[i];
         self.points[p][RANK] = rank;
@@ -214,9 +215,9 @@ impl<'a> LifetimeTree<'a> {
     }
 
     /// Calls `member` with ranks of members of the tree whose lifetimes are in the set `of`. `member` returns the limit
-    /// from then on: members of that rank or worse are passed over.
+    /// for the rest of the visit: members of that rank or a worse one are passed over.
     fn visit(&self, of: &Lifetimes, mut member: impl FnMut(u32) -> u32) {
-        // A tree of at most 2^25 leaves keeps at most one sibling a level waiting.
+        // Of a tree of at most 2^25 leaves, at most one sibling for each level waits to be visited.
         let mut waiting = [0; 32];
         let mut waiting = Table::new(&mut waiting);
         waiting[0] = 1;
@@ -247,7 +248,7 @@ impl<'a> LifetimeTree<'a> {
     }
 }
 
-/// Spreads the bits of `x` over the even positions of a word.
+/// Spreads the bits of `x` over the even positions of a word, so that two numbers can be joined to a Z-order key.
 fn interleave(x: u32) -> u64 {
     let mut x = u64::from(x);
     for (shift, mask) in [

@@ -1,14 +1,14 @@
-//! A tree over the sections of time: the load that is still to be placed in each section, in bytes, and the busiest
-//! section of a range.
+//! A tree over the sections of time (numbered stretches): the load that is still to be placed in each section, in
+//! bytes. It answers which section of a range has the highest load.
 //!
-//! A segment tree in which each node has sixteen children. A node holds the highest load among its sections and the
-//! first of them that has it, so that no query goes down the tree: where loads are nearly equal, it would have to look
-//! at many sections that are almost as busy. What is subtracted from all sections of a node is noted in that node
-//! alone. The levels are stored one after the other from the sections up, so that siblings lie together; 60,000
-//! sections take four levels.
+//! A segment tree in which each node has sixteen children. A node holds the highest load among its sections, and the
+//! first section that has it. So no query goes down the tree: where loads are nearly equal, it would have to look at
+//! many sections that are almost as busy. What is subtracted from all sections of a node is noted in that node alone.
+//! The levels are stored one after the other from the sections up, so that siblings lie together; 60,000 sections take
+//! four levels.
 //!
-//! A query or a subtraction climbs from both ends of its range at once; at each level, it takes the siblings between
-//! them as a whole. O(log m) each for m sections.
+//! A query or a subtraction climbs from both ends of its range at once. At each level, it takes the siblings between
+//! the two ends as a whole. O(log m) each for m sections.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -17,19 +17,19 @@ use crate::{Workspace, WorkspaceLen};
 const CHILDREN: u32 = 16;
 
 pub(crate) struct LoadTree<'a> {
-    /// The lowest level of the tree: its entries are the sections of time.
+    /// The lowest level of the tree; its entries are the sections, the numbered stretches into which time is divided.
     sections: Level,
-    /// By section of time, then by node of the tree, level by level: the highest load of the sections that belong to
-    /// it, in bytes. What was subtracted from all sections of a node further up is still in this load.
+    /// By section of time, then by node of the tree, level by level: the highest load, in bytes, of the sections that
+    /// belong to it. Bytes that were subtracted at a node further up are not yet taken off this load.
     most: Table<'a, u64>,
-    /// By node of the tree: the bytes that were subtracted from the load of all sections of time below it.
+    /// By node of the tree: the bytes that were subtracted from the load of all sections of time below the node.
     subtracted: Table<'a, u64>,
-    /// By node of the tree: the first of the sections of time below it that has the highest load.
+    /// By node of the tree: the number of the first section of time below the node that has the highest load.
     first: Table<'a, u32>,
 }
 
-/// A level of the tree: the sections (numbered stretches of time), or the nodes of one height. It is filled up to a
-/// multiple of sixteen with entries that have no load.
+/// A level of the tree: the sections (numbered stretches of time), or the nodes of one height. In the tables, a level
+/// is filled up to a multiple of sixteen entries; the added entries have no load.
 #[derive(Clone, Copy)]
 struct Level {
     /// How many sections of time, or nodes, this level of the tree has.
@@ -42,14 +42,14 @@ struct Level {
 }
 
 impl Level {
-    /// The level of the tree above: it has one node for each sixteen entries of this level.
+    /// The level of the tree above this one: it has one node for each sixteen entries of this level.
     const fn up(self) -> Self {
         let len = self.len.div_ceil(CHILDREN);
         let (here, below) = (len * CHILDREN, self.begin);
         Self { len, begin: below + here, node: if below > 0 { self.node + here } else { 0 } }
     }
 
-    /// Whether this is the highest level of the tree: all its entries are siblings, and there is no node for their
+    /// True if this is the highest level of the tree: all its entries are siblings, and there is no node for their
     /// parent.
     const fn is_top(self) -> bool {
         self.len <= CHILDREN
@@ -81,7 +81,7 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Starts anew with a load of `load(s)` bytes in each section of time s.
+    /// Sets the load of each section of time s to `load(s)` bytes; what was subtracted before is forgotten.
     pub(crate) fn fill(&mut self, load: impl Fn(u32) -> u64) {
         for section in 0..self.sections.len {
             self.most[section] = load(section);
@@ -137,8 +137,8 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Computes the highest load of a node of level `up`, and the first section of time that has it, from the node's
-    /// children in `level`; returns whether one of the two has changed.
+    /// Computes from the children in `level` the highest load of a node of level `up`, and the first section of time
+    /// that has this load. Returns whether one of the two has changed.
     fn renew(&mut self, level: Level, up: Level, node: u32) -> bool {
         let (load, first) = self.busiest_of(level, node * CHILDREN, (node + 1) * CHILDREN);
         let (node, place) = (up.node + node, up.begin + node);
@@ -148,7 +148,8 @@ impl<'a> LoadTree<'a> {
         changes
     }
 
-    /// The section of time in `[from, to)` that has the highest load, the first of equals, and its load in bytes.
+    /// The number of the section of time in `[from, to)` that has the highest load, the first of equals, and this load
+    /// in bytes.
     pub(crate) fn busiest(&self, from: u32, to: u32) -> (u32, u64) {
         let mut level = self.sections;
         let (mut low, mut high) = (from, to);
@@ -181,7 +182,7 @@ impl<'a> LoadTree<'a> {
     }
 }
 
-/// Of two sections of time with their loads, the one with the higher load; of equal loads, `left`.
+/// Returns the one of two sections of time, given with their loads, that has the higher load; of equal loads, `left`.
 fn busier(left: Busiest, right: Busiest) -> Busiest {
     if right.0 > left.0 { right } else { left }
 }

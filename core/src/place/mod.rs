@@ -1,7 +1,7 @@
-//! Placement: an offset for every block, so that blocks that are alive together share no address.
+//! Placement: gives every memory block an offset, so that blocks that are alive at the same step share no address.
 //!
-//! Every method has the same shape: blocks, options, workspace and offsets in, a [`Summary`] out. None of
-//! them knows where the blocks come from, and what they return counts for nothing until
+//! Every method of placement takes the blocks, options, a workspace (scratch memory) and a slice to which it writes the
+//! offsets, and returns a [`Summary`]. No method knows where the blocks come from. No plan is trusted until
 //! [`verify`](crate::verify::verify) has accepted it.
 //!
 //! [`place`] runs the method that a [`Solver`] names; [`Solver::Auto`] is the one to use.
@@ -37,21 +37,21 @@ use crate::error::Buffer;
 use crate::table::at;
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, sort};
 
-/// The settings of a placement.
+/// The settings of a method of placement: constraints of the plan, budgets, and a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The alignment of all offsets, and the most bytes that a plan may take.
+    /// The alignment of all offsets, and the capacity: the most bytes that a plan may take.
     pub constraints: Constraints,
     /// The seed of the random choices; the same seed gives the same plan everywhere.
     pub seed: u64,
-    /// The budget of the heuristics that could go on without end ([`multistart`], [`outward`], [`improve`] and the
-    /// orders of [`overlap`]), in blocks placed. The first start of [`multistart`] is always finished.
+    /// The budget, in blocks placed, of the heuristics that could go on without end: [`multistart`], [`outward`],
+    /// [`improve`] and the orders of [`overlap`]. [`multistart`] always finishes its first plan, whatever the budget.
     pub work: u64,
-    /// The budget of the exact search, in nodes of its search tree; for each 1,024 blocks and sections of time that it
-    /// looks at, a node more is counted, so that one takes about 3 µs on all instances. The budget of beam search
-    /// ([`beam`]) is the time of so many nodes. [`auto`] shares it out among its methods.
+    /// The budget of the exact search ([`search`]), in nodes of its search tree. For each 1,024 blocks and sections of
+    /// time that the search looks at, one node more is counted; so one counted node takes about 3 µs on all instances.
+    /// Beam search ([`beam`]) gets the time that so many nodes take. [`auto`] divides the budget among its methods.
     pub nodes: u64,
-    /// The techniques that the exact search uses.
+    /// Which of its techniques the exact search uses; the others are turned off.
     pub techniques: search::Techniques,
 }
 
@@ -59,8 +59,8 @@ impl Options {
     /// The default of [`Options::work`], in blocks placed: enough for the optimum on most networks, in a fraction of a
     /// second.
     pub const DEFAULT_WORK: u64 = 400_000;
-    /// The default of [`Options::nodes`]: about a second, enough for the optimum on most hard instances of a few hundred
-    /// blocks.
+    /// The default of [`Options::nodes`], in nodes of the search tree: about a second of search, enough for the optimum
+    /// on most hard instances of a few hundred blocks.
     pub const DEFAULT_NODES: u64 = 280_000;
 }
 
@@ -76,22 +76,22 @@ impl Default for Options {
     }
 }
 
-/// The result of a placement, so far or at its end.
+/// What a method of placement has found: its final result, or its best result so far while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The highest end of a block, in bytes; `u64::MAX` as long as there is no plan.
+    /// The peak of the best plan: the highest end of a block, in bytes. `u64::MAX` as long as there is no plan.
     pub peak: u64,
     /// A lower bound on the peak of all plans, in bytes; a plan with this peak is optimal.
     pub lower_bound: u64,
-    /// The method that made the placement; for a portfolio the member that won.
+    /// The method that made the plan. Where several methods ran, as in a portfolio, the one whose plan is kept.
     pub solver: Solver,
     /// How many nodes of its search tree the exact search has looked at. The work of beam searches is added, as the
     /// number of nodes of the exact search that take as long.
     pub nodes: u64,
 }
 
-/// A function that a method of placement calls with its result so far. If it breaks, a method that could go on ends,
-/// and returns the best result that it has.
+/// A function that a method of placement calls with its result so far. If the function returns `ControlFlow::Break`, a
+/// method that could go on ends, and returns the best result that it has.
 pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 
 /// Whether a method of placement is one of those that [`portfolio`] runs one after the other, and on which instances.
@@ -106,9 +106,9 @@ enum Part {
     FewPairs,
 }
 
-/// Declares the methods of placement. The first line names the arguments of their calls. Then for each method: its
-/// comment; the variant, with its fields; the name, or one for each of the values of its fields; its part in the
-/// portfolio; the length of the workspace for a number of blocks; the call.
+/// Declares the enum `Solver`. The first line of the input names the arguments of the methods' calls. Then, for each
+/// method of placement: its comment; its variant, with the fields; its name, or a name for each value of the fields;
+/// its `Part` in the portfolio; the function that gives the length of its workspace for a number of blocks; its call.
 macro_rules! solvers {
     (
         ($blocks:ident, $options:ident, $scratch:ident, $offsets:ident, $watch:ident)
@@ -173,23 +173,24 @@ macro_rules! solvers {
 solvers! {
     (blocks, options, scratch, offsets, watch)
 
-    /// [`auto`]: first several heuristics, the [`portfolio`]. Where their peak is above the lower bound, then,
-    /// depending on the number of blocks, [`search`] and [`beam`] or [`outward`] and [`improve`].
+    /// [`auto`]: runs the heuristics of the [`portfolio`]. If their best peak is above the lower bound, more methods
+    /// follow: [`search`] and [`beam`] for at most [`search::MOST_BLOCKS`] blocks, [`outward`] and [`improve`] for more
+    /// blocks.
     Auto { "auto" } None, auto::workspace, auto::place(blocks, options, scratch, offsets, watch);
-    /// [`portfolio`]: the best plan of several heuristics.
+    /// [`portfolio`]: runs several heuristics one after the other, and keeps the best plan.
     Portfolio { "portfolio" } None, portfolio::workspace, portfolio::place(blocks, options, scratch, offsets, watch);
     /// [`search`]: exact search for the least peak.
     Search { "search" } None, search::workspace, search::place(blocks, options, scratch, offsets, watch);
-    /// [`improve`]: one plan from address 0 upwards; then the highest blocks are moved down, and the blocks in their
-    /// way are moved elsewhere.
+    /// [`improve`]: builds one plan from address 0 upwards. Then moves its highest blocks down, and moves the blocks
+    /// that are in their way elsewhere.
     Improve { "improve" } None, improve::workspace, improve::place(blocks, options, scratch, offsets, watch);
-    /// [`outward`]: one plan from address 0 upwards; then plans that begin with the blocks of the step with the most
-    /// bytes alive, and go on from there in both directions of time.
+    /// [`outward`]: builds one plan from address 0 upwards. Then builds plans that begin with the blocks of the busiest
+    /// step, the one with the most bytes alive, and go on from there in both directions of time.
     Outward { "outward" } None, outward::workspace, outward::place(blocks, options, scratch, offsets, watch);
-    /// [`beam`]: one plan from address 0 upwards, then beam search along time.
+    /// [`beam`]: builds one plan from address 0 upwards, then looks for better plans by beam search along time.
     Beam { "beam" } None, beam::workspace, beam::place(blocks, options, scratch, offsets, watch);
-    /// [`multistart`]: the best of many plans, each built from address 0 upwards with another rule of which block comes
-    /// next.
+    /// [`multistart`]: builds many plans and keeps the best. Each is built from address 0 upwards, with another rule of
+    /// which block comes next.
     Multistart { "multistart" } Always, multistart::workspace, multistart::place(blocks, options, scratch, offsets, watch);
     /// [`best_fit`]: the lowest free place goes to the block with the longest lifetime of those that fit there, as
     /// published by Sekiyama et al. 2018.
@@ -199,7 +200,8 @@ solvers! {
         (Fit::First) "coloring-first-fit",
         (Fit::Best) "coloring-best-fit",
     } FewPairs, coloring::workspace, coloring::place(blocks, options, fit, scratch, offsets);
-    /// [`greedy`]: one block after the other in a fixed order, each into a hole between its neighbours.
+    /// [`greedy`]: places one block after the other in a fixed order, each into a hole: free addresses between the
+    /// placed blocks that are alive with it.
     Greedy(order: Order, fit: Fit) {
         (Order::Size, Fit::First) "size-first-fit",
         (Order::Size, Fit::Best) "size-best-fit",
@@ -215,7 +217,7 @@ solvers! {
 }
 
 impl Solver {
-    /// The members of [`Solver::Portfolio`], in the order in which it runs them.
+    /// The methods that [`Solver::Portfolio`] runs, in this order.
     pub const HEURISTICS: [Self; Self::MEMBER_COUNT] = {
         let mut members = [Self::Auto; Self::MEMBER_COUNT];
         let (mut count, mut i) = (0, 0);
@@ -229,7 +231,7 @@ impl Solver {
         members
     };
 
-    /// How many members the portfolio has.
+    /// How many methods [`Solver::Portfolio`] runs.
     const MEMBER_COUNT: usize = {
         let (mut count, mut i) = (0, 0);
         while i < Self::ALL.len() {
@@ -255,7 +257,7 @@ impl Solver {
         Self::all().find(|s| s.name() == name)
     }
 
-    /// Whether the method is a member of the portfolio.
+    /// True if [`Solver::Portfolio`] runs this method, on all instances or on some.
     const fn is_member(self) -> bool {
         !matches!(self.part(), Part::None)
     }
@@ -266,8 +268,8 @@ impl Solver {
     }
 }
 
-/// Length of the workspace that [`place`] needs for `n` blocks. It is linear in n, but for
-/// [`Solver::Search`], and for [`Solver::Auto`] up to [`search::MOST_BLOCKS`] blocks.
+/// Length of the workspace that [`place`] needs for `n` blocks. The length is linear in n, except for
+/// [`Solver::Search`], and for [`Solver::Auto`] with at most [`search::MOST_BLOCKS`] blocks.
 #[must_use]
 pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
     solver.workspace(n)
@@ -276,9 +278,10 @@ pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
 /// Gives every block an offset by the method that `solver` names.
 ///
 /// # Errors
-/// What [`block::check`] refuses; [`Error::PinsOverlap`]; [`Error::BufferTooSmall`] if there is not one
-/// offset for each block or the workspace is shorter than [`workspace_of`] says; [`Error::OverCapacity`] if
-/// the peak is above the capacity, with the placement that was found left in `offsets`.
+/// The error of [`block::check`] if it refuses the blocks; [`Error::PinsOverlap`] if pinned blocks that are alive
+/// together share an address; [`Error::BufferTooSmall`] if there is not one offset for each block, or the workspace is
+/// shorter than [`workspace_of`] says; [`Error::OverCapacity`] if the peak is above the capacity: the plan found is
+/// left in `offsets`.
 ///
 /// ```
 /// use sublet_core::place::{self, Options, Solver};
@@ -302,8 +305,8 @@ pub fn place(
     place_watched(solver, blocks, options, scratch, offsets, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`place`]; a method that could go on calls `watch` with its result so far at every improvement, and for progress
-/// in between. If `watch` breaks, the method ends.
+/// As [`place`]; a method that could go on calls `watch` with its result so far at every improvement, and in between to
+/// report progress. If `watch` returns `ControlFlow::Break`, the method ends with its best result.
 ///
 /// # Errors
 /// As [`place`].
@@ -357,8 +360,8 @@ fn prepare(
     Ok(Sweep::new(blocks, scratch.reborrow())?.max_load().max(pinned))
 }
 
-/// Refuses pinned blocks that are alive together and share an address. Costs O(n log n), and a look at each
-/// pair of pinned blocks that share an address.
+/// Returns [`Error::PinsOverlap`] if two pinned blocks that are alive together share an address. Costs O(n log n) for n
+/// blocks, and a look at each pair of pinned blocks that share an address.
 fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error> {
     let mut pins = scratch.indices(blocks.len());
     let mut aside = scratch.indices(blocks.len());
@@ -381,12 +384,12 @@ fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error
     Ok(())
 }
 
-/// A function that lowers the peak of the plan in the slice of offsets, whose summary is given; the result is never
-/// worse.
+/// A method of placement that starts from the plan in the slice of offsets, whose summary is the third argument, and
+/// lowers its peak. The result is never worse than the plan given.
 type Improve = fn(&[Block], &Options, Summary, Workspace<'_>, &mut [u64], Watch<'_>) -> Result<Summary, Error>;
 
-/// Builds one plan from address 0 upwards, and lowers its peak by `improve`. `needed` is the length of the workspace
-/// for both.
+/// Builds one plan from address 0 upwards, and lowers its peak by `improve`. `needed` is the length of a workspace that
+/// is enough for both.
 fn improve_one(
     improve: Improve,
     needed: WorkspaceLen,
@@ -402,7 +405,8 @@ fn improve_one(
     finish(improve(blocks, options, built, scratch, offsets, watch)?, options)
 }
 
-/// The last step of every method of placement: refuses a peak above the capacity.
+/// The last step of every method of placement: returns `summary`, or [`Error::OverCapacity`] if its peak is above the
+/// capacity.
 fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     let Summary { peak, lower_bound, .. } = summary;
     match options.constraints.capacity {
@@ -416,7 +420,7 @@ fn copy(from: &[u64], to: &mut [u64]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }
 
-/// The least multiple of `alignment`, a power of two, that is not below `offset`; 0 if it does not fit 64 bits.
+/// The least multiple of `alignment`, a power of two, that is at least `offset`; 0 if it does not fit 64 bits.
 pub(crate) fn align_up(offset: u64, alignment: u64) -> u64 {
     offset.wrapping_add(alignment - 1) & !(alignment - 1)
 }

@@ -1,20 +1,22 @@
-//! Builds the skyline many times, each time with another order of preference, and keeps the best plan.
+//! Builds many plans with the skyline, each with another order of preference among the blocks, and keeps the best plan.
 //!
-//! How ties are broken and which blocks count as large changes the peak of best fit by several percent, and no one
-//! preference is best everywhere. Here a block is worth `width^α ⋅ size^β`, and of the blocks that fit the one of
-//! greatest worth is placed. (α, β) lies on a quarter circle that leads from longest first through largest area first
-//! to largest size first. Some starts first order the blocks by size classes, which are powers of some base, so that
-//! the small blocks wait for the holes that the large ones leave. Starts also differ in their rule: some look at the
-//! busiest step first, some do not, some look for blocks that fill their line.
+//! How ties are broken and which blocks count as large changes the peak of best fit by several percent, and no order of
+//! preference is best everywhere. Here a block is worth `width^α ⋅ size^β`, where the width is its lifetime in steps.
+//! Of the blocks that fit, the one of greatest worth is placed. (α, β) lies on a quarter circle that leads from longest
+//! first through largest area first to largest size first. Each way to build a plan is a *start*. Some starts first
+//! order the blocks by size classes, which are powers of some base, so that the small blocks wait for the holes that
+//! the large ones leave. Starts also differ in their rule: some look at the busiest step first, some do not, some look
+//! for blocks that fill their line, which is a stretch of time with one height.
 //!
 //! The first starts are fixed. Half of the later ones draw all of this, and noise on width and size, from a seeded
-//! generator. The other half change the best start so far: one block in twenty gets other noise (iterated local search;
-//! a change that is not worse is kept). A start ends as soon as its peak cannot be below the best so far: when a block
-//! ends there, or when the height of a line and the load still to be placed over its busiest step reach it. A change
-//! ends only when its peak must be above the best. All starts end when the peak is the lower bound.
+//! random generator. The other half change the best start so far: one block in twenty gets other noise (iterated local
+//! search; a change that is not worse is kept). A start ends as soon as its peak cannot be below the best peak so far:
+//! when the end of a block reaches the best peak, or when the height of a line and the load still to be placed over its
+//! busiest step do. A changed start ends only when its peak must be above the best. The method ends when the peak is
+//! the lower bound.
 //!
-//! Ties: equal worth goes by index. Cost: a start places n blocks at O(log n) each in practice; work is
-//! counted in blocks placed, and more for rules that look at more.
+//! Ties: equal worth goes by index. Cost: a start places n blocks at O(log n) each in practice; work is counted in
+//! blocks placed, and more for rules that look at more blocks.
 
 use libm::{cos, exp2, floor, log2, sin};
 use rand_xoshiro::SplitMix64;
@@ -26,21 +28,23 @@ use super::{Options, Solver, Summary, Watch, finish, interval, prepare};
 use crate::table::{Table, count};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// One way to place the blocks along the skyline (over time, the height up to which memory is taken): how blocks are
-/// ranked, and how the next one is picked.
+/// One way to build a plan with the skyline (for each step, the height up to which memory is taken): how blocks are
+/// ranked, and how the next block is picked.
 #[derive(Clone, Copy, Debug)]
 struct Start {
-    /// How the next block is chosen, of those that fit on the lowest segment of the skyline.
+    /// How the next block is chosen among those that fit on the lowest part of the skyline (for each step, the height
+    /// up to which memory is taken).
     rule: Rule,
-    /// Which exponents a block's worth `width^α ⋅ size^β` has: α is the cosine and β the sine of this number of right
-    /// angles, from 0 (the width, its steps alive, counts alone) to 1 (the size counts alone). The block of greatest
-    /// worth comes first.
+    /// Decides the exponents of a block's worth, `width^α ⋅ size^β`: α is the cosine and β the sine of `angle` times 90
+    /// degrees. At 0 only the width counts, the number of steps alive; at 1 only the size. The block of greatest worth
+    /// comes first.
     angle: f64,
-    /// Size classes as a pair (a, b), if there are any: a block of s bytes is in class `floor(log2(s) / a + b)`, and
-    /// higher classes come first. So each class spans a powers of two, and b, in [0, 1), shifts the borders of the
-    /// classes.
+    /// The size classes as a pair (a, b); `None` if there are no classes. Blocks of a higher class come first. The
+    /// class of a block of s bytes is `floor(log2(s) / a + b)`: a class spans `a` powers of two, and `b`, in [0, 1),
+    /// shifts the borders of the classes.
     class: Option<(f64, f64)>,
-    /// The most by which random noise raises or lowers a block's width (steps alive) and size, in powers of two.
+    /// The most by which random noise raises or lowers a block's width (steps alive) and size before blocks are ranked,
+    /// in powers of two.
     noise: f64,
 }
 
@@ -50,7 +54,8 @@ impl Start {
     }
 }
 
-/// The fixed ways to build the skyline, which are tried before any is drawn at random; the most promising come first.
+/// The fixed ways to build a plan with the skyline (for each step, the height up to which memory is taken). They are
+/// tried before any is drawn at random; the most promising come first.
 const FIXED: [Start; 10] = [
     Start::fixed(Rule::BusiestFirst, 0.0, Some((8.0, 0.0))),
     Start::fixed(Rule::Level, 0.0, None),
@@ -64,19 +69,19 @@ const FIXED: [Start; 10] = [
     Start::fixed(Rule::Rank, 1.0, None),
 ];
 
-/// The fixed ways to build the skyline that [`Series::Wide`] tries first. Both choose the next block by
+/// The fixed ways to build a plan with the skyline that [`Series::Wide`] tries first. Both choose the next block by
 /// [`Rule::WideFlush`]: of 64 blocks, the one that leaves the least unused room beside it.
 const WIDE: [Start; 2] =
     [Start::fixed(Rule::WideFlush, 0.5, None), Start::fixed(Rule::WideFlush, 0.25, Some((2.0, 0.0)))];
 
-/// Which ways to build the skyline, called starts, are tried.
+/// Which starts are tried; a start is one way to build a plan with the skyline.
 #[derive(Clone, Copy)]
 pub(super) enum Series {
-    /// First this number of the fixed ways to build the skyline ([`FIXED`]), then ways that are drawn at random or that
-    /// change the best one so far.
+    /// First this number of the fixed starts, ways to build a plan, in [`FIXED`]; then starts that are drawn at random
+    /// or that change the best one so far.
     Any(usize),
-    /// As [`Series::Any`], but each next block is chosen from 64 by [`Rule::WideFlush`], which takes long: first by the
-    /// fixed ways [`WIDE`], then by ways that are drawn at random or that change the best one so far.
+    /// First the fixed starts, ways to build a plan, in [`WIDE`]; then starts that are drawn at random or that change
+    /// the best one so far. In all of them each block is chosen from 64 by [`Rule::WideFlush`], which takes long.
     Wide,
 }
 
@@ -98,10 +103,10 @@ impl Series {
     }
 }
 
-/// Noise on a block's width (steps alive) and size, in powers of two: up to a third more (2^0.4), or a quarter less
-/// (2^-0.4).
+/// The most by which noise changes a block's width (steps alive) and size, in powers of two: a third more (2^0.4), or a
+/// quarter less (2^-0.4).
 const NOISE: f64 = 0.4;
-/// Blocks are ranked by width (steps alive) and size, both changed by random noise. To vary the best ranking so far,
+/// Blocks are ranked by width (steps alive) and size, both with random noise. When the best ranking so far is varied,
 /// one block in this number, on average, gets other noise; the others keep theirs.
 const CHANGED: u64 = 20;
 
@@ -112,10 +117,10 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     Skyline::workspace(n, n).and(interval::workspace(n)).and(trial)
 }
 
-/// Builds the skyline again and again, each time with another order of preference among the blocks, and keeps the best
-/// plan. Ends when the peak is the lower bound, when one more skyline might take more than what is left of
-/// `options.work`, counted in blocks placed, or when `watch` breaks, which is called after each skyline. At least one
-/// skyline is built.
+/// Builds plan after plan with the skyline, each with another order of preference among the blocks, and keeps the best.
+/// At least one plan is built. Ends when the peak is the lower bound, or when one more plan might take more than what
+/// is left of `options.work`, counted in blocks placed. `watch` is called after each plan; if it breaks, the method
+/// ends.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -144,8 +149,8 @@ pub fn place(
     finish(build(blocks, options, series, scratch, offsets, watch)?, options)
 }
 
-/// As [`place`], but tries the ways to build the skyline that `series` names, and does not compare the peak with the
-/// capacity.
+/// As [`place`], but tries the ways to build a plan that `series` names, and returns a peak above the capacity without
+/// an error.
 pub(super) fn build(
     blocks: &[Block],
     options: &Options,
@@ -215,8 +220,8 @@ fn draw(random: &mut SplitMix64) -> Start {
 }
 
 impl Start {
-    /// What it costs to place this number of blocks, in units of `options.work`: 1 for each block, or more where the
-    /// rule that chooses the next one takes longer.
+    /// The cost of placing this number of blocks, in units of `options.work`: 1 for each block, or more where the rule
+    /// that chooses the next block takes longer.
     fn cost(&self, placed: u32) -> u64 {
         let each = match self.rule {
             Rule::Rank | Rule::BusiestFirst => 1,
@@ -227,9 +232,9 @@ impl Start {
         each * u64::from(placed)
     }
 
-    /// Makes the function that ranks blocks: of two, the one of greater worth comes first. The worth is 128 times the
-    /// block's size class, plus the logarithm to the base 2 of `width^α ⋅ size^β`, with noise, plus 1 so that it is not
-    /// negative; as fixed point with 40 fraction bits.
+    /// Makes the function that computes a block's worth; blocks of greater worth are placed first. The worth is 128
+    /// times the block's size class, plus the logarithm to the base 2 of `width^α ⋅ size^β` with noise, plus 1 so that
+    /// it is not negative. It is a fixed-point number with 40 fraction bits.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score")]
     fn worth(self) -> impl Fn(&Block, &mut SplitMix64) -> u64 {
         let turn = self.angle * core::f64::consts::FRAC_PI_2;

@@ -2,30 +2,33 @@
 //!
 //! Problem: the max load is reached at few steps only. A plan that wastes little there may waste more elsewhere. The
 //! skyline builds from address 0 upwards, and leaves unused bytes at all steps alike.
-//! Method: dynamic storage allocation by best fit (Wilson et al. 1995), in both directions of time, and with known ends.
+//! Method: dynamic storage allocation by best fit (Wilson et al. 1995), in both directions of time, with the ends of
+//! lifetimes known.
 //! Steps:
 //!
-//! 1. Stack the blocks that are alive at the busiest step, without a gap. Their order: cut by begin into groups, within a
-//!    group the latest end first. So blocks that end together lie together on the right, and blocks that begin together
-//!    lie nearly together on the left.
-//! 2. Go right in time: at each begin, first free what has ended, then put the block into a gap. What is placed began
-//!    before it, so that a gap at this step stays free: gaps are ranges of addresses, without regard to time. If no gap
-//!    is large enough, the block goes on top.
-//! 3. Go left in the same way, with begins and ends exchanged. The two sides share nothing but the stack.
+//! 1. Stack the blocks that are alive at the busiest step, without a gap. Their order: sorted by begin and cut into
+//!    groups; within a group the latest end is lowest. So blocks that end together lie together in later steps, and
+//!    blocks that begin together lie nearly together in earlier steps.
+//! 2. Go right, to later steps: at each begin, first free what has ended, then put the block into a gap. All blocks in
+//!    memory began before it, so that a gap at this step stays free: gaps are ranges of addresses, without regard to
+//!    time. If no gap is large enough, the block goes on top.
+//! 3. Go left, to earlier steps, in the same way, with begins and ends exchanged. The two sides share nothing but the
+//!    stack.
 //!
-//! A gap costs the bytes that the block would leave unused, at most its own size, and how badly the block's end agrees
-//! with that of the neighbour that it would lie at: the distance of the ends, as a part of the block's lifetime, times
-//! its size, times a *weight*. Neighbours that end together leave one large gap. A block that fills its gap costs
-//! nothing.
+//! The cost of a gap for a block has two parts. One is the bytes that the block would leave unused, at most its own
+//! size. The other is how badly the block's end agrees with the end of the neighbour beside which it would lie: the
+//! distance of the ends, as a part of the block's lifetime, times its size, times a *weight*. Neighbours that end
+//! together leave one large gap. A gap that the block fills costs nothing.
 //!
-//! No number of groups and no weight is best everywhere. Each order is tried with several weights, on each side alone; the
-//! best of each side counts. After the fixed orders, numbers of groups and weights are drawn, and noise for the begins
-//! and ends that decide the order of the stack. A run stops when its peak reaches that of the best plan.
+//! No number of groups and no weight is best everywhere. Each order is tried with several weights, on each side alone;
+//! the best of each side counts. After the fixed orders, numbers of groups and weights are drawn at random, and noise
+//! for the begins and ends that decide the order of the stack. A run stops when its peak reaches that of the best plan.
 //!
 //! Ties: the smallest gap, then the one above the block of the lowest index; the lower end of a gap. Cost: O(log n) to
-//! find the gaps, then those are looked at that may cost less; O(gaps) to keep them sorted, in moves of adjacent cells.
-//! Limits: a pinned block may begin before what lies around it, so that instances with pins are left as they are.
-//! First fit in the order of sizes would have to look at gaps over time: O(n) for a block, and it wastes more.
+//! find the gaps that are large enough, then those are looked at that may cost less; O(gaps) to keep the gaps sorted,
+//! in moves of adjacent cells. Limits: a pinned block may begin before what lies around it, so that instances with pins
+//! are left as they are. First fit in the order of sizes would have to look at gaps over time: O(n) for a block, and it
+//! wastes more.
 
 use libm::exp2;
 use rand_xoshiro::SplitMix64;
@@ -36,15 +39,15 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The stack, the blocks that are alive at the busiest step, is cut into this number of groups to order it. One order
-/// is tried for each number.
+/// The numbers of groups that are tried, one after the other. The blocks that are alive at the busiest step, the one
+/// with the most bytes alive, are cut into this number of groups to decide their order in memory.
 const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
 /// The weights that are tried with each fixed order of the blocks at the busiest step. A weight multiplies one part of
-/// the cost of a gap for a block: the block's size times the steps between its end and that of the neighbour at which
-/// it would lie, divided by the block's lifetime in steps.
+/// what a gap costs for a block: the steps between the block's end and that of the neighbour beside which it would lie,
+/// divided by the block's lifetime in steps, times its size.
 const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
-/// To look at this number of free gaps in memory, or to move eight times as many, counts as much work as to place one
-/// block.
+/// Converts the handling of free gaps in memory to work in blocks placed: looking at this number of gaps counts as one
+/// block, and so does moving eight times this number in their sorted table.
 const GAPS_PER_BLOCK: u64 = 256;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -54,7 +57,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     multistart::workspace(n).max(interval::workspace(n).and(own))
 }
 
-/// Builds one skyline, then places outward from the busiest step for a work of `options.work`; keeps the better plan.
+/// Builds one plan from address 0 upwards. Then builds plans that begin with the blocks of the busiest step, the one
+/// with the most bytes alive, and go on in both directions of time, until `options.work` blocks are placed; keeps the
+/// best plan.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -82,8 +87,9 @@ pub fn place(
     improve_one(improve, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
-/// Looks for a plan that is better than the one in `offsets`, whose summary is `incumbent`, until `options.work` blocks
-/// have been placed, or its peak is the lower bound or within the capacity, or `watch` breaks.
+/// Looks for a plan that is better than the one in `offsets`, whose summary is `incumbent`, unless blocks are pinned.
+/// Ends when `options.work` blocks have been placed, the peak is the lower bound or within the capacity, or `watch`
+/// breaks.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -104,7 +110,7 @@ pub(super) fn improve(
     let mut groups = GROUPS.into_iter();
     let mut found = incumbent;
     let enough = found.lower_bound.max(options.constraints.capacity.unwrap_or(0));
-    // The side that failed last comes first: most orders need no look at the other.
+    // The side that failed last comes first: most orders then need no look at the other side.
     let mut sides = [Side::Left, Side::Right];
     while found.peak > enough && space.work < options.work {
         let fixed = groups.next();
@@ -143,7 +149,7 @@ pub(super) fn improve(
     Ok(found)
 }
 
-/// A direction of time, seen from the busiest step.
+/// A direction of time, seen from the busiest step: left to earlier steps, or right to later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Left,
@@ -177,7 +183,8 @@ impl Side {
     }
 }
 
-/// The blocks, and what lies in memory at one step.
+/// The blocks, and what lies in memory at the step that the placement has reached on its way outward from the busiest
+/// step.
 struct Space<'a> {
     blocks: &'a [Block],
     alignment: u64,
@@ -186,21 +193,25 @@ struct Space<'a> {
     by_end: &'a [u32],
     /// The first step at which the load (the bytes of all living blocks) is greatest.
     busiest: u32,
-    /// The blocks that are alive at the busiest step, in the order of their offsets.
+    /// The indices of the blocks that are alive at the busiest step, the one with the most bytes alive, in the order of
+    /// their offsets.
     stack: Table<'a, u32>,
     /// How many blocks are alive at the busiest step: the number of entries of `stack` that are in use.
     stack_len: u32,
-    /// Scratch for sorting.
+    /// Scratch for sorting, one index for each block.
     aside: Table<'a, u32>,
-    /// By block in memory: the next block above it, or [`Space::n`] for none. At index n: the lowest block.
+    /// By block in memory: the index of the next block above it, or [`Space::n`] for none. At index n, which stands for
+    /// the ground: the lowest block.
     above: Table<'a, u32>,
-    /// By block in memory: the next block below it, or [`Space::n`] for none. At index n: the highest block.
+    /// By block in memory: the index of the next block below it, or [`Space::n`] for none. At index n: the highest
+    /// block.
     below: Table<'a, u32>,
-    /// The gaps of free addresses, smallest first: the gap's bytes, and the block below it, or [`Space::n`] for none.
+    /// The gaps of free addresses between blocks in memory, smallest first: the gap's bytes, and the index of the block
+    /// below it, or [`Space::n`] for none.
     gaps: Table<'a, [u64; 2]>,
     gap_count: u32,
-    /// The work so far, in blocks placed. At its end, [`Space::run`] adds the gaps in `looked_at`, [`GAPS_PER_BLOCK`]
-    /// of them as one block.
+    /// The work so far, in blocks placed. When [`Space::run`] ends, it adds the gaps looked at, where
+    /// [`GAPS_PER_BLOCK`] gaps count as one block.
     work: u64,
     looked_at: u64,
 }
@@ -237,7 +248,8 @@ impl<'a> Space<'a> {
         b.alignment.max(self.alignment)
     }
 
-    /// Whether the block is alive only on this side of the busiest step.
+    /// True if the block is alive only on this side of the busiest step (the one with the most bytes alive): only
+    /// before it, or only after it.
     fn is_beyond(&self, side: Side, b: &Block) -> bool {
         match side {
             Side::Left => b.end <= self.busiest,
@@ -247,8 +259,9 @@ impl<'a> Space<'a> {
 
     /// Orders the blocks that are alive at the busiest step, and gives them offsets one on the other, with no gaps but
     /// for alignment. They are sorted by begin and cut into `groups` groups of equal length; in each group, the block
-    /// that ends last is lowest. Before they are sorted, random time is added to each begin: up to `noise` times twice
-    /// the mean time between a begin and the busiest step; and to each end, up to half of that.
+    /// that ends last is lowest. For the sorting, random time is added: to each begin up to `noise` times twice the
+    /// mean time between a begin and the busiest step, to each end up to half of that. `unit` returns random numbers in
+    /// [0, 1).
     fn stack(&mut self, groups: u32, noise: f64, unit: &mut impl FnMut() -> f64, offset: &mut Table<'_, u64>) {
         let Self { blocks, by_start, stack, aside, busiest, .. } = self;
         let mut k = 0;
@@ -286,7 +299,8 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// The highest end, in bytes, of the blocks that are alive at the busiest step; 0 if there are none.
+    /// The highest end, in bytes, of the blocks that are alive at the busiest step, the one with the most bytes alive;
+    /// 0 if there are none.
     fn stacked(&self, offset: &Table<'_, u64>) -> u64 {
         self.stack.first(self.stack_len).last().map_or(0, |&i| self.end(i, offset))
     }
@@ -303,10 +317,10 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Places all blocks that are alive only on this side of the busiest step around those that are alive at it, which
-    /// stay where they are. Each goes into the gap that costs least for it, or on top if none is large enough. `weight`
-    /// multiplies the part of that cost that grows with the steps between the block's end and its neighbour's. Returns
-    /// the peak in bytes, or none if it is not below `limit`.
+    /// Places all blocks that are alive only on this side of the busiest step around the blocks that are alive at it,
+    /// which stay where they are. Each block goes into the gap that costs least for it, or on top if no gap is large
+    /// enough. `weight` multiplies the part of that cost that grows with the steps between the block's end and its
+    /// neighbour's. Returns the peak in bytes, or `None` if the peak is not below `limit`.
     fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
         let mut peak = self.fill_with_stack(offset);
         let mut passed = 0;
@@ -339,8 +353,8 @@ impl<'a> Space<'a> {
         (peak < limit).then_some(peak)
     }
 
-    /// The block at place `p`, counted from 0, in the order in which blocks begin to be alive, and the one at place `p`
-    /// in the order in which they end. On the left side time goes backwards: there a lifetime begins with its last
+    /// The block at place `p`, counted from 0, in the order in which blocks begin to be alive, and the block at place
+    /// `p` in the order in which they end. On the left side time goes backwards: there a lifetime begins with its last
     /// step.
     fn nth(&self, side: Side, p: u32) -> (u32, u32) {
         match side {
@@ -370,7 +384,7 @@ impl<'a> Space<'a> {
         if i == self.n { 0 } else { offset[i] + self.block(i).size }
     }
 
-    /// Puts block i into memory, in the gap that costs least, or on top.
+    /// Puts block `i` into memory, in the gap that costs least for it, or on top if no gap is large enough.
     fn insert(&mut self, i: u32, b: &Block, side: Side, weight: f64, offset: &mut Table<'_, u64>) {
         let (below, begin) = self.choose(b, side, weight, offset).unwrap_or_else(|| {
             let top = self.below[self.n];
@@ -383,8 +397,9 @@ impl<'a> Space<'a> {
         self.add_gap(i, offset);
     }
 
-    /// The block below the gap that costs least, and the offset of block `b` in that gap; none if no gap is large
-    /// enough.
+    /// The index of the block below the gap that costs least for block `b`, and the offset of `b` in that gap; `None`
+    /// if no gap is large enough. The cost grows with the bytes left unused, and with the steps between the end of `b`
+    /// and its neighbour's.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn choose(&mut self, b: &Block, side: Side, weight: f64, offset: &Table<'_, u64>) -> Option<(u32, u64)> {
         let alignment = self.alignment(b);
@@ -423,7 +438,7 @@ impl<'a> Space<'a> {
         best.map(|(_, below, place)| (below, place))
     }
 
-    /// Takes block i out of memory.
+    /// Takes block `i` out of memory; the gaps beside it become one, if a block lies above it.
     fn remove(&mut self, i: u32, offset: &Table<'_, u64>) {
         let (below, above) = (self.below[i], self.above[i]);
         self.take_gap(below, offset);
@@ -441,7 +456,8 @@ impl<'a> Space<'a> {
 
     // Gaps
 
-    /// The bytes between a block, or the ground, and what lies above it; 0 if nothing does.
+    /// The free bytes between block `below`, or the ground if that is `n`, and the block above it; 0 if no block lies
+    /// above it.
     fn gap(&self, below: u32, offset: &Table<'_, u64>) -> u64 {
         let above = self.above[below];
         if above == self.n { 0 } else { offset[above] - self.end(below, offset) }
@@ -477,7 +493,8 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// How many gaps come before this one in `gaps`, where the smallest is first.
+    /// How many gaps come before this one in the table `gaps`, where the smallest gap is first: its place in that
+    /// table.
     fn position(&self, gap: &[u64; 2]) -> u32 {
         let (mut low, mut high) = (0, self.gap_count);
         while low < high {

@@ -1,20 +1,19 @@
 //! Placement where an output may reach into an input that dies with its operator.
 //!
-//! Problem: as for other placements, but of a pair that `overlaps` names the output may begin `distance` bytes below
-//! the input, and reach into it (Blacker et al. 2020). It is a directed constraint: which of the two lies lower is not
-//! free as with others.
+//! Problem: as for other placements, but `overlaps` names pairs of an output and an input whose addresses may overlap:
+//! the output may begin `distance` bytes below the input, and reach into it (Blacker et al. 2020). The output must be
+//! the lower of the two then.
 //!
 //! Steps:
-//! 1. First fit in a fixed order: each block at the lowest offset that all placed blocks around it leave. A placed block
-//!    forbids an open interval of offsets, whatever its kind.
-//! 2. The orders are by begin, and by size with ties by begin, each in both directions of time.
-//! 3. From the best of them on, a few blocks at a time move to other places of the order, at random; what is no worse
-//!    stays, and rarely what is worse.
-//!
+//! 1. First fit in a fixed order: each block gets the lowest offset that the placed blocks alive with it leave. A
+//!    placed block forbids an open interval of offsets, whether it may overlap or not.
+//! 2. The orders are: by begin; and by size, blocks of equal size by begin. Each is tried in both directions of time.
+//! 3. From the best of these orders on, a few blocks at a time are moved to other places of the order, at random. A
+//!    change that is no worse is kept, and rarely one that is worse.
 //! 4. Where the peak stays above the lower bound (the max load less the bytes that overlaps may spare), an exact search
 //!    lowers the peak, raises the lower bound, or both: `search`.
 //!
-//! Cost: O(n²) an order, linear memory; the search looks at 1,024 blocks at most.
+//! Cost: O(n²) for each order, linear memory; the search is done for 1,024 blocks at most.
 
 mod pairs;
 mod search;
@@ -27,7 +26,7 @@ use super::{Options, Solver, Summary, Watch, align_up, finish, prepare};
 use crate::table::{Table, at};
 use crate::{Block, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 
-/// Pairs of blocks that may be looked at for each unit of [`Options::work`].
+/// How many pairs of blocks the random changes of the order may look at, for each unit of [`Options::work`].
 const PAIRS_PER_WORK: u64 = 20;
 /// When an order of the blocks is changed at random, one in this number of changes for the worse, on average, is kept.
 const KEEP_WORSE: u64 = 500;
@@ -40,8 +39,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Gives every block an offset; the outputs of `overlaps` may reach into their inputs. At most two inputs of each
-/// output are used. The summary's lower bound is the load less what overlaps may spare, or what the search has proved
-/// above that.
+/// output are used. The summary's lower bound is the load less what overlaps may spare, or a higher one that the search
+/// has proved.
 ///
 /// # Errors
 /// As [`place`](super::place()); and as [`verify_overlapping`](crate::verify::verify_overlapping) for pairs of blocks
@@ -85,7 +84,7 @@ pub fn place(
     finish(best, options)
 }
 
-/// Places the blocks by first fit in one order after the other, and keeps the best plan.
+/// Places the blocks by first fit in several orders and random changes of these, and keeps the best plan in `offsets`.
 fn by_order(
     pairs: &Pairs<'_>,
     options: &Options,
@@ -140,7 +139,7 @@ fn by_order(
 }
 
 /// A lower bound on the peak, in bytes: the most, over all steps, of the load less the bytes that overlaps may spare
-/// there, or the highest end of a pinned block. O(n (n + overlaps)).
+/// there; or the highest end of a pinned block, if that is more. O(n (n + overlaps)).
 ///
 /// # Errors
 /// What [`block::check`] refuses; and as [`place`] for pairs of blocks that cannot overlap.
@@ -157,8 +156,8 @@ pub fn lower_bound(blocks: &[Block], overlaps: &[Overlap]) -> Result<u64, Error>
     Ok(least(blocks, overlaps))
 }
 
-/// The most, over all steps, of the load less the bytes that overlaps may spare there, or the highest end of a pinned
-/// block, in bytes.
+/// A lower bound on the peak, in bytes: the most, over all steps, of the load less the bytes that overlaps may spare
+/// there; or the highest end of a pinned block, if that is more.
 fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     let load = |step: u32| {
         let alive = blocks.iter().filter(|b| b.start <= step && step < b.end);
@@ -170,9 +169,9 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
 }
 
 /// The bytes that overlaps may spare at a step, summed over all outputs. An output may reach into an input with all but
-/// its first `distance` bytes, its share of that input. It spares no more than the largest of its shares of inputs that
-/// are alive at the step, and no more than the sum of these shares, each cut to the input's size. An output whose
-/// overlaps do not follow each other in `overlaps` counts as several outputs.
+/// its first `distance` bytes; these bytes are its share of that input. An output spares no more than the largest of
+/// its shares of inputs that are alive at the step, and no more than the sum of these shares, each cut to the input's
+/// size. An output whose overlaps do not follow each other in `overlaps` counts as several outputs.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {
@@ -185,7 +184,7 @@ fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     overlaps.chunk_by(|a, b| a.output == b.output).map(of_output).sum()
 }
 
-/// Moves an element to another place, and those between the two places by one place.
+/// Moves the element at index `from` to index `to`; the elements between the two indices move by one place.
 fn shift(order: &mut Table<'_, u32>, from: u32, to: u32) {
     let moved = order[from];
     let mut place = from;
@@ -197,13 +196,14 @@ fn shift(order: &mut Table<'_, u32>, from: u32, to: u32) {
     order[to] = moved;
 }
 
-/// Places blocks one by one, each at the lowest offset that the placed ones leave.
+/// Places blocks one by one, each at the lowest offset that the blocks placed before it leave.
 struct FirstFit<'a, 'b> {
     pairs: &'a Pairs<'a>,
     alignment: u64,
     /// By block: its offset, in bytes.
     offset: Table<'b, u64>,
-    /// The intervals of offsets, in bytes, that placed blocks forbid the block in hand.
+    /// The intervals of offsets, in bytes, that the block to be placed cannot have because of placed blocks: each is
+    /// the first such offset and one past the last.
     forbidden: Table<'b, [u64; 2]>,
     /// The placed blocks, in the order in which they were placed; before that, scratch for sorting.
     aside: Table<'b, u32>,
@@ -216,7 +216,7 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         Self { pairs, alignment, offset, forbidden, aside }
     }
 
-    /// Places all blocks in this order, but pinned ones first; returns the peak.
+    /// Places all blocks in this order, but pinned ones first; returns the peak, in bytes.
     fn run(&mut self, order: &Table<'_, u32>) -> u64 {
         let (n, blocks) = (self.pairs.len(), self.pairs.blocks);
         let mut peak = 0;
@@ -233,7 +233,8 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         peak
     }
 
-    /// The lowest offset that the placed blocks leave for block i.
+    /// The lowest offset, in bytes, that the first `placed` blocks of `aside`, which are placed already, leave for
+    /// block `i`.
     fn lowest(&mut self, i: u32, placed: u32) -> u64 {
         let blocks = self.pairs.blocks;
         let b = at(blocks, i);
@@ -262,13 +263,14 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         offset
     }
 
-    /// The offsets that block j forbids block i: from the first entry to before the second, in bytes.
+    /// The offsets, in bytes, that block `i` cannot have because of the placed block `j`: from the first entry to
+    /// before the second.
     fn interval(&self, i: u32, j: u32) -> [u64; 2] {
         let offset = self.offset[j];
         [(offset + 1).saturating_sub(self.pairs.apart(i, j)), offset + self.pairs.apart(j, i)]
     }
 
-    /// Copies the plan at hand to `offsets` if its peak is below that of the best plan.
+    /// Copies the present plan, of peak `peak`, to `offsets` if its peak is below that of the best plan.
     fn keep(&self, best: &mut Summary, peak: u64, offsets: &mut [u64]) {
         if peak < best.peak {
             best.peak = peak;

@@ -1,19 +1,20 @@
 //! The portfolio: one heuristic after the other until the peak is the lower bound; the best plan is kept.
 //!
-//! Members, in this order: the skyline from many starts, which is best on almost everything and costs least; published
-//! best fit; colouring; the greedy orders. Work is counted in blocks placed: the many starts get `options.work`, and
-//! the members whose cost grows with the number of colliding pairs run only where that cost is within `options.work`
-//! too, so that instances of 100,000 blocks stay quick. The plan is never worse than that of the best member that ran;
-//! of equal peaks the first wins.
+//! The heuristics, in this order: the skyline from many starts (`multistart`), which is best on almost everything and
+//! costs least; published best fit; colouring; the greedy orders. Work is counted in blocks placed. The many starts get
+//! `options.work`. The heuristics whose cost grows with the number of pairs of blocks that are alive together run only
+//! where that cost is within `options.work` too, so that instances of 100,000 blocks stay quick. The plan is never
+//! worse than that of the best heuristic that ran; of equal peaks the first wins.
 //!
-//! Cost: O(n log n + work) in practice, O(|E| log n) for the members that run only when |E| is small.
+//! Cost: O(n log n + work) in practice for n blocks; O(|E| log n) for the heuristics that run only when |E|, the number
+//! of those pairs, is small.
 
 use super::interval::Sweep;
 use super::{Options, Solver, Summary, Watch, copy, finish, interval, place_watched, prepare, workspace_of};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// This number of pairs of blocks that are alive together costs some heuristics as much work as one block costs the
-/// skyline.
+/// Converts pairs of blocks that are alive together to units of `options.work`, blocks placed. This number of pairs
+/// costs some heuristics as much work as one block costs the skyline.
 const PAIRS_PER_BLOCK: u64 = 7;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.

@@ -1,34 +1,33 @@
 //! The skyline over time that best-fit placement builds, and the rules by which it picks the next block.
 //!
-//! Problem: give each block an offset such that no two that are alive together share an address, as low as
-//! possible. Sekiyama et al. 2018, section 3.2, after Burke et al. 2004, keep *offset lines*: maximal
-//! stretches of time below which everything is taken. Steps:
+//! Problem: give each block an offset such that no two that are alive together share an address, as low as possible.
+//! Sekiyama et al. 2018, section 3.2, after Burke et al. 2004, keep *offset lines*: maximal stretches of time, each
+//! with one height, below which all memory is taken. Steps:
 //!
-//! 1. Take the lowest line, the leftmost of equals. What happens to it does not depend on lines that are not
-//!    its neighbours, and these are higher: any line that is lower than the one before it and not higher
-//!    than the one after it may go first, and the offsets are the same. So the work stays at one place in
-//!    time until nothing is low there.
-//! 2. Among the unplaced blocks whose lifetime lies within the line pick one by the rule; put it on the
-//!    line, which splits in up to three.
-//! 3. If none fits, lift the line to its lowest neighbour and merge, with both if they are equal.
+//! 1. Take the lowest line, the leftmost of equals. What happens to it depends only on its neighbours, and these are
+//!    higher. So any line that is lower than the one before it and not higher than the one after it may go first, and
+//!    the offsets are the same. The work stays at one place in time until nothing is low there.
+//! 2. Among the unplaced blocks whose lifetime lies within the line pick one by the rule. Put it on the line, which
+//!    splits in up to three.
+//! 3. If no block fits, lift the line to its lowest neighbour and merge the two, or all three if both neighbours are
+//!    equal.
 //!
-//! The rule is the published one (longest lifetime first) or any other order of preference, with or without
-//! *busiest first*: look at the busiest step under the line, the one with the most load yet to be placed.
-//! The height of the line and that load together are a lower bound on the peak, so that a hole over this
-//! step is the only one that may cost anything. If no block fits over it, go on in the parts beside it.
+//! The rule is the published one (longest lifetime first) or any other order of preference. Each may go with *busiest
+//! first*: look at the busiest step under the line, the one with the most load yet to be placed. The height of the line
+//! and that load together are a lower bound on the peak, so that a hole over this step is the only one that may cost
+//! anything. If no block fits over this step, go on in the parts of the line beside it.
 //!
-//! Small holes over busy steps come from walls: a block beside them that ends higher, so that nothing wide fits any
-//! more. *Level* leaves room unused over a step where there is plenty, so that the line beside it stays wide. *Flush*
-//! does the same, and of the few blocks of best rank takes the one that leaves the least unused room beside it.
+//! Small holes over busy steps arise beside blocks that end higher, because nothing wide fits there any more. *Level*
+//! leaves room unused over a step where there is plenty, so that the line beside it stays wide. *Flush* does the same;
+//! and of the few blocks of best rank it takes the one that leaves the least unused room beside it.
 //!
-//! Alignment rounds the line up under the block. Pinned blocks are obstacles: a block that would hit one
-//! goes on top of it.
+//! Alignment rounds the height of the line up under the block. Pinned blocks are obstacles: a block that would overlap
+//! one goes on top of it.
 //!
-//! Cost: a few steps to find and split a line, O(log n) to see whether any block fits, a visit of the
-//! lifetime tree (a few dozen nodes, O(√n) at worst) to find the best; with p pins, O(p) more for each
-//! block. Lines are a list over *sections*: stretches of time that are numbered from 0, and at whose borders alone
-//! blocks begin and end. Blocks are numbered anew in the order of their begins, so that what happens at one time lies
-//! side by side in memory.
+//! Cost: a few steps to find and split a line; O(log n) to see whether any block fits; a visit of the lifetime tree (a
+//! few dozen nodes, O(√n) at worst) to find the best; with p pins, O(p) more for each block. Lines are a list over
+//! *sections*: stretches of time that are numbered from 0. Blocks begin and end only at the borders of sections. Blocks
+//! are numbered anew in the order of their begins, so that what happens at one time lies side by side in memory.
 
 use super::align_up;
 use super::earliest_end::EarliestEnd;
@@ -37,26 +36,30 @@ use super::load_tree::LoadTree;
 use crate::table::{Table, at};
 use crate::{Block, Workspace, WorkspaceLen, sort};
 
-/// The blocks, the sections of time in which they are alive, and the *lines*: stretches of time, each with the height
-/// up to which memory is taken.
+/// The skyline: for each stretch of time, a *line*, the height up to which memory is taken there. Also the blocks, and
+/// the numbered sections of time in which they are alive.
 pub(crate) struct Skyline<'a> {
     blocks: &'a [Block],
     alignment: u64,
     n: u32,
     sections: u32,
-    /// By block, numbered in the order of begins as in the tables below: its index in the caller's slice.
+    /// By block: its index in the caller's slice. In this table and the tables below, blocks are numbered in the order
+    /// of their begins.
     original: Table<'a, u32>,
-    /// By block: the number of the first section of time in which it is alive.
+    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
     low: Table<'a, u32>,
-    /// By block: one past the number of the last section of time in which it is alive.
+    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
     high: Table<'a, u32>,
-    /// The lifetimes and ranks of the unplaced blocks.
+    /// A tree over the unplaced blocks that finds the block of the best rank whose lifetime lies within a given range
+    /// of time.
     unplaced: LifetimeTree<'a>,
-    /// The ends of the unplaced blocks.
+    /// A tree over the unplaced blocks that tells whether the lifetime of any of them lies within a given range of
+    /// time.
     earliest_end: EarliestEnd<'a>,
-    /// By rank, the place in the order of preference: the block.
+    /// The block of each rank; the rank is the block's place in the order of preference, from 0.
     by_rank: Table<'a, u32>,
-    /// Scratch for sorting; then the rank of each block.
+    /// The rank of each block, its place in the order of preference; [`ABSENT`] for a pinned block. Scratch while
+    /// blocks are sorted.
     rank: Table<'a, u32>,
     /// The pinned blocks, lowest first, as indices in the caller's slice.
     pins: Table<'a, u32>,
@@ -66,14 +69,14 @@ pub(crate) struct Skyline<'a> {
     end: Table<'a, u32>,
     /// By first section of a line (a stretch of time with one height): the first section of the line before it in time.
     previous: Table<'a, u32>,
-    /// By first section of a line (a stretch of time with one height): that height, up to which memory is taken there,
-    /// in bytes.
+    /// By first section of a line (a stretch of time with one height): the height of the line in bytes, up to which
+    /// memory is taken there.
     height: Table<'a, u64>,
-    /// By section: the load that is still to be placed, in bytes.
+    /// By section, a numbered stretch of time: the load that is still to be placed there, in bytes.
     remaining: LoadTree<'a>,
-    /// By section: the load without the pinned blocks, in bytes.
+    /// By section, a numbered stretch of time: the load of the blocks alive there, without the pinned ones, in bytes.
     load: Table<'a, u64>,
-    /// The highest load of a section of time, without the pinned blocks, in bytes.
+    /// The highest load of any stretch of time, without the pinned blocks, in bytes.
     max_load: u64,
 }
 
@@ -83,48 +86,51 @@ pub(crate) struct Skyline<'a> {
 pub(crate) enum Rule {
     /// The block of the best rank, the first in the order of preference.
     Rank,
-    /// The block of the best rank among those that are alive at the busiest step of the line (a stretch of time with
-    /// one height, up to which memory is taken): the step at which most load is still to be placed. If no block whose
-    /// lifetime lies within the line is alive at that step, the block of the best rank among all that lie within it.
+    /// The block of the best rank among those that are alive at the busiest step of the line: the step at which most
+    /// load is still to be placed. A line is a stretch of time with one height, up to which memory is taken. If no
+    /// block whose lifetime lies within the line is alive at that step, the block of the best rank among all that lie
+    /// within the line.
     BusiestFirst,
     /// As [`BusiestFirst`](Self::BusiestFirst), but where the block would rise above a neighbouring line that is far
-    /// fuller, no block is placed: the line, a stretch of time with one height, gets the height of that neighbour, and
-    /// the bytes between stay unused. How full a line is, is its height plus the load still to be placed over it; see
-    /// [`Skyline::goes_level`].
+    /// fuller, no block is placed. Then the line, a stretch of time with one height, gets the height of that neighbour,
+    /// and the bytes between stay unused. How full a line is, is its height plus the load still to be placed over it;
+    /// see [`Skyline::goes_level`].
     Level,
-    /// As [`Level`](Self::Level); of the few blocks of best rank, the one that leaves the least unused room beside it,
-    /// see [`Skyline::flush`].
+    /// As [`Level`](Self::Level), but of the 8 blocks of best rank the one is chosen that leaves the least unused room
+    /// beside it, see [`Skyline::flush`].
     Flush,
-    /// As [`Level`](Self::Level); but of the 64 blocks of best rank, the one that leaves the least unused room beside
-    /// it. [`Flush`](Self::Flush) chooses from 8 in the same way.
+    /// As [`Level`](Self::Level), but of the 64 blocks of best rank the one is chosen that leaves the least unused room
+    /// beside it. [`Flush`](Self::Flush) chooses from 8 in the same way.
     WideFlush,
 }
 
-/// [`Rule::Level`] raises a line of the skyline and leaves the room below unused, but by one byte at most for each 128
-/// bytes by which the neighbour is fuller. This is the shift that divides by 128.
+/// The shift that divides by 128. [`Rule::Level`] may raise a line of the skyline and leave the room below it unused,
+/// by at most one byte for each 128 bytes by which the neighbouring line has more height and load still to be placed.
 const LEVEL: u32 = 7;
-/// How many blocks [`Rule::Flush`] chooses from.
+/// [`Rule::Flush`] chooses the next block from this number of blocks, those of best rank in the order of preference.
 const FLUSH_CHOICE: usize = 8;
-/// How many blocks [`Rule::WideFlush`] chooses from.
+/// [`Rule::WideFlush`] chooses the next block from this number of blocks, those of best rank in the order of
+/// preference.
 const WIDE_CHOICE: usize = 64;
-/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the unused room beside a block by the slack there: the max load, less
-/// the height up to which memory is taken, less the load still to be placed. To every slack they add the max load
-/// shifted right by this many bits, which is 0.8 percent of it.
+/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the unused room beside a block by the slack there. The slack is the
+/// max load, less the height up to which memory is taken, less the load still to be placed. The max load shifted right
+/// by this number of bits, which is 0.8 percent of it, is added to every slack.
 const FLUSH_SLACK: u32 = 7;
 
-/// What happens next at a line: a stretch of time with one height, up to which memory is taken.
+/// What happens next at a line of the skyline: a stretch of time with one height, up to which memory is taken.
 enum Pick {
-    /// This block is the one to place next. Its lifetime lies within the line, a stretch of time with one height, and
-    /// it is put no lower than that height.
+    /// The block to place next, by its number in the order of begins. Its lifetime lies within the line, a stretch of
+    /// time with one height, and it is put no lower than that height.
     Block(u32),
-    /// No unplaced block has its whole lifetime within the stretch of time of the line.
+    /// No unplaced block has its whole lifetime within the line, a stretch of time with one height.
     NoneFits,
-    /// No plan with a peak below the limit can be reached any more: at one step, the bytes below the line (what is
+    /// No plan with a peak below the limit can be reached any more. At one step, the height of the line (what is
     /// placed, and room that is lost) and the load still to be placed add up to the limit or more.
     AtLimit,
 }
 
-/// Stands for the height beside the first and the last line of the skyline, where there is no line: above that of any.
+/// Stands for a height beside the first and the last line of the skyline, where there is no line. It is above the
+/// height of any line.
 const NO_LINE: u64 = u64::MAX;
 
 impl<'a> Skyline<'a> {
@@ -136,8 +142,9 @@ impl<'a> Skyline<'a> {
         own.and(trees)
     }
 
-    /// Makes a skyline in which no block is placed. `number_sections` writes to its two tables the first section of
-    /// each block, and one past the last; it returns how many sections there are, at most `most_sections`.
+    /// Makes a skyline in which no block is placed. `number_sections` divides time into sections: it writes to its two
+    /// tables the first section of each block, and one past the last. It returns how many sections there are, at most
+    /// `most_sections`.
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,
@@ -207,21 +214,23 @@ impl<'a> Skyline<'a> {
         }
     }
 
-    /// Begins a new order of preference: the blocks by their indices.
+    /// Begins a new order of preference, in which the blocks are in the order of their indices. Calls of
+    /// [`Self::rank_by`] then sort it.
     pub(crate) fn rank_by_index(&mut self) {
         for i in 0..self.n {
             self.by_rank[self.original[i]] = i;
         }
     }
 
-    /// Orders the blocks by preference: the lowest key first, equal keys as the calls before have left them.
+    /// Sorts the order of preference by `key`, the lowest first; blocks of equal keys stay in the order in which the
+    /// calls before have left them. `key` gets a block's index in the caller's slice, and the block.
     pub(crate) fn rank_by(&mut self, key: impl Fn(u32, &Block) -> u64) {
         let Self { blocks, original, .. } = self;
         sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| key(original[i], &at(blocks, original[i])));
     }
 
     /// Builds one placement by `rule`, and gives up when its peak cannot stay below `limit`, in bytes. Returns the
-    /// peak, or none if it has given up; and how many blocks were placed until then.
+    /// peak, or `None` if it has given up; and how many blocks were placed until then.
     pub(crate) fn build(&mut self, rule: Rule, limit: u64, offsets: &mut Table<'_, u64>) -> (Option<u64>, u32) {
         if self.n == 0 {
             return (Some(0), 0);
@@ -298,11 +307,11 @@ impl<'a> Skyline<'a> {
         Pick::Block(self.by_rank[if best == ABSENT { choose(&within) } else { best }])
     }
 
-    /// Whether a line (a stretch of time with one height) is raised to the height of its lower neighbour, instead of
-    /// taking a block of `size` bytes that would rise above the neighbour, so that no block could cross from one to the
-    /// other any more. It is raised if that takes at most a 128th of the bytes by which the neighbour is fuller. How
-    /// full a line is, is its height plus the load still to be placed over its busiest step: the fuller, the more
-    /// unused bytes cost there.
+    /// True if a line (a stretch of time with one height) is to be raised to the height of its lower neighbour, instead
+    /// of taking a block of `size` bytes. The block would rise above the neighbour, so that no block could cross from
+    /// one to the other any more. The line is raised if that takes at most a 128th of the bytes by which the neighbour
+    /// is fuller. How full a line is, is its height plus the load still to be placed over its busiest step: the fuller,
+    /// the more unused bytes cost there.
     fn goes_level(&self, line: u32, size: u64) -> bool {
         let (before, after) = (self.height_before(line), self.height_after(line));
         let level = before.min(after);
@@ -316,11 +325,11 @@ impl<'a> Skyline<'a> {
         rise <= left.max(right).saturating_sub(fullness(line)) >> LEVEL
     }
 
-    /// Of the `CHOICE` blocks of best rank among those that `of` describes, which fit on a line (a stretch of time with
-    /// one height), the one that leaves the least unused room beside it; returns its rank, or [`ABSENT`] if there is
-    /// none. The parts of the line before and after a block are too narrow for most other blocks: they may stay empty
-    /// up to the top of the block or to the height of the neighbouring line, whichever is lower. Such a part costs its
-    /// bytes times its sections of time, divided by the slack there: the max load, less the line's height, less the
+    /// Of the `CHOICE` blocks of best rank that `of` describes, which fit on a line (a stretch of time with one
+    /// height), chooses the one that leaves the least unused room beside it; returns its rank, or [`ABSENT`] if there
+    /// is none. The parts of the line before and after a block are too narrow for most other blocks: they may stay
+    /// empty up to the top of the block or the height of the neighbouring line, whichever is lower. Such a part costs
+    /// its bytes times its sections of time, divided by the slack there: the max load, less the line's height, less the
     /// load still to be placed at the part's busiest step. The block is chosen whose two parts cost least for each byte
     /// of its size.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
@@ -353,7 +362,8 @@ impl<'a> Skyline<'a> {
         best
     }
 
-    /// The first aligned offset from `height` on at which the block hits no pinned one.
+    /// The first aligned offset, in bytes, from `height` on at which block `b` overlaps no pinned block that is alive
+    /// with it.
     fn dodge(&self, b: &Block, height: u64) -> u64 {
         let alignment = b.alignment.max(self.alignment);
         let mut offset = align_up(height, alignment);
@@ -404,7 +414,7 @@ impl<'a> Skyline<'a> {
     }
 
     /// Puts a block that is alive in the sections `[low, high)` on a line (a stretch of time with one height), which
-    /// splits in up to three; `top` is the end of the block in bytes.
+    /// splits in up to three lines; `top` is the end of the block in bytes.
     fn split(&mut self, line: u32, low: u32, high: u32, top: u64) {
         let end = self.end[line];
         if end < self.sections {

@@ -1,7 +1,7 @@
 //! Plans without waste: where every step is full, a plan is a rectangle cut into the blocks.
 //!
 //! Problem: the load is the max load at every step. Is there a plan with that peak? In such a plan, the bytes of the
-//! blocks that end between two steps are those of the blocks that begin there, and all other blocks stay where they
+//! blocks that end between two steps are taken by the blocks that begin there, and all other blocks stay where they
 //! are. So a plan is a row of *events*: blocks that lie side by side end, and others take their place, in any order.
 //! Every event is a vertex, every block an edge from its first event to its last: the plan is a planar drawing of that
 //! graph.
@@ -10,22 +10,22 @@
 //! 1. A *state* is the set of orders in which the blocks that are alive at a step can lie, as a PQ-tree ([`pq_tree`]),
 //!    in the way of Booth and Lueker's test of planarity (1976). Blocks that end together must be consecutive; the
 //!    blocks that begin take their place.
-//! 2. Where several blocks end and several begin between two steps, they may be more than one event: every group of
-//!    blocks that end with one of equal size that begins. A state has a successor for each such partition, up to
-//!    a share of [`MOST_ITEMS`], one event first.
-//! 3. Of the successors of all states, the `width` go on that leave the most orders open and in which blocks that soon end
-//!    together can be consecutive: a beam (Ow and Morton 1988). Both directions of time are tried, with and
-//!    without that look ahead, and then twice the width, with noise.
-//! 4. When the last state is reached, offsets are read off it, and events are undone one by one: the blocks that
-//!    end get the place of those that begin, in an order that the tree before allows.
+//! 2. Where several blocks end and several begin between two steps, they may form more than one event: in each, a group
+//!    of blocks ends and a group of equal total size begins. A state has a successor for each way to divide them into
+//!    events, up to a share of [`MOST_ITEMS`]; all in one event comes first.
+//! 3. Of the successors of all states, `width` are kept: those that leave the most orders open and in which blocks that
+//!    soon end together can be consecutive. This is a beam search (Ow and Morton 1988). Both directions of time are
+//!    tried, with and without looking ahead to such blocks, and then twice the width, with random numbers in the costs.
+//! 4. When the last section of time is reached, offsets are read off its state, and events are undone one by one: the
+//!    blocks that end get the place of those that begin, in an order that the tree before allows.
 //!
 //! The PQ-trees lie in memory as *tokens*, one number for each node and each leaf; a leaf is a block. An *item* is a
 //! state after some or all of the events of the next section; after all of them, it is a successor of the state.
 //!
-//! Most instances have hardly a choice in 2, so that a narrow beam solves a thousand blocks in a tenth of a second,
-//! where searches that decide each offset find no such plan. Instances are left alone in which a step has less than the
-//! max load, with pins, or with sizes that are no multiples of the alignments. Ties: the state and the partition that
-//! come first. Cost: O(blocks · alive · width). Memory: linear, at most 1,000 n indices.
+//! Most instances have hardly a choice in step 2. So a narrow beam solves a thousand blocks in a tenth of a second,
+//! where searches that decide each offset find no such plan. Other instances are left alone: those in which a step has
+//! less than the max load, with pins, or with sizes that are no multiples of the alignments. Ties: the state and the
+//! partition that come first. Cost: O(blocks · alive · width). Memory: linear, at most 1,000 n indices.
 
 mod layout;
 mod partition;
@@ -55,11 +55,11 @@ const STATES: usize = 40;
 /// item is the set of orders in which the living blocks can lie after some or all of the blocks that end or begin
 /// between two sections of time have done so.
 const ITEMS: usize = 480;
-/// Room for the PQ-trees before all events of the plan, in tokens (nodes and leaves of the trees) for each block of the
-/// instance. At an event, blocks that lie side by side end, and others take their place.
+/// Room for the PQ-trees on the way to the plan, one before each event, in tokens (nodes and leaves of the trees) for
+/// each block of the instance. At an event, blocks that lie side by side end, and others take their place.
 const WAY: usize = 160;
-/// Where a group of blocks ends, a group of the same total size begins in its place. This is the most such groups that
-/// are tried for each group of blocks that end.
+/// Where a group of blocks ends, a group of blocks of the same total size begins in its place. This is the most groups
+/// of beginning blocks that are tried for each group of blocks that end.
 const MOST_SUMS: u32 = 8;
 /// The most states (sets of orders in which the living blocks can lie) that the beam search keeps from one section of
 /// time to the next.
@@ -84,9 +84,9 @@ const SCATTERED: u64 = 2 * 256;
 /// How many tokens (nodes and leaves of PQ-trees) can be looked at in the time of one node of the exact search, as
 /// [`Options::nodes`] counts them.
 const TOKENS_OF_A_NODE: u64 = 180;
-/// The entry of `Items::source`, which says from which other item an item was made, for an item that was made from a
-/// state itself. A state is the set of orders in which the blocks that are alive in a section of time can lie; items
-/// are such sets between two sections.
+/// The entry of `Items::source` for an item that was made from a state, and not from another item. A state is the set
+/// of orders in which the blocks that are alive in a section of time can lie. An item is such a set between two
+/// sections.
 const STATE: u32 = u32::MAX;
 
 /// Length of the workspace that [`improve`] needs for `n` blocks.
@@ -143,25 +143,29 @@ workspace! {
         blocks: &'a [Block], ranges: [Table<'a, u32>; 2], sections: u32, seed: u64
     ) then prepare {
         tables {
-            /// The blocks in the order of their begins, in the direction of time in which the present pass goes.
+            /// The blocks in the order of their begins, as seen in the direction of time in which the present pass
+            /// goes.
             by_begin: u32[n],
-            /// The blocks in the order of their ends, in the direction of time in which the present pass goes.
+            /// The blocks in the order of their ends, as seen in the direction of time in which the present pass goes.
             by_end: u32[n],
-            /// By section: the index in `by_begin` of the first block that begins there or later.
+            /// By section of time: the index in `by_begin` of the first block that begins there or later.
             first_begin: u32[n + 2],
-            /// By section: the index in `by_end` of the first block that ends there or later.
+            /// By section of time: the index in `by_end` of the first block that ends there or later.
             first_end: u32[n + 2],
             aside: u32[n],
-            /// By block: the first block that has the same size and end, so that the two are alike once they are alive.
+            /// By block: the first block that has the same size and end. While they are alive, the two can change
+            /// places.
             kind: u32[n],
-            /// By block: the number of the last group that it was in, of blocks that end together.
+            /// By block: the number of the last group, of blocks that end together, in which the block was.
             mark: u32[n],
-            /// By number: the logarithm of its factorial to the base 2, with 8 fraction bits.
+            /// By number k: the base-2 logarithm of k!, the number of orders of k things, as fixed point with 8
+            /// fraction bits.
             orders: u64[n + 1],
             /// The PQ-trees of the states of the present section of time, as tokens; `row` tokens for each state. A
             /// state is the set of orders in which the living blocks can lie.
             state: u32[STATES * n],
-            /// By state of the present section: how many tokens its PQ-tree has, one for each node and leaf.
+            /// By state (a set of orders of the living blocks) of the present section of time: how many tokens its
+            /// PQ-tree has, one for each node and leaf.
             state_len: u32[width],
             /// By section of time and state (a set of orders in which the blocks alive in the section can lie): the
             /// number of the item that became this state. An item is such a set between two sections, after some blocks
@@ -171,9 +175,10 @@ workspace! {
             /// The sets of orders of the living blocks (items) of which the next states are chosen, the cheapest first:
             /// the cost in the upper half of a word, the number of the item in the lower half.
             rank: u64[items(n)],
-            /// A hash table of the hashes of the next states, to see which of them are equal.
+            /// A hash table of the hashes of the next section's states (sets of orders of the living blocks), so that
+            /// of equal states only one is kept.
             seen: u64[4 * width],
-            /// By token of an item's PQ-tree: the hash of the subtree that begins with it.
+            /// By token (node or leaf) of a PQ-tree: the hash of the subtree that begins with that token.
             token_hash: u64[row(n)],
             /// By section of time: the most items that may be made from each state of the section before. An item is
             /// the set of orders in which the living blocks can lie after some or all of the blocks that end or begin
@@ -208,7 +213,7 @@ workspace! {
         }
         state {
             blocks: &'a [Block] = blocks,
-            /// By block: its first section of time; and one past its last section.
+            /// Two tables by block: its first section of time, and one past its last section.
             ranges: [Table<'a, u32>; 2] = ranges,
             sections: u32 = sections,
             random: u64 = next(seed),
@@ -254,7 +259,8 @@ workspace! {
             /// blocks can lie after some or all of the blocks that end or begin between two sections of time have done
             /// so.
             source: u32[items],
-            /// By item: the hash of its PQ-tree, for which blocks of the same size and end are alike.
+            /// By item (a set of orders of the living blocks): the hash of its PQ-tree. Trees that differ only in
+            /// blocks of the same size and end have one hash.
             hash: u64[items],
         }
     }
@@ -264,7 +270,7 @@ const fn items(n: usize) -> usize {
     if ITEMS * n < MOST_ITEMS { ITEMS * n } else { MOST_ITEMS }
 }
 
-/// The most tokens of a PQ-tree whose leaves are at most `n` blocks.
+/// The most tokens (nodes and leaves) that a PQ-tree can have if its leaves are at most `n` blocks.
 const fn row(n: usize) -> usize {
     2 * n + 1
 }
@@ -278,7 +284,8 @@ impl Tiling<'_> {
         }
     }
 
-    /// Prepares a pass in a direction of time: sorts the blocks by begin and by end, and finds those that are alike.
+    /// Prepares a pass in a direction of time, `forward` or backward: sorts the blocks by begin and by end, and finds
+    /// those of the same size and end.
     fn turn(&mut self, forward: bool) {
         self.forward = forward;
         let n = count(self.blocks);
@@ -356,9 +363,9 @@ impl Tiling<'_> {
     }
 
     /// Makes the successors of a state, the set of orders, as a PQ-tree, in which the blocks alive in the section of
-    /// time before `section` can lie. The blocks that end or begin between the two do so in events: at each, blocks
-    /// that lie side by side end, and others take their place. For each way to divide them into events, up to a share
-    /// of [`MOST_ITEMS`], a successor is the PQ-tree after all these events.
+    /// time before `section` can lie. Blocks that end or begin between that section and `section` do so in events: at
+    /// each, blocks that lie side by side end, and others take their place. For each way to divide these blocks into
+    /// events, up to a share of [`MOST_ITEMS`], a successor is the PQ-tree after all these events.
     fn expand(&mut self, state: u32, section: u32) {
         let of = |first: &Table<'_, u32>| Group::all(first[section + 1] - first[section]);
         let all = [of(&self.first_end), of(&self.first_begin)];
@@ -380,11 +387,11 @@ impl Tiling<'_> {
         }
     }
 
-    /// Adds an item, a new PQ-tree of orders, for each event that can come next after the loaded PQ-tree. At an event,
-    /// blocks that lie side by side end and others of the same total size take their place. Either these are all in
-    /// `rest` (those still to end, those still to begin); or the first of those to end, with or without more of them,
-    /// and some of those to begin. `source` is the item of the loaded tree or [`STATE`]; `free` has the numbers of
-    /// items that are not used yet.
+    /// Adds items, each a new PQ-tree of orders: one for each event that can come next after the loaded PQ-tree. At an
+    /// event, blocks that lie side by side end and others of the same total size take their place. `rest` has the
+    /// blocks that are still to end and those that are still to begin. In one event, all of `rest` end and begin. In
+    /// the others, the first block to end, alone or with more of them, is replaced by some that begin. `source` is the
+    /// item of the loaded tree or [`STATE`]; `free` has the numbers of items that are not used yet.
     fn divide(&mut self, rest: [Group; 2], section: u32, source: u32, free: &mut Range<u32>) {
         let mut add = |tiling: &mut Self, group: [Group; 2]| {
             let item = free.start;
@@ -416,9 +423,9 @@ impl Tiling<'_> {
         sums.next(|i| at(self.blocks, block(i)).size, |i| self.kind[block(i)])
     }
 
-    /// Writes as number `item` the PQ-tree that is loaded, after one event: the first group of blocks has ended, and
-    /// the second has begun in its place. False if the blocks of the first group can lie side by side in no order of
-    /// the tree.
+    /// Makes item number `item`: the PQ-tree that is loaded, after an event at which the blocks of the first group end
+    /// and those of the second begin in their place. False if the blocks of the first group can lie side by side in no
+    /// order of the tree.
     fn event(&mut self, group: [Group; 2], section: u32, item: u32) -> bool {
         let Self { tree, mark, by_begin, by_end, first_begin, first_end, marks, .. } = self;
         *marks += 1;
@@ -444,8 +451,8 @@ impl Tiling<'_> {
 
     /// Makes the states of `section`, a section of time: of the successors of all states of the section before, up to
     /// `width` different ones that cost least. A state is the set of orders, as a PQ-tree, in which the living blocks
-    /// can lie; the more orders, the less it costs. It costs more for each of the next `ahead` sections in which blocks
-    /// end together that can lie side by side in none of the orders; a random number below `noise` is added.
+    /// can lie; the more orders, the less it costs. A state costs more for each of the next `ahead` sections in which
+    /// blocks end together that can lie side by side in none of its orders; a random number below `noise` is added.
     fn select(&mut self, section: u32, width: u32, noise: u64, ahead: u32) {
         let mut found = 0;
         for item in 0..self.count * self.share[section] {
@@ -479,8 +486,8 @@ impl Tiling<'_> {
         }
     }
 
-    /// How many of the `ahead` sections of time after `section` have blocks that end together and can lie side by side
-    /// in none of the orders that the item's PQ-tree allows. Only blocks that are alive already count.
+    /// Of the `ahead` sections of time after `section`: how many have blocks that end together there and can lie side
+    /// by side in none of the orders that the item's PQ-tree allows. Only blocks that are alive already count.
     fn scattered(&mut self, item: u32, section: u32, ahead: u32) -> u64 {
         let Self { tree, items, mark, marks, by_end, first_end, ranges: [low, high], sections, forward, .. } = self;
         let len = items.len[item];
@@ -506,7 +513,8 @@ impl Tiling<'_> {
     }
 
     /// The logarithm to the base 2, in 256ths, of the number of orders of the living blocks that the item's PQ-tree
-    /// allows. Also writes the hash of the tree to `items.hash`, for which blocks of the same size and end are alike.
+    /// allows. Also writes a hash of the tree to `items.hash`; trees that differ only in blocks of the same size and
+    /// end have one hash.
     fn judge(&mut self, item: u32) -> u64 {
         let Self { items, token_hash, kind, orders, .. } = self;
         let len = items.len[item];

@@ -15,19 +15,19 @@
 //! 4. *Diverged*: after an iteration with such requests, the next is planned anew from the record of this one.
 //!
 //! Where the caller marks iterations ([`begin_iteration`](Allocator::begin_iteration)), each of them is recorded. Where
-//! it does not, [`Detector`] finds them: it watches the requests until the period of the plan cannot be part of a
-//! longer one; after that it watches again from the first request that diverges.
+//! the caller does not, [`Detector`] finds them: it watches the requests until the period that was found cannot be part
+//! of a longer one. It watches again from the first request that diverges from the plan.
 //!
 //! A plan is given up within an iteration when a quarter of the requests, and at least eight, were missed, when more
-//! blocks are overdue than are listed ([`Replay`]), or when the pool runs out of memory. The arena goes back to the
-//! pool, except for its live blocks, which become blocks of the pool at their addresses. So memory is never handed out
-//! twice, and live blocks never move.
+//! blocks are live that the plan has freed than [`Replay`] lists, or when the pool runs out of memory. The arena goes
+//! back to the pool, except for its live blocks, which become blocks of the pool at their addresses. So memory is never
+//! handed out twice, and live blocks never move.
 //!
 //! Where a [`Source`] has more memory, it is asked before a plan is given up. For a request that fits no hole, the
 //! source is asked for a quarter of the memory there is, for 1 MiB, or for the request, whichever is the most, so that
 //! ranges stay few; if it refuses, for the request alone. For an arena it is asked for the bytes of the arena. Empty
-//! ranges are returned to the source before that, so that an arena that grows does not take its memory twice; and after
-//! eight iterations in which they were not used.
+//! ranges are returned before the source is asked, so that an arena that grows does not take its memory twice; and
+//! after eight iterations in which they were not used.
 //!
 //! Cost: O(1) for a planned request or free, O(log live) for others; planning costs what the solver does. No memory but
 //! what is lent.
@@ -47,9 +47,9 @@ use crate::{Block, Constraints, Error, Pool, VerifiedPlan, Workspace, block, ver
 /// What an [`Allocator`] does with requests now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There is no plan: requests are served by the pool.
+    /// There is no plan: the pool serves all requests. Those of an iteration are recorded, to make a plan of them.
     Profile,
-    /// A plan is followed: requests get the addresses that it has for them.
+    /// A plan is followed: requests get the addresses that the plan has for them.
     Replay,
     /// A plan is followed, but the requests differ from it. A new plan is made as soon as an iteration is recorded.
     Diverged,
@@ -58,7 +58,7 @@ pub enum State {
 /// Who marks where iterations begin and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Iterations {
-    /// Nobody: the detector finds the iterations in the stream of requests.
+    /// Nobody marks iterations: the detector finds them in the stream of requests.
     Found,
     /// The caller marks iterations; none is running now.
     Between,
@@ -69,15 +69,15 @@ enum Iterations {
 /// Counts of what an [`Allocator`] has done so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// Requests that were answered from a plan.
+    /// How many requests were answered from a plan.
     pub hits: u64,
-    /// Requests that came while a plan was followed, but that the plan did not answer: they went to the pool.
+    /// How many requests came while a plan was followed and were not answered from it: they went to the pool.
     pub misses: u64,
-    /// Plans that were made or adopted; all but the first are re-optimisations.
+    /// How many plans were made or adopted; all but the first replace an earlier plan.
     pub plans: u64,
-    /// Bytes of the largest arena so far.
+    /// The bytes of the largest arena so far; an arena is the memory of a plan.
     pub arena_peak: u64,
-    /// The most bytes that were live at once outside the arena.
+    /// The most bytes that were live at once outside the arena, in blocks that no plan covers.
     pub fallback_peak: u64,
     /// The highest end of a block so far, in bytes from the start of its range; with several ranges, these ends added
     /// up.
@@ -125,7 +125,8 @@ pub struct Allocator<'a, S: Source = Fixed> {
     pub(super) arena: u64,
     /// The bytes of the arena; 0 without a plan.
     pub(super) arena_len: u64,
-    /// A request of at most this many bytes is looked up in the plan; 0 if no plan answers requests now.
+    /// Requests of at most this many bytes are looked up in the plan: the length of the arena, or 0 if no plan answers
+    /// requests now.
     most: u64,
     iterations: Iterations,
     interrupted: bool,
@@ -142,12 +143,12 @@ pub struct Allocator<'a, S: Source = Fixed> {
 }
 
 impl<'a> Allocator<'a> {
-    /// An allocator over the addresses `[0, capacity)`, of which nothing is allocated. The memory stays lent as long as
-    /// the allocator lives.
+    /// An allocator over the addresses `[0, capacity)`, with the capacity in `config`; nothing is allocated. `memory`
+    /// stays lent as long as the allocator lives.
     ///
     /// # Errors
-    /// [`Error::Alignment`]; [`Error::BufferTooSmall`] if the memory is shorter than [`memory`](crate::replay::memory)
-    /// says; [`Error::TooManyBlocks`].
+    /// [`Error::Alignment`] if the alignment in `config` is no power of two; [`Error::BufferTooSmall`] if `memory` is
+    /// shorter than [`memory`](crate::replay::memory) says; [`Error::TooManyBlocks`].
     pub fn new(config: &Config, memory: Memory<'a>) -> Result<Self, Error> {
         let mut allocator = Self::without_range(config, memory, Fixed)?;
         allocator.pool.add(Range { begin: 0, bytes: config.capacity });
@@ -156,8 +157,8 @@ impl<'a> Allocator<'a> {
 }
 
 impl<'a, S: Source> Allocator<'a, S> {
-    /// An allocator over ranges from a source, which is asked for the first one now, unless [`Config::capacity`] is 0.
-    /// All ranges go back to the source when the allocator is dropped.
+    /// An allocator over ranges of addresses from a source. The source is asked now for a first range of
+    /// [`Config::capacity`] bytes, unless that is 0. All ranges go back to the source when the allocator is dropped.
     ///
     /// # Errors
     /// As [`new`](Allocator::new); [`Error::OutOfMemory`] if the source has no first range that can be used.
@@ -223,10 +224,10 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Frees the block at an address.
+    /// Frees the live block that begins at `address`.
     ///
     /// # Errors
-    /// [`Error::NotAllocated`] if no live block begins at this address.
+    /// [`Error::NotAllocated`] if no live block begins there.
     #[inline]
     pub fn free(&mut self, address: u64) -> Result<(), Error> {
         let offset = address.wrapping_sub(self.arena);
@@ -243,7 +244,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(())
     }
 
-    /// Marks the begin of an iteration. After the first such call the detector is not used any more.
+    /// Marks the begin of an iteration. After the first such call, iterations are no longer searched for in the stream
+    /// of requests: the caller marks each of them.
     pub fn begin_iteration(&mut self) {
         self.iterations = Iterations::Within;
         self.detector.restart();
@@ -252,13 +254,13 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
     }
 
-    /// Marks the end of an iteration. If the iteration was not served as planned, or there is no plan, a new plan is
-    /// made. Without a [`begin_iteration`](Self::begin_iteration) before it nothing happens.
+    /// Marks the end of an iteration. Makes a new plan if there is none, or if the iteration was not served as planned.
+    /// Does nothing if no iteration was [begun](Self::begin_iteration).
     ///
     /// # Errors
-    /// Why there is no new plan: [`Error::BufferTooSmall`] if the iteration had more events than the [`Config`] allows:
-    /// a plan that is there then stays; [`Error::OutOfMemory`] if no hole is large enough for the arena. The allocator
-    /// goes on.
+    /// An error says why there is no new plan; the allocator can be used as before. [`Error::BufferTooSmall`] if the
+    /// iteration had more events than the [`Config`] allows: the old plan then stays. [`Error::OutOfMemory`] if no hole
+    /// is large enough for the arena.
     pub fn end_iteration(&mut self) -> Result<(), Error> {
         if self.iterations != Iterations::Within {
             return Ok(());
@@ -278,26 +280,26 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.plan_newest(self.detector.held(), 0)
     }
 
-    /// Requests from here on are not part of the plan: they are served by the pool.
+    /// Requests from here on are not part of an iteration: no plan covers them, and the pool serves them.
     pub fn interrupt(&mut self) {
         self.interrupted = true;
         self.update();
     }
 
-    /// Requests from here on are part of the plan again.
+    /// Requests from here on are part of an iteration again, after an [`interrupt`](Self::interrupt).
     pub fn resume(&mut self) {
         self.interrupted = false;
         self.update();
     }
 
-    /// Follows a plan that was made elsewhere, from its first request on. The blocks of the plan are those that an
-    /// iteration allocates and frees. If an offset is not a multiple of the alignment, these blocks are placed anew, at
-    /// multiples of the alignment.
+    /// Follows a plan that was made elsewhere, from the first request of the plan on. The blocks of the plan are those
+    /// that an iteration allocates and frees. If an offset is not a multiple of the allocator's alignment, the blocks
+    /// are placed anew, at multiples of it.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if the plan has more than half as many blocks as an iteration may have events: a plan
-    /// that is there then stays; [`Error::OutOfMemory`] if no hole is large enough for the arena: the allocator then
-    /// goes on without a plan.
+    /// [`Error::BufferTooSmall`] if the plan has more than half as many blocks as an iteration may have events: the old
+    /// plan then stays; [`Error::OutOfMemory`] if no hole is large enough for the arena: the allocator then goes on
+    /// without a plan.
     pub fn adopt(&mut self, plan: &VerifiedPlan<'_>) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (needed, got) = (plan.blocks().len(), self.config.events / 2);
@@ -319,7 +321,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(())
     }
 
-    /// What the allocator is doing now.
+    /// Whether the allocator has a plan now, and whether requests follow the plan.
     #[must_use]
     pub fn state(&self) -> State {
         if self.arena_len == 0 {
@@ -338,14 +340,14 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.arena..self.arena + self.arena_len
     }
 
-    /// What the allocator has done so far.
+    /// Counts of what the allocator has done so far: requests answered, plans made, and memory used.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics { footprint: self.pool.footprint(), held: self.held(), ..self.done }
     }
 
-    /// Answers a request from the plan: returns its address, or none if the plan does not have the request or cannot
-    /// place it. Records the request if it gets an address and requests are recorded now.
+    /// Answers a request of `size` bytes from the plan: returns an address, or `None` if the plan does not have the
+    /// request or cannot place it. Records the request if it gets an address and requests are recorded now.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -367,7 +369,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         Some(address)
     }
 
-    /// Begins the next iteration, which the caller has not marked, and looks up its first request in the plan.
+    /// Begins the next iteration, which the caller has not marked, and looks up its first request, of `size` bytes, in
+    /// the plan. `tag` is kept with the block, and its free returns it.
     #[cold]
     #[inline(never)]
     fn look_up_in_next(&mut self, size: u64, tag: u32) -> Answer {
@@ -461,8 +464,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Makes a plan of the newest `len` events, which are one iteration, and follows it. The newest `cut` of these
-    /// events count as the beginning of the next iteration.
+    /// Makes a plan of the newest `len` recorded events, which are one iteration, and follows the plan. The newest
+    /// `cut` of these events count as the beginning of the next iteration.
     fn plan_newest(&mut self, len: u32, cut: u32) -> Result<(), Error> {
         self.give_up_plan();
         let alignment = self.config.alignment;
@@ -473,8 +476,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.place(found.planned, found.requests - found.planned, cut)
     }
 
-    /// Places the first `planned` of `self.blocks`, and follows that plan. The `outside` blocks after them are
-    /// requested in the iteration, and not placed. The next iteration began `cut` events ago.
+    /// Places the first `planned` blocks of `self.blocks`, and follows the plan that results. The next `outside` blocks
+    /// there are requested in the iteration, but outlive it and are not placed. The next iteration began `cut` events
+    /// ago.
     fn place(&mut self, planned: usize, outside: usize, cut: u32) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (inside, rest) = self.blocks.split_at_checked(planned).unwrap_or_default();
@@ -504,7 +508,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(())
     }
 
-    /// Returns the arena to the pool, all but its live blocks, which stay at their addresses.
+    /// Gives up the plan. Returns the arena to the pool, except for its live blocks, which stay at their addresses as
+    /// blocks of the pool.
     pub(super) fn give_up_plan(&mut self) {
         if self.arena_len == 0 {
             return;
@@ -517,7 +522,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
     }
 
-    /// Decides anew which requests the plan answers; called when marks, interruptions or the plan have changed.
+    /// Decides anew which requests are recorded and which the plan answers. To be called when an iteration was begun or
+    /// ended, requests were interrupted or resumed, or the plan has changed.
     pub(super) fn update(&mut self) {
         if self.is_told() {
             self.recording = self.iterations == Iterations::Within;
@@ -526,7 +532,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.most = if self.is_covered() { self.arena_len } else { 0 };
     }
 
-    /// Whether the caller marks iterations.
+    /// Whether the caller marks where iterations begin and end.
     #[inline]
     pub(super) fn is_told(&self) -> bool {
         self.iterations != Iterations::Found

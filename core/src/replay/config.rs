@@ -8,20 +8,21 @@ use crate::{Block, WorkspaceLen, verify};
 /// The configuration of an [`Allocator`](super::Allocator).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The bytes of the first range of addresses.
+    /// The bytes of the first range of addresses from which the allocator serves requests.
     pub capacity: u64,
-    /// The most ranges of addresses at once, at least 1. Without a [`Source`](super::Source) there is only one.
+    /// The most ranges of addresses that the allocator may have at once, at least 1. Without a
+    /// [`Source`](super::Source) there is only one.
     pub ranges: usize,
     /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it.
     pub alignment: u64,
-    /// The most mallocs and frees, counted together, of an iteration.
+    /// The most events that an iteration may have: mallocs and frees, counted together.
     pub events: usize,
     /// The most blocks outside the plan that are alive at once.
     pub live: usize,
     /// The solver that makes the plans. The memory that it needs grows linearly with `events`, unless the solver
     /// searches.
     pub solver: Solver,
-    /// The seed and the effort of the solver; the constraints in these options are not looked at.
+    /// The options of the solver: its seed and its effort. The constraints in these options are not used.
     pub options: Options,
 }
 
@@ -36,14 +37,14 @@ impl Config {
     }
 }
 
-/// The memory that an [`Allocator`](super::Allocator) is lent. What it holds before does not matter.
+/// The memory that an [`Allocator`](super::Allocator) is lent. What the slices hold before does not matter.
 #[derive(Debug)]
 pub struct Memory<'a> {
-    /// Room for the blocks of an iteration.
+    /// Room for the blocks of an iteration, from which a plan is made.
     pub blocks: &'a mut [Block],
-    /// Room for 64-bit words.
+    /// Room for the 64-bit words of the allocator's tables.
     pub words: &'a mut [u64],
-    /// Room for 32-bit indices.
+    /// Room for the 32-bit indices of the allocator's tables.
     pub indices: &'a mut [u32],
 }
 
@@ -58,8 +59,8 @@ pub struct MemoryLen {
     pub indices: usize,
 }
 
-/// How many blocks the pool needs room for: those that are not planned, those of an abandoned plan that are still
-/// alive, and the arena.
+/// How many live blocks the pool of an allocator needs room for: those that are not planned, those of an abandoned plan
+/// that are still alive, and the arena.
 pub(super) const fn pool_live(config: &Config) -> usize {
     config.live + config.events / 2 + 1
 }
@@ -71,7 +72,7 @@ pub(super) const fn kept(config: &Config) -> WorkspaceLen {
         .and(follow::workspace(config.events))
 }
 
-/// Length of the workspace in which a plan and its offsets are made.
+/// Length of the workspace in which an allocator makes a plan and its offsets; nothing stays there.
 pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
     let blocks = config.events / 2;
     let planning = place::workspace_of(config.solver, blocks).max(verify::workspace(blocks));
@@ -79,7 +80,7 @@ pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
     planning.max(follow::scratch(config.events)).and(offsets).max(iteration::workspace(config.events))
 }
 
-/// How long the memory of an [`Allocator`](super::Allocator) must be.
+/// How long the slices must be that an [`Allocator`](super::Allocator) of this configuration is lent.
 #[must_use]
 pub const fn memory(config: &Config) -> MemoryLen {
     let len = kept(config).and(scratch(config));

@@ -1,32 +1,34 @@
-//! Follows a plan: request λ gets the address that the plan has for it.
+//! Follows a plan: request number λ of an iteration gets the address that the plan has for it.
 //!
-//! Problem: requests and frees come as they did when the plan was made, or not quite. Each request is to be answered in
-//! a few nanoseconds, and the memory of a live block must never be handed out.
+//! Problem: requests and frees come in the order in which they came when the plan was made, or almost in it. Each
+//! request is to be answered in a few nanoseconds, and the memory of a live block must never be handed out.
 //!
 //! Paper: Sekiyama et al. 2018, section 4: requests are numbered λ = 1, 2, … in each iteration and served at `base +
-//! x[λ]`; a request larger than planned is served elsewhere. The paper trusts that blocks are freed where they were in
-//! the profile. Here frees are followed.
+//! x[λ]`; a request larger than planned is served elsewhere. The paper trusts that blocks are freed at the same points
+//! as in the recorded iteration. Here the frees that come are compared with those of the plan.
 //!
-//! Why no live memory is handed out. The plan's clock is the start of the next request. A live block of the arena is
-//! either *due*, to be freed after the clock, or *overdue*. The request and a due block are alive together in the plan,
-//! so the verified plan keeps them apart. Overdue blocks are in a list of at most 16, and the request's range is
-//! compared with each; while all frees come in time the list is empty. When it would overflow, the plan is lost: no
-//! request is placed until every block of the arena is freed.
+//! Why no live memory is handed out. The plan's clock stands at the next request of the plan. A live block of the arena
+//! is either *due* (the plan frees it after the clock) or *overdue* (the plan has freed it already). A due block and
+//! the block of the request are alive together in the plan, so the verified plan gives them disjoint memory. Overdue
+//! blocks are in a list of at most 16, and the request's range is compared with each; while all frees come in time the
+//! list is empty. When the list would overflow, the plan is lost: no request is placed until every block of the arena
+//! is freed.
 //!
 //! Steps of a request: move the clock to it (live blocks that the plan frees before it become overdue); compare with
 //! the overdue blocks; note the block in its slot. There is a slot for each address of the plan, in a hash table with
 //! linear probing that is filled when the plan is taken up. A free finds its block there in O(1), without memory at the
 //! block and without insertions or removals, whatever the order of frees.
 //!
-//! A request that does not fit the next one of the plan is searched for, by its exact size, among the plan's next
-//! eight: those before it are missing. If it is not found, it is extra, or larger than planned: it is served elsewhere,
-//! and the next request is compared with the plan at this place. A request that is smaller than planned is served; so
-//! is one that comes early or after a free that is missing.
+//! A request that does not fit the next request of the plan is searched for, by its exact size, among the plan's next
+//! eight. If it is found, the planned requests before it are taken to be missing. If not, the request is extra, or
+//! larger than planned: it is served elsewhere, and the next request is compared with the same one of the plan. A
+//! request that is smaller than planned is served. A request that comes early, or after a free that is missing, is
+//! served too.
 //!
 //! Ties: blocks that begin at the same step are requested in the order of the plan.
 //!
 //! Cost: O(1) for a request or a free, amortised over the iteration, and at most 16 comparisons more while blocks are
-//! overdue. For each block four words for its request and its free, and four to eight for slots.
+//! overdue. Memory: for each block four words for its request and its free, and four to eight words for slots.
 
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
@@ -43,18 +45,19 @@ pub enum Answer {
     Missed,
 }
 
-/// The most overdue blocks (live, though the plan has freed them) that are listed. If there are more at once, no
+/// The most overdue blocks (live, though the plan has freed them) that the replay lists. If there are more at once, no
 /// request is placed until an iteration begins with no live block in the arena.
 const OVERDUE: u32 = 16;
 
-/// How many of the plan's next requests are compared with a request that is not the very next one.
+/// With how many of the plan's next requests a request is compared if it does not fit the very next one. Also the least
+/// number of missed requests at which a plan may be given up.
 const AHEAD: u32 = 8;
 
 /// A plan and how far it has been followed in the current iteration.
 pub struct Replay<'a> {
-    /// By request of the plan, three words: its offset; its size; its slot (low half) and the number of frees before it
-    /// (high half). For a request outside the plan: its size; 0; the number of the next request that is in the plan.
-    /// The words after the last request are 0.
+    /// By request of the plan, three words: its offset; its size in bytes; its slot, an index in `slots` (low half),
+    /// and how many frees come before it (high half). For a request that is expected and not placed: its size; 0; the
+    /// number of the next request that is placed. The words after the last request are 0.
     requests: Table<'a, [u64; 3]>,
     /// The frees of the plan, in its order, one word each: the number of the request whose block is freed (low half)
     /// and the block's slot (high half).
@@ -62,13 +65,14 @@ pub struct Replay<'a> {
     /// By slot, two words: 1 + the slot's offset in the arena, or 0 if the slot is not used; and, for the live block at
     /// this offset, 1 + the number of its request (low half, 0 if no block lives there) and its tag (high half).
     slots: Table<'a, [u64; 2]>,
-    /// The number of slots of the hash table in use, a power of two, less 1: the mask of a slot's number.
+    /// One less than the number of slots of the hash table in use, which is a power of two. The bits of a hash under
+    /// this mask are a slot's index.
     mask: u32,
     request_count: u32,
     free_count: u32,
     /// The number of the request that the plan expects next.
     next: u32,
-    /// The clock: how many of the plan's frees should have come by now.
+    /// The clock of the plan: how many of the plan's frees should have come by now.
     freed: u32,
     /// Whether iterations follow each other without a mark: after the plan's last request comes the first of the next
     /// iteration.
@@ -84,8 +88,8 @@ pub struct Replay<'a> {
     /// How many requests of this iteration the plan did not have, or could not place because a block lay there that
     /// should have been freed before.
     missed: u32,
-    /// Whether a request has come after the plan's last one while `endless` is set. It belongs to the next iteration,
-    /// and is asked again after [`restart`](Self::restart).
+    /// Whether a request has come after the plan's last one, where iterations follow each other without a mark. This
+    /// request belongs to the next iteration, and is made again after [`restart`](Self::restart).
     ended: bool,
 }
 
@@ -108,7 +112,7 @@ const fn slots(blocks: usize) -> usize {
     (2 * blocks).next_power_of_two()
 }
 
-/// The word with `low` in its low 32 bits and `high` in its high 32 bits.
+/// The 64-bit word with `low` in its low 32 bits and `high` in its high 32 bits.
 const fn pack(low: u32, high: u32) -> u64 {
     (high as u64) << 32 | low as u64
 }
@@ -123,8 +127,8 @@ const fn high(word: u64) -> u32 {
 }
 
 impl<'a> Replay<'a> {
-    /// A replay without a plan. It can take up a plan of at most `blocks` blocks, including those that are requested
-    /// and not placed.
+    /// A replay (it answers requests from a plan) that has no plan yet. It can take up a plan of at most `blocks`
+    /// blocks, including those that are requested and not placed.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says.
@@ -173,10 +177,11 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Takes up a plan; the blocks that the plan before had placed are forgotten. The blocks of `plan` are those that
-    /// an iteration allocates and frees. `outside` are those that it allocates and does not free, in the order of
-    /// steps: these are expected and not placed. Sizes are rounded up to `alignment`, of which all offsets are
-    /// multiples. The first request is the first at step `phase` or later. O(n log n).
+    /// Takes up a plan, to answer requests from it; blocks that were placed by the plan before are forgotten. The
+    /// blocks of `plan` are those that an iteration allocates and frees. `outside` are those that it allocates and does
+    /// not free, in the order of steps: these are expected and not placed. Sizes are rounded up to a multiple of
+    /// `alignment`; all offsets must be multiples of it. The first request that is expected is the first at step
+    /// `phase` or later. O(n log n).
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if there are more requests than the replay has memory for, or the workspace is shorter
@@ -252,8 +257,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Answers the next request, of `bytes` bytes; a request of 0 bytes is never planned. The free of the block returns
-    /// `tag`. O(1) amortised.
+    /// Answers the next request, of `bytes` bytes, from the plan; a request of 0 bytes is never planned. `tag` is kept
+    /// with the block, and its free returns it. O(1) amortised.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -264,7 +269,8 @@ impl<'a> Replay<'a> {
         if bytes.wrapping_sub(1) < self.requests[self.next][1] { self.take(tag) } else { self.search(bytes, tag) }
     }
 
-    /// Frees the block at this offset from the start of the arena; returns its tag. O(1) expected.
+    /// Frees the block at this offset from the start of the arena. Returns the tag that was given with the block's
+    /// request. O(1) expected.
     ///
     /// # Errors
     /// [`Error::NotAllocated`] if no live block of the plan begins there.
@@ -288,7 +294,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Ends the iteration and begins the next. Returns whether the iteration that ended was served in full, as planned.
-    /// Blocks that are still live become overdue.
+    /// Blocks that are still live become overdue: no request gets their memory until they are freed.
     pub fn restart(&mut self) -> bool {
         self.move_clock(self.free_count);
         let followed = self.followed && self.next == self.request_count;
@@ -305,8 +311,8 @@ impl<'a> Replay<'a> {
         self.endless = endless;
     }
 
-    /// Whether the last request came after the plan's last one, and belongs to the next iteration: it has to be asked
-    /// again after a restart.
+    /// Whether the last request came after all requests of the plan, and belongs to the next iteration:
+    /// [`malloc`](Self::malloc) has to be called for it again, after [`restart`](Self::restart).
     pub(super) const fn has_ended(&self) -> bool {
         self.ended
     }
@@ -325,7 +331,7 @@ impl<'a> Replay<'a> {
         self.is_lost() || (self.missed >= AHEAD && self.missed >= self.request_count / 4)
     }
 
-    /// The bytes of the live block at this offset from the start of the arena; none if none begins there. O(1)
+    /// The bytes of the live block at this offset from the start of the arena; `None` if none begins there. O(1)
     /// expected.
     pub(super) fn size_at(&self, offset: u64) -> Option<u64> {
         let key = offset.wrapping_add(1);
@@ -340,9 +346,9 @@ impl<'a> Replay<'a> {
         None
     }
 
-    /// Writes the blocks of the plan that is followed, in the order of their requests, and their offsets. Their times
-    /// are counted in steps: each request and each free of the plan is one. Returns how many blocks there are. The
-    /// scratch has an index for each request, and both slices have room for all blocks. O(n).
+    /// Writes the blocks of the plan that is followed, in the order of their requests, to `blocks`, and their offsets
+    /// to `offsets`. Lifetimes are counted in steps: each request and each free of the plan is a step. Returns how many
+    /// blocks there are. `scratch` needs an index for each request; both slices need room for all blocks. O(n).
     pub(super) fn plan(&self, mut scratch: Workspace<'_>, blocks: &mut [Block], offsets: &mut [u64]) -> usize {
         let requests = (0..self.request_count).filter(|&i| self.requests[i][1] > 0);
         let mut number = scratch.indices(usize::try_from(self.request_count).unwrap_or(0));
@@ -366,7 +372,7 @@ impl<'a> Replay<'a> {
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// The live blocks of the arena: offset, size and tag of each.
+    /// The live blocks of the arena: of each the offset in the arena, the size in bytes and the tag.
     pub(super) fn live(&self) -> impl Iterator<Item = (u64, u64, u32)> + '_ {
         (0..=self.mask).map(|slot| self.slots[slot]).filter(|[_, holder]| low(*holder) != 0).map(|[key, holder]| {
             let size = self.requests[low(holder) - 1][1];
@@ -374,8 +380,8 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers with the planned offset of the plan's next request; with [`Answer::Missed`] if a block that the plan has
-    /// freed still lies there, or may lie there. `tag` is kept with the block, and its free returns it.
+    /// Answers a request with the offset of the plan's next request; with [`Answer::Missed`] if a block that the plan
+    /// has freed still lies there, or may lie there. `tag` is kept with the block, and its free returns it.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
@@ -389,8 +395,8 @@ impl<'a> Replay<'a> {
         Answer::Placed(offset)
     }
 
-    /// Moves the clock, the number of the plan's frees that should have come by now, on to `frees`. Blocks that are
-    /// still live though the plan has freed them by then become overdue.
+    /// Moves the clock of the plan (how many of its frees should have come by now) on to `frees`. Blocks that are still
+    /// live though the plan has freed them by then become overdue.
     #[inline]
     fn move_clock(&mut self, frees: u32) {
         while self.freed < frees {
@@ -434,8 +440,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether no overdue block (live, though the plan has freed it) lies in the `size` bytes from `offset` on. False
-    /// if more blocks are overdue than are listed.
+    /// Whether the `size` bytes from `offset` on are free of overdue blocks (live, though the plan has freed them).
+    /// False if there are more overdue blocks than the list holds.
     #[cold]
     fn is_clear(&self, offset: u64, size: u64) -> bool {
         let list = self.overdue.get(..self.overdue_count as usize);
@@ -484,7 +490,8 @@ impl<'a> Replay<'a> {
         Answer::Missed
     }
 
-    /// The slot of an offset of the plan in the hash table; an empty slot is taken for it if it has none.
+    /// The index of the slot of an offset of the plan in the hash table. Takes an empty slot for the offset if it has
+    /// none.
     fn enter(&mut self, offset: u64) -> u32 {
         let key = offset.wrapping_add(1);
         let mut slot = self.home(offset);
@@ -495,7 +502,7 @@ impl<'a> Replay<'a> {
         slot
     }
 
-    /// The slot of the hash table at which the search for an offset begins (Fibonacci hashing).
+    /// The index of the slot of the hash table at which the search for an offset begins (Fibonacci hashing).
     #[inline]
     const fn home(&self, offset: u64) -> u32 {
         high(offset.wrapping_mul(0x9E37_79B9_7F4A_7C15)) & self.mask

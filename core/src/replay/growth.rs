@@ -3,11 +3,12 @@
 use super::Allocator;
 use super::ranges::Source;
 
-/// Where a request needs a further range, the source is asked for at least this many bytes; if it refuses, for the
-/// request's bytes alone. For the arena of a plan it is asked for just the bytes of the arena.
+/// Where a request needs a further range of addresses, the source is asked for at least this many bytes: 1 MiB, so that
+/// there are few ranges. If the source refuses, it is asked for the request's bytes alone. For the arena of a plan it
+/// is asked for just the bytes of the arena.
 const LEAST_MORE: u64 = 1 << 20;
 
-/// An empty range is returned to the source after this many iterations in which it was not used.
+/// After this many iterations in which an empty range of addresses was not used, the range is returned to the source.
 const IDLE: u64 = 8;
 
 impl<S: Source> Allocator<'_, S> {
@@ -17,15 +18,16 @@ impl<S: Source> Allocator<'_, S> {
         (0..ranges.count()).map(|i| ranges.get(i).bytes).fold(0, u64::saturating_add)
     }
 
-    /// How many bytes the source is asked for where a request needs fewer: a quarter of all that the allocator has, and
-    /// at least [`LEAST_MORE`]; if it has none, the capacity in its configuration.
+    /// How many bytes the source is asked for when a request needs a further range, unless the request itself is
+    /// larger: a quarter of all bytes that the allocator has, and at least [`LEAST_MORE`]. If the allocator has no
+    /// range, the capacity in its configuration.
     pub(super) fn usual_range(&self) -> u64 {
         let held = self.held();
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
     }
 
-    /// Returns the empty ranges to the source. Then takes a range of `wanted` bytes from it (of `needed`, if that is
-    /// more) or, if that fails, of `needed` bytes. False if neither is to be had.
+    /// Returns the empty ranges to the source. Then takes from the source a range of `wanted` bytes (of `needed` bytes,
+    /// if that is more) or, if the source refuses, of `needed` bytes. False if the source gives neither.
     #[cold]
     pub(super) fn grow(&mut self, needed: u64, wanted: u64) -> bool {
         if !self.source.grows() {
@@ -35,8 +37,8 @@ impl<S: Source> Allocator<'_, S> {
         self.take(needed.max(wanted)) || (needed < wanted && self.take(needed))
     }
 
-    /// Gets a range of so many bytes from the source. False if the source gives none that can be used, or there are as
-    /// many ranges as there may be.
+    /// Gets a range of at least `bytes` bytes from the source. False if the source gives none that can be used, or the
+    /// allocator has as many ranges as it may have.
     pub(super) fn take(&mut self, bytes: u64) -> bool {
         if self.pool.ranges().room() == 0 {
             return false;
@@ -49,8 +51,8 @@ impl<S: Source> Allocator<'_, S> {
         added
     }
 
-    /// Counts an iteration, and returns the empty ranges that were not used for [`IDLE`] iterations. Called after each
-    /// iteration.
+    /// Adds 1 to the idle time of all ranges, in iterations, and returns to the source the empty ranges that were not
+    /// used for [`IDLE`] iterations. Called after each iteration.
     pub(super) fn give_back_idle(&mut self) {
         if self.source.grows() {
             self.pool.grow_older();
@@ -58,7 +60,8 @@ impl<S: Source> Allocator<'_, S> {
         }
     }
 
-    /// Returns the empty ranges that were not used for at least so many iterations.
+    /// Returns to the source the empty ranges that were not used for at least so many iterations; with 0, all empty
+    /// ranges.
     pub(super) fn give_back_empty(&mut self, iterations: u64) {
         while let Some(range) = self.pool.remove_empty(iterations) {
             self.source.give_back(range);

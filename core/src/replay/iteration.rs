@@ -5,8 +5,8 @@
 //!
 //! Steps: where the caller does not mark iterations, the iteration begins where the fewest bytes are live (of several
 //! such events the latest), so that the fewest blocks outlive it. Each free gives its block an end. Blocks without an
-//! end outlive the iteration. They are expected and not planned: a plan would give the block of the next iteration the
-//! same address while they live.
+//! end outlive the iteration. Their requests are expected, but they get no place in the plan: a plan would give the
+//! block of the next iteration the same address while the block of this one lives.
 //!
 //! Cost: O(events); an index of scratch for each event.
 
@@ -14,7 +14,7 @@ use crate::table::Table;
 use crate::trace::period::Detector;
 use crate::{Block, Workspace, WorkspaceLen};
 
-/// How many blocks an iteration has.
+/// How many blocks a recorded iteration has.
 pub(super) struct Iteration {
     /// How many blocks are allocated and freed within the iteration. They are planned, and come first in the slice that
     /// [`blocks`] fills.
@@ -27,8 +27,9 @@ pub(super) const fn workspace(events: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: events }
 }
 
-/// Where to cut the newest `len` events so that an iteration of as many events begins there: after the event that
-/// leaves the fewest bytes live, of equals the latest. Returns how many events are newer than that one.
+/// Finds where to cut the newest `len` events, which are one iteration, so that the iteration begins at the cut. The
+/// cut is after the event that leaves the fewest bytes live; of several such events, after the latest. Returns how many
+/// events are newer than the cut.
 pub(super) fn best_cut(detector: &Detector<'_>, len: u32) -> u32 {
     (0..len).min_by_key(|&age| detector.event(age).load).unwrap_or(0)
 }

@@ -1,4 +1,5 @@
-//! What a framework asks an allocator or tells it, beside its requests.
+//! The calls that a framework makes to an allocator beside malloc and free: aligned requests, questions about
+//! addresses, and the resetting of what the allocator has learned.
 
 use super::allocator::Allocator;
 use super::ranges::Source;
@@ -6,7 +7,7 @@ use crate::{Block, Error};
 
 impl<S: Source> Allocator<'_, S> {
     /// Allocates `bytes` bytes at an address that is a multiple of `alignment`. If `alignment` is more than the
-    /// allocator's own, the request is served by the pool, and is no part of an iteration. O(log live).
+    /// allocator's own, the pool serves the request, and no plan covers it. O(log live).
     ///
     /// # Errors
     /// As [`malloc`](Self::malloc); [`Error::Alignment`] if `alignment` is no power of two.
@@ -27,21 +28,21 @@ impl<S: Source> Allocator<'_, S> {
         answer
     }
 
-    /// The bytes that the live block at an address may use, at least those that were requested; none if no block begins
-    /// there.
+    /// How many bytes the live block that begins at an address has for use: at least as many as were requested. `None`
+    /// if no live block begins there.
     #[must_use]
     pub fn size_at(&self, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.arena);
         if offset < self.arena_len { self.replay.size_at(offset) } else { self.pool.size_at(address) }
     }
 
-    /// Whether an address lies in one of the allocator's ranges.
+    /// Whether an address lies in one of the allocator's ranges, allocated or not.
     #[must_use]
     pub fn owns(&self, address: u64) -> bool {
         self.pool.ranges().with(address).is_some()
     }
 
-    /// The bytes and the number of all live blocks. O(planned blocks).
+    /// The sum of the sizes of all live blocks, in bytes, and how many live blocks there are. O(planned blocks).
     #[must_use]
     pub fn live(&self) -> (u64, u64) {
         let beside = (self.pool.live() - self.arena_len, u64::from(self.pool.count()) - u64::from(self.arena_len > 0));
@@ -57,7 +58,7 @@ impl<S: Source> Allocator<'_, S> {
     }
 
     /// Resets the peaks of the [statistics](Self::statistics) to their values for the present arena and the blocks that
-    /// are live now; from here on they count what comes.
+    /// are live now; from here on they rise again with what comes.
     pub fn reset_peaks(&mut self) {
         self.pool.reset_peaks();
         (self.done.arena_peak, self.done.fallback_peak) = (self.arena_len, self.pool.live() - self.arena_len);

@@ -1,10 +1,11 @@
 //! Replay: answers each request of an iteration with an address from a plan.
 //!
-//! - [`Allocator`] has all of it: it records, plans, replays and falls back;
+//! - [`Allocator`] does all of it: it records an iteration, makes a plan, replays it, and serves other requests from a
+//!   pool;
 //! - [`Replay`] follows a [`VerifiedPlan`](crate::VerifiedPlan);
-//! - [`Pool`] serves what the plan does not cover.
+//! - [`Pool`] serves the requests that the plan does not cover.
 //!
-//! Addresses are numbers in a range that the caller has; the memory there is never accessed.
+//! Addresses are numbers in ranges that the caller owns; the memory there is never accessed.
 
 mod allocator;
 mod config;

@@ -1,4 +1,4 @@
-//! The allocator for all that no plan covers: best fit with coalescing over a range of addresses.
+//! The allocator for all requests that no plan covers: best fit with coalescing over ranges of addresses.
 //!
 //! Problem: online storage allocation. Requests come one by one, nothing is known of the future, and no block moves.
 //!
@@ -7,13 +7,14 @@
 //!
 //! Steps: malloc takes the smallest hole that holds the request and cuts the request off its lower end; free makes a
 //! hole of the block and of the holes that touch it. Blocks and holes are nodes in the order of their addresses; holes
-//! are in a second order, by size. A tree for each order, rather than classes of sizes as in TLSF (Masmano et al.
-//! 2004): the fit is then exact, and the pool serves the few requests that a plan does not, where bytes count more than
-//! nanoseconds.
+//! are in a second order, by size. There is a tree for each order, rather than classes of sizes as in TLSF (Masmano et
+//! al. 2004): with a tree the fit is exact. The pool serves only the few requests that a plan does not, where bytes
+//! count more than nanoseconds.
 //!
-//! Ties: of equal holes the one at the lowest address.
+//! Ties: of equally large holes the one at the lowest address is taken.
 //!
-//! Cost: O(log n) expected for each call; two words and five indices a node, two nodes a live block.
+//! Cost: O(log n) expected for each call; memory of two 64-bit words and five 32-bit indices a node, two nodes a live
+//! block.
 //!
 //! Limits: one alignment for all addresses; sizes are rounded up to it.
 
@@ -23,26 +24,28 @@ use crate::error::Buffer;
 use crate::table::Table;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// An allocator that serves requests one by one, without a plan. A pool that [`new`](Self::new) makes has the addresses
-/// `[0, capacity)`. The memory at the addresses is never touched.
+/// An allocator that serves requests one by one, without a plan, by best fit. A pool that [`new`](Self::new) makes has
+/// the addresses `[0, capacity)`. The pool only counts addresses: the memory there is never touched.
 pub struct Pool<'a> {
     alignment: u64,
     ranges: Ranges<'a>,
-    /// By node (a block or a hole): its address and its size in bytes. Node 0 is none.
+    /// By node (a block or a hole): its address and its size in bytes. The number 0 stands for no node.
     nodes: Table<'a, [u64; 2]>,
-    /// By node: the caller's tag for a block, [`HOLE`] for a hole. For a node out of use: the next node out of use.
+    /// By node: the caller's tag for a block, [`HOLE`] for a hole. For a node that was used before and is not used now:
+    /// the next such node in the list that `unused` heads; 0 after the last.
     tags: Table<'a, u32>,
     /// The nodes of all blocks and holes, in the order of their addresses.
     by_address: Treap<'a>,
     /// The nodes of the holes, in the order of their sizes, and of equal size in the order of their addresses.
     holes: Treap<'a>,
-    /// The head of the list of nodes that were used before and are free to be used again; 0 if there is none.
+    /// The first node of the list of those that were used before and can be used again; 0 if there is none.
     unused: u32,
-    /// The first node that was never used.
+    /// The lowest number of a node that was never used.
     fresh: u32,
     /// How many nodes are free: used before and out of use now, or never used.
     unused_count: u32,
-    /// How many unused nodes are kept for [`dissolve`](Self::dissolve), which makes blocks of the parts of an arena.
+    /// How many free nodes are kept back for [`dissolve`](Self::dissolve), which makes blocks and holes of the parts of
+    /// an arena.
     promised: u32,
     /// How many blocks are live.
     count: u32,
@@ -57,16 +60,16 @@ pub struct Pool<'a> {
     footprint: u64,
 }
 
-/// The tag of a hole; no block has it.
+/// The tag of a node that is a hole (free addresses); no block has this tag.
 const HOLE: u32 = u32::MAX;
 
-/// How many nodes `live` blocks need: one for each, one for the hole below each, and one for the hole above all in each
-/// range.
+/// How many nodes `live` blocks need: one for each block, one for the hole below each block, and one for the hole above
+/// all blocks in each range.
 const fn nodes(live: usize, ranges: usize) -> usize {
     2 * live + ranges
 }
 
-/// Length of the workspace that a [`Pool`] with at most `live` blocks at once keeps.
+/// Length of the workspace that a [`Pool`] keeps, if at most `live` blocks are live at once.
 #[must_use]
 pub const fn workspace(live: usize) -> WorkspaceLen {
     workspace_of(live, 1)
@@ -80,12 +83,12 @@ pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
 }
 
 impl<'a> Pool<'a> {
-    /// A pool over `capacity` bytes in which nothing is allocated, for at most `live` blocks at once. Every address
-    /// will be a multiple of `alignment`. The memory stays lent as long as the pool lives, and is touched as it is
-    /// used. O(1).
+    /// A pool over the addresses `[0, capacity)`, in which nothing is allocated, for at most `live` blocks at once.
+    /// Every address will be a multiple of `alignment`. The memory stays lent as long as the pool lives, and is touched
+    /// as it is used. O(1).
     ///
     /// # Errors
-    /// [`Error::Alignment`] if that is no power of two; [`Error::BufferTooSmall`] if the memory is shorter than
+    /// [`Error::Alignment`] if `alignment` is no power of two; [`Error::BufferTooSmall`] if the memory is shorter than
     /// [`workspace`] says; [`Error::TooManyBlocks`] beyond 2²⁸ live blocks.
     ///
     /// ```
@@ -108,9 +111,9 @@ impl<'a> Pool<'a> {
         Ok(pool)
     }
 
-    /// A pool without a range, to which up to `ranges` can be added. It has nodes for `live` blocks and the holes
-    /// between them; where there are fewer holes, it holds more blocks. `Err` if `alignment` is no power of two, `live`
-    /// is above [`MOST_LIVE`], or `memory` is too short.
+    /// A pool that has no addresses yet; up to `ranges` ranges of them can be added. The pool has nodes for `live`
+    /// blocks and the holes between them; where there are fewer holes, it can hold more blocks. `Err` if `alignment` is
+    /// no power of two, `live` is above [`MOST_LIVE`], or `memory` is too short.
     pub(super) fn over(ranges: usize, alignment: u64, live: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
         if !alignment.is_power_of_two() {
             return Err(Error::Alignment { block: None, alignment });
@@ -141,9 +144,9 @@ impl<'a> Pool<'a> {
         Ok(pool)
     }
 
-    /// Adds a range; false if it cannot be used: it does not begin at a multiple of the alignment, is shorter than the
-    /// alignment, ends beyond 64 bits, shares an address with another range, or there are as many ranges as there may
-    /// be.
+    /// Adds a range of addresses; false if it cannot be used: it does not begin at a multiple of the alignment, is
+    /// shorter than the alignment, ends beyond 64 bits or shares an address with another range, or the pool has as many
+    /// ranges as it can have.
     pub(super) fn add(&mut self, range: Range) -> bool {
         let bytes = range.bytes & !(self.alignment - 1);
         let aligned = range.begin & (self.alignment - 1) == 0;
@@ -155,8 +158,8 @@ impl<'a> Pool<'a> {
         true
     }
 
-    /// Removes an empty range that was not used for at least so many iterations, and returns it; none if there is no
-    /// such range.
+    /// Removes a range of addresses in which no block lives and that was not used for at least so many iterations.
+    /// Returns this range; `None` if there is none.
     pub(super) fn remove_empty(&mut self, iterations: u64) -> Option<Range> {
         let empty = |&i: &u32| {
             let Range { begin, bytes } = self.ranges.get(i);
@@ -193,7 +196,8 @@ impl<'a> Pool<'a> {
         self.malloc_tagged(bytes, 0)
     }
 
-    /// As [`malloc`](Self::malloc); `tag` may be any number but [`HOLE`]; the free of the block returns it.
+    /// Allocates as [`malloc`](Self::malloc) does, and keeps `tag` with the block. The free of the block returns it.
+    /// `tag` may be any number but [`HOLE`].
     pub(super) fn malloc_tagged(&mut self, bytes: u64, tag: u32) -> Result<u64, Error> {
         if bytes == 0 {
             return Err(Error::ZeroSize { block: 0 });
@@ -209,8 +213,9 @@ impl<'a> Pool<'a> {
         self.cut(node, self.nodes[node][0], size, tag)
     }
 
-    /// As [`malloc_tagged`](Self::malloc_tagged) at a multiple of `alignment`, a power of two above the pool's
-    /// alignment, and with the tag 0. Takes the smallest hole that is large enough wherever it begins. O(log n).
+    /// Allocates as [`malloc`](Self::malloc) does, at an address that is a multiple of `alignment`, a power of two
+    /// above the pool's alignment. Takes the smallest hole that is large enough wherever a hole of its size begins.
+    /// O(log n).
     pub(super) fn malloc_aligned(&mut self, bytes: u64, alignment: u64) -> Result<u64, Error> {
         let size = bytes.checked_next_multiple_of(self.alignment).filter(|&size| size > 0);
         let enough = size.and_then(|size| size.checked_add(alignment.max(self.alignment) - self.alignment));
@@ -223,13 +228,14 @@ impl<'a> Pool<'a> {
         self.cut(node, begin.checked_next_multiple_of(alignment).unwrap_or(begin), size, 0)
     }
 
-    /// The bytes of the live block that begins at `address`; none if none begins there. O(log n).
+    /// The size in bytes of the live block that begins at `address`, rounded up to the alignment; `None` if no block
+    /// begins there. O(log n).
     pub(super) fn size_at(&self, address: u64) -> Option<u64> {
         let node = self.by_address.at_most(&address, by_address(&self.nodes));
         (node != 0 && self.nodes[node][0] == address && self.tags[node] != HOLE).then(|| self.nodes[node][1])
     }
 
-    /// Resets the peak and the footprint to those of the blocks that are live now.
+    /// Resets the peak and the footprint to the values that they have for the blocks that are live now.
     pub(super) fn reset_peaks(&mut self) {
         self.peak = self.live;
         for i in 0..self.ranges.count() {
@@ -249,7 +255,7 @@ impl<'a> Pool<'a> {
         self.free_tagged(address).map(drop)
     }
 
-    /// As [`free`](Self::free); returns the block's tag.
+    /// Frees a block as [`free`](Self::free) does, and returns the block's tag.
     pub(super) fn free_tagged(&mut self, address: u64) -> Result<u32, Error> {
         let node = self.by_address.at_most(&address, by_address(&self.nodes));
         let tag = self.tags[node];
@@ -284,18 +290,18 @@ impl<'a> Pool<'a> {
         Ok(tag)
     }
 
-    /// Allocates a block of at least `bytes` bytes for an arena, in which up to `blocks` blocks will be live when it is
-    /// [dissolved](Self::dissolve); returns its address and its length in bytes. There is only one arena at a time.
-    /// `Err` where [`malloc`](Self::malloc) fails.
+    /// Allocates a block of at least `bytes` bytes for an arena, in which up to `blocks` blocks will be live when the
+    /// arena is [dissolved](Self::dissolve). Keeps back the nodes that this will need. Returns the address and the
+    /// length of the arena, in bytes. There is only one arena at a time. `Err` where [`malloc`](Self::malloc) fails.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
         Ok((begin, bytes.checked_next_multiple_of(self.alignment).unwrap_or(bytes)))
     }
 
-    /// Frees the block that begins at `begin`, and makes blocks of those parts of it that stay in use. A part is given
-    /// as its offset from `begin`, its size and its tag. O(log n) for each part. `Err` if no live block begins there, a
-    /// part does not lie in a hole, or there are as many blocks as the pool can hold.
+    /// Frees the arena, the block that begins at `begin`, and makes a block of each part of it that stays in use. A
+    /// part is given as its offset from `begin`, its size and its tag. O(log n) for each part. `Err` if no live block
+    /// begins there, a part does not lie in a hole, or there are as many blocks as the pool can hold.
     pub(super) fn dissolve(
         &mut self,
         begin: u64,
@@ -306,8 +312,8 @@ impl<'a> Pool<'a> {
         parts.try_for_each(|(offset, size, tag)| self.reserve(begin + offset, size, tag))
     }
 
-    /// Makes a live block of `[address, address + size)`, which must be aligned. `Err` if these bytes do not lie in one
-    /// hole, or there are as many blocks as the pool can hold. O(log n).
+    /// Makes a live block of the bytes `[address, address + size)`; both ends must be multiples of the alignment. `Err`
+    /// if these bytes do not lie in one hole, or there are as many blocks as the pool can hold. O(log n).
     fn reserve(&mut self, address: u64, size: u64, tag: u32) -> Result<(), Error> {
         let node = self.by_address.at_most(&address, by_address(&self.nodes));
         let [begin, length] = self.nodes[node];
@@ -330,7 +336,7 @@ impl<'a> Pool<'a> {
         self.count
     }
 
-    /// Bytes of all live blocks, rounded up to the alignment.
+    /// The bytes of all live blocks; the size of each is rounded up to the alignment.
     #[must_use]
     pub const fn live(&self) -> u64 {
         self.live
@@ -349,8 +355,9 @@ impl<'a> Pool<'a> {
         self.footprint
     }
 
-    /// Makes a block of the `size` bytes at `address`, which lie in the hole `node`. What is left of the hole below and
-    /// above the block stays holes. Returns `address`; `Err` if there are as many blocks as the pool can hold.
+    /// Makes a block of the `size` bytes at `address`, which lie in the hole `node`. What is left of this hole, below
+    /// and above the block, becomes holes of its own. Returns `address`; `Err` if there are as many blocks as the pool
+    /// can hold.
     fn cut(&mut self, node: u32, address: u64, size: u64, tag: u32) -> Result<u64, Error> {
         let [begin, length] = self.nodes[node];
         let (below, above) = (address - begin, begin + length - (address + size));
@@ -387,7 +394,7 @@ impl<'a> Pool<'a> {
         self.nodes[node][1]
     }
 
-    /// Adds a new hole to the nodes by address and to the holes by size.
+    /// Adds a new hole to both orders: of all nodes by address, and of the holes by size.
     fn enter_hole(&mut self, node: u32) {
         self.by_address.insert(node, by_address(&self.nodes));
         self.holes.insert(node, by_size(&self.nodes));

@@ -1,9 +1,9 @@
-//! The ranges of addresses that an allocator has, and the source of more.
+//! The ranges of addresses that an allocator has, and the [`Source`] from which it gets more.
 
 use crate::Workspace;
 use crate::table::Table;
 
-/// A range of addresses.
+/// A range of addresses, from which an allocator serves requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// The first address of the range.
@@ -12,16 +12,18 @@ pub struct Range {
     pub bytes: u64,
 }
 
-/// Where an allocator gets its ranges from.
+/// Where an allocator gets its ranges of addresses from, and where it returns them.
 pub trait Source {
-    /// Whether the source may give ranges after the first. If not, the allocator keeps the first until it is dropped.
+    /// Whether the source may give further ranges after the first. If not, the allocator keeps the first until it is
+    /// dropped, and asks for no other.
     fn grows(&self) -> bool;
 
-    /// Gives a range of at least so many bytes that nobody else uses until it is given back; none if the source has
-    /// none. A range that does not begin at a multiple of the allocator's alignment is given back at once.
+    /// Gives a range of at least `bytes` bytes, which nobody else uses until the allocator gives it back; `None` if the
+    /// source has no such range. The allocator gives a range that does not begin at a multiple of its alignment back at
+    /// once.
     fn take(&mut self, bytes: u64) -> Option<Range>;
 
-    /// Takes a range back, with the begin and the bytes that `take` gave.
+    /// Takes back a range that [`take`](Self::take) gave, with the same begin and bytes.
     fn give_back(&mut self, range: Range);
 }
 
@@ -41,7 +43,7 @@ impl Source for Fixed {
     fn give_back(&mut self, _: Range) {}
 }
 
-/// The ranges of a pool. They are so few that each call looks at all of them.
+/// The ranges of addresses of a pool. They are so few that a search looks at all of them.
 pub(super) struct Ranges<'a> {
     /// By range, four words: its first address; its bytes; the highest end of a block in it so far (an address); for
     /// how many iterations it was not used.
@@ -52,7 +54,7 @@ pub(super) struct Ranges<'a> {
 }
 
 impl<'a> Ranges<'a> {
-    /// How many 64-bit words the list of so many ranges takes.
+    /// How many 64-bit words the list of up to `most` ranges takes.
     pub(super) const fn words(most: usize) -> usize {
         4 * most
     }
@@ -65,12 +67,12 @@ impl<'a> Ranges<'a> {
         self.count
     }
 
-    /// The most ranges that there may be.
+    /// The most ranges of addresses that the pool can have.
     pub(super) fn most(&self) -> usize {
         self.list.len()
     }
 
-    /// How many more ranges there may be.
+    /// How many more ranges of addresses can be added.
     pub(super) fn room(&self) -> u32 {
         u32::try_from(self.list.len()).unwrap_or(u32::MAX).saturating_sub(self.count)
     }
@@ -84,7 +86,8 @@ impl<'a> Ranges<'a> {
         Range { begin, bytes }
     }
 
-    /// Adds a range; false if it ends beyond 64 bits, or shares an address with another. There must be room for it.
+    /// Adds a range; false if its end is more than 64 bits can hold, or the range shares an address with another. The
+    /// list must have room for one more.
     pub(super) fn add(&mut self, Range { begin, bytes }: Range) -> bool {
         let Some(end) = begin.checked_add(bytes) else { return false };
         let apart = |[other, length, ..]: &[u64; 4]| end <= *other || other + length <= begin;
@@ -108,7 +111,7 @@ impl<'a> Ranges<'a> {
         self.list.first(self.count).iter().any(|range| range[0] == address)
     }
 
-    /// The range in which this address lies; none if it lies in no range.
+    /// The range in which this address lies; `None` if it lies in no range.
     pub(super) fn with(&self, address: u64) -> Option<Range> {
         (0..self.count).map(|i| self.get(i)).find(|r| address.wrapping_sub(r.begin) < r.bytes)
     }
@@ -140,7 +143,7 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// For how many iterations a range was not used.
+    /// The age of range number `i`: for how many iterations it was not used.
     pub(super) fn age(&self, i: u32) -> u64 {
         self.list[i][3]
     }

@@ -1,13 +1,13 @@
 //! An ordered set of node numbers in lent memory.
 //!
 //! Problem: the pool keeps its blocks in the order of their addresses and its holes in the order of their sizes. It
-//! asks each set for the member nearest to a key, and its memory is fixed.
+//! asks each of the two sets for the member nearest to a key. The memory of the pool is fixed.
 //!
 //! Paper: treaps (Aragon and Seidel 1989): a search tree by key that is a heap by priority. Priorities are a hash of
-//! the node's number, so that the tree is the same in every run. The caller has the keys. No two members have the same
-//! key, and the order of members must not change while they are in the set.
+//! the node's number, so that the tree is the same in every run. The caller has the keys, and gives them as a function
+//! of the number. No two members have the same key, and the order of members must not change while they are in the set.
 //!
-//! Cost: O(log n) expected for each call, without recursion; two indices a node.
+//! Cost: O(log n) expected for each call, without recursion; two 32-bit indices a node.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -15,11 +15,12 @@ use crate::{Workspace, WorkspaceLen};
 /// An ordered set of numbers in `1..=n`, kept as a search tree of which they are the nodes; 0 is no node. The caller
 /// gives the keys that order them.
 pub(super) struct Treap<'a> {
-    /// The lower child of node i is at `2i`, the higher at `2i + 1`; the root is the higher child of 0.
+    /// The child of node i with lower keys is at `2i`, the child with higher keys at `2i + 1`; 0 where there is no
+    /// child. The root is the higher child of 0, which is no node.
     children: Table<'a, u32>,
 }
 
-/// The entry of `children` that holds the root.
+/// The index in `children` of the number of the root of the tree.
 const ROOT: u32 = 1;
 
 const fn lower(node: u32) -> u32 {

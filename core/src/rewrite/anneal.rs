@@ -34,11 +34,11 @@ impl Random {
     }
 }
 
-/// The cooling schedule of simulated annealing: how much slower than the present solution a new one may be and still be
-/// accepted.
+/// The cooling schedule of simulated annealing: how much more time than the present solution a new one may take and
+/// still be accepted. This falls to 0 while the search works.
 pub(super) struct Cooling {
-    /// The temperature at the start: how much slower than the present solution, on average, a new one may then be and
-    /// still be accepted, in ns.
+    /// The temperature at the start, in ns: how much more time than the present solution, on average, a new one may
+    /// then take and still be accepted.
     pub(super) heat: f64,
     /// The work after which the temperature is 0, so that no slower solution is accepted. The caller chooses the unit,
     /// and counts its work done in the same unit: operators and gaps looked at for swaps, accesses and values looked at
@@ -48,7 +48,7 @@ pub(super) struct Cooling {
 
 impl Cooling {
     /// The most time, in ns, that a new solution may take and be accepted, if the present one takes `present` ns and
-    /// `done` of the work is done. It is drawn at random, by the Metropolis rule.
+    /// `done` of the work is done. This limit is drawn at random, by the Metropolis rule.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(super) fn cutoff(&self, present: f64, done: u64, random: &mut Random) -> f64 {
         let left = 1.0 - done as f64 / self.work as f64;

@@ -11,12 +11,13 @@ use crate::{Error, Workspace, WorkspaceLen};
 
 workspace! {
     /// The original numbers of the blocks and operators of a flat trace: one in which each live range of a block is a
-    /// block of its own, and each run of an operator an operator of its own. It has at most `rows` rows.
+    /// block of its own, and each run of an operator an operator of its own. The flat trace has at most `rows` rows.
     pub(super) struct Flat<'a>(rows) {
         lists {
-            /// By block of the flat trace: the number of the original block of which it is a live range.
+            /// For each block of the flat trace, the number of the original block of which it is a live range.
             block: u32[rows],
-            /// By operator of the flat trace: 2 · its number in the original, plus 1 if it is a recomputation.
+            /// For each operator of the flat trace, 2 · the number of the original operator of which it is a run, plus
+            /// 1 if that run is a recomputation.
             op: u32[rows],
         }
     }
@@ -29,9 +30,9 @@ pub(super) const fn making_workspace(recorded_rows: usize, recorded_blocks: usiz
 }
 
 impl<'a> Flat<'a> {
-    /// Makes `rows`, a rewritten trace, flat in place: each live range of a block gets a block number of its own, and
-    /// each run of an operator an operator number of its own. The rows were made from the trace `recorded` and hold no
-    /// copies. `timings` is scratch memory with an entry for each row.
+    /// Changes `rows`, a rewritten trace, into a flat trace: each live range of a block gets a block number of its own,
+    /// and each run of an operator an operator number of its own. The rows were made from the trace `recorded` and hold
+    /// no copies. `timings` is scratch memory with an entry for each row.
     ///
     /// # Errors
     /// As [`simulate::simulate`].
@@ -46,13 +47,14 @@ impl<'a> Flat<'a> {
     ) -> Result<Self, Error> {
         let run = simulate::simulate(recorded, rows, device, scratch.reborrow(), timings)?;
         let mut flat = Self::lend(rows.len(), tables);
-        // By block, masks too: 1 + the number of its latest live range.
+        // For each block, masks too: 1 + the number of its latest live range.
         let mut range = scratch.indices(2 * recorded.blocks);
         let mut previous = Op::None;
         let last = rows.len().saturating_sub(1);
         for (row, r) in rows.iter_mut().enumerate() {
             let end = timings.get(row).map_or(0.0, |t| t.end).max(if row == last { run.time_ns } else { 0.0 });
-            // A block counts as there from the start if it is allocated at time 0: other rows must not get that time.
+            // A block counts as there from the start if it is allocated at time 0, so the rows that had a later time
+            // must not get time 0.
             let time_ns = (end as u64).max(u64::from(r.time_ns > 0));
             if r.event == Event::Malloc {
                 flat.block.push(r.block);
@@ -83,8 +85,8 @@ impl<'a> Flat<'a> {
         self.block.at(block).unwrap_or(0)
     }
 
-    /// Replaces the block and operator numbers of rows that were made from the flat trace by those of the original
-    /// trace.
+    /// Replaces the numbers of blocks and operators in `rows`, which were made from the flat trace, by those of the
+    /// original trace.
     pub(super) fn restore(&self, rows: &mut [Row]) {
         for r in rows {
             r.block = self.block(r.block);

@@ -1,16 +1,17 @@
 //! Gaps: where a block could be swapped out, because no operator accesses it.
 //!
-//! A *gap* is a run of operators in which a block is not accessed. While the block is on the host, its bytes are free
-//! in all of them. Copies happen at the boundaries between operators. A *version* is the value that a block holds from
-//! one write to the next: one copy on the host serves all gaps of a version.
+//! A *gap* is a run of operators in which a block is not accessed. If the block is on the host meanwhile, its bytes on
+//! the device are free while all these operators run. Copies happen at the boundaries between operators. A *version* is
+//! the value that a block holds from one write to the next: one copy on the host serves all gaps of a version.
 //!
 //! A persistent block has a gap before its first access, the *head*, and, where iterations repeat, one after its last,
-//! the *tail*. In its head a block may be swapped as in any other gap. It may also be on the host when the iteration
-//! begins. Then its final version has to be on the host at the end, and in exchange the host has its initial version
-//! from the start, for all gaps of that version. A block may be on the host in the tail only if it is there at the
-//! start too.
+//! the *tail*. In its head a block may be swapped as in any other gap. The block may also be on the host already when
+//! the iteration begins. Then the next iteration has to begin in the same way, so the block's final version has to be
+//! on the host at the end. In exchange, the gaps of its initial version need no copy out. A block may be on the host in
+//! the tail only if it is there at the start too.
 //!
-//! Blocks below the least size have no gaps. No gap ends in a free. Cost: O(rows).
+//! Blocks below the least size have no gaps. Every gap ends with an access or with the iteration, never with a free.
+//! Cost: O(rows).
 
 use super::ids::BlockId;
 use super::program::Program;
@@ -27,8 +28,9 @@ ids! {
     /// The number of a gap. Gaps are numbered in the order in which they end.
     pub(in crate::rewrite) struct GapId;
 
-    /// The number of a version. Versions are numbered in the order in which they can be copied out, those that no
-    /// operator has written among these.
+    /// The number of a version (the value that a block holds from one write to the next). Versions are numbered in the
+    /// order of the boundaries between operators from which on they can be copied out. Versions that can never be
+    /// copied out stand in between.
     pub(in crate::rewrite) struct VersionId;
 }
 
@@ -40,9 +42,10 @@ record! {
         pub(super) begin: u32,
         /// The operator that accesses the block next; the number of operators if none does before the iteration ends.
         pub(super) end: u32,
-        /// The version that the block holds in the gap.
+        /// The version (the block's value from one write to the next) that the block holds in the gap.
         pub(super) version: VersionId,
-        /// The block's last gap before this one in which it holds the same version; none if this gap is the first.
+        /// The block's last gap before this one in which it holds the same version; none if this gap is the first with
+        /// that version.
         pub(super) previous: Option<GapId>,
         /// For the gap before a persistent block's first access (the head): the gap after its last access (the tail),
         /// and the other way round. None for every other gap, and where the block has only one of the two.
@@ -64,7 +67,8 @@ impl Gap {
     }
 }
 
-/// Which copies a block needs if it is on the host in a gap.
+/// The kind of a gap (a run of operators in which a block is not accessed), which tells the copies that the block needs
+/// if it is on the host in the gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GapKind {
     /// A gap between two accesses of a block, of which the second is a read: the block has to be copied to the host,
@@ -73,11 +77,13 @@ pub(super) enum GapKind {
     /// A gap between two accesses of a block, of which the second is a write: nothing is copied, as the old value is
     /// never read again.
     Dead,
-    /// The gap before the first access of a persistent block, which is a read. The block has to be copied back after
-    /// it, and to the host before it unless it is there when the iteration begins.
+    /// The gap before the first access of a persistent block, where that access is a read. The block is copied back to
+    /// the device at the end of the gap. It is copied to the host at the start of the gap, unless it is on the host
+    /// already when the iteration begins.
     Head,
-    /// The gap before the first access of a persistent block, which is a write: nothing is copied before or after it.
-    /// But if the block is on the host when the iteration begins, its final value is copied out for the next iteration.
+    /// The gap before the first access of a persistent block, where that access is a write: nothing is copied at the
+    /// start or the end of the gap. But if the block is on the host when the iteration begins, its final value is
+    /// copied out for the next iteration.
     DeadHead,
     /// The gap after the last access of a persistent block: the block is copied to the host, and is there when the
     /// iteration ends.
@@ -89,7 +95,7 @@ impl GapKind {
         matches!(self, Self::Head | Self::DeadHead)
     }
 
-    /// Whether the value that the block holds in such a gap is read later, so that it has to be kept.
+    /// Whether the value that the block holds in such a gap is read later, so that it has to be kept on the host.
     pub(super) fn is_read(self) -> bool {
         matches!(self, Self::Middle | Self::Head | Self::Tail)
     }
@@ -106,8 +112,8 @@ record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: BlockId,
-        /// The first boundary between operators at which this value can be copied out. None for the value that a block
-        /// which is not persistent holds before its first write: it is never copied.
+        /// The first boundary between operators at which this value can be copied out. None for a value that is never
+        /// copied: that of a block which is not persistent, before its first write.
         pub(super) release: Option<u32>,
         /// The last gap in which the block holds this version. `Gap::previous` leads from there to the earlier ones.
         last_gap: Option<GapId>,
@@ -125,22 +131,25 @@ record! {
         access: Option<u32>,
         /// The version that the block holds after the accesses seen so far.
         version: Option<VersionId>,
-        /// The version that a persistent block holds when the iteration begins, or any other block before its first
-        /// write; none if it holds no value then.
+        /// For a persistent block, the version that it holds when the iteration begins. For another block, the version
+        /// that is read before the first write. None if there is no such version.
         initial: Option<VersionId>,
-        /// The gap before the block's first access.
+        /// The gap before the block's first access; none if there is none, or if the block is not persistent.
         head: Option<GapId>,
     }
 }
 
 workspace! {
-    /// The gaps of a program, and the versions of its blocks.
+    /// The gaps of a program (runs of operators in which a block is not accessed, so that it may be on the host), and
+    /// the versions of its blocks (their values from one write to the next).
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// By boundary between operators (boundary o is before operator o): how many versions come before the first
-            /// that can be copied out there or later. The entry after the last boundary is the number of versions.
+            /// For each boundary between operators (boundary o is before operator o), the number of versions that stand
+            /// before the first one that can be copied out at this boundary or later. The entry after the last boundary
+            /// is the number of all versions.
             first_version: u32[rows + 2],
-            /// By gap: its first operator, as in the gap itself. The search for swaps goes over many of them in a row.
+            /// The first operator of each gap, a copy of `Gap::begin`: the search for swaps reads the entries of many
+            /// gaps in a row.
             begin[GapId]: u32[rows + blocks],
         }
         records {
@@ -159,7 +168,8 @@ workspace! {
 }
 
 impl<'a> Gaps<'a> {
-    /// Finds the gaps of all blocks that have at least `least` bytes.
+    /// Finds the gaps (runs of operators in which a block is not accessed) of all blocks that have at least `least`
+    /// bytes.
     pub(super) fn new(program: &'a Program<'a>, least: u64, scratch: &mut Workspace<'a>) -> Self {
         let mut gaps = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         // Versions are numbered in the order of the boundaries at which they can be copied out first. Those of
@@ -178,7 +188,7 @@ impl<'a> Gaps<'a> {
         gaps
     }
 
-    /// All gaps, as numbered.
+    /// The numbers of all gaps, in the order in which the gaps end.
     pub(super) fn all(&self) -> impl DoubleEndedIterator<Item = GapId> + use<> {
         GapId::each(0..self.len)
     }
@@ -188,7 +198,7 @@ impl<'a> Gaps<'a> {
         self.gap.get(gap)
     }
 
-    /// The first operators of the gaps in `from..to`.
+    /// The first operator of each gap with a number from `from` on and below `to`.
     #[inline]
     pub(super) fn begins(&self, from: GapId, to: GapId) -> &[u32] {
         self.begin.range(from, to)
@@ -199,8 +209,8 @@ impl<'a> Gaps<'a> {
         self.version.get(version)
     }
 
-    /// How many gaps come before the first whose end (the operator that accesses the gap's block next) is after
-    /// `operator`.
+    /// How many gaps end at `operator` or before; a gap ends at the operator that accesses its block next. This is also
+    /// the number of the first gap that ends later.
     pub(super) fn first_after(&self, operator: u32) -> u32 {
         let (mut low, mut high) = (0, self.len);
         while low < high {
@@ -210,8 +220,8 @@ impl<'a> Gaps<'a> {
         low
     }
 
-    /// The versions for which this is the first boundary at which they can be copied out. Boundary o is before operator
-    /// o.
+    /// The versions (values of blocks) that can be copied out from this boundary on, and not before. Boundary o is
+    /// before operator o.
     pub(super) fn released(&self, boundary: u32) -> impl Iterator<Item = VersionId> + '_ {
         let versions = VersionId::each(self.first_version[boundary]..self.first_version[boundary + 1]);
         versions.filter(move |&version| self.version(version).release == Some(boundary))
@@ -229,8 +239,8 @@ impl<'a> Gaps<'a> {
         })
     }
 
-    /// For an access of a block by an operator: adds the gap of the block that ends there, if there is one, and for a
-    /// write the new version of the block.
+    /// Takes note of an access of a block by an operator. Adds the gap that ends with this access, if there is one. If
+    /// the access is a write, adds the version that the block holds from then on.
     fn access(&mut self, operator: u32, r: &Row) {
         let reads = r.event == Event::Read;
         let block = r.block_id();
@@ -259,9 +269,10 @@ impl<'a> Gaps<'a> {
         self.seen.set(block, seen);
     }
 
-    /// At the end of the iteration, for a persistent block: notes which value it holds then. If there is a gap before
-    /// its first access, adds the gap after its last access, if there is one too. If the block is never written, marks
-    /// its gaps as clean: the host has its value from the start.
+    /// Completes the gaps of a persistent block after the last operator. Notes which version the block holds when the
+    /// iteration ends. If there are operators after its last access, and a gap before its first, adds the gap after the
+    /// last access and links the two. If the block is never written, marks its gaps as clean: the host has its value
+    /// from the start.
     fn close(&mut self, block: BlockId) {
         let seen = self.seen.get(block);
         let (Some(last), Some(initial)) = (seen.access, seen.initial) else { return };
@@ -281,8 +292,8 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// Fills `first_version`. Versions that no operator has written are never copied out;
-    /// [`released`](Self::released) passes over them.
+    /// Fills `first_version`, which tells the versions that can be copied out from each boundary on. Versions that can
+    /// never be copied out are counted too; [`released`](Self::released) passes over them.
     fn list_releases(&mut self) {
         let mut version = 0;
         for boundary in 0..=self.program.operators {
@@ -296,8 +307,8 @@ impl<'a> Gaps<'a> {
         self.first_version[self.program.operators + 1] = version;
     }
 
-    /// Adds a version of a block. `release` is the first boundary at which it can be copied out; none if nobody has
-    /// written it.
+    /// Adds a version of a block. `release` is the first boundary at which the version can be copied out; none if it
+    /// never can.
     fn add_version(&mut self, block: BlockId, release: Option<u32>) -> VersionId {
         let version = VersionId::of(self.versions);
         self.version.set(version, Version { block, release, last_gap: None, last: None });
@@ -305,8 +316,8 @@ impl<'a> Gaps<'a> {
         version
     }
 
-    /// Adds the gap of a block from operator `begin` up to and without operator `end`. In it the block holds the
-    /// version that `seen` names.
+    /// Adds the gap of a block from operator `begin` up to, but not including, operator `end`. In the gap the block
+    /// holds the version that `seen` names.
     fn add(&mut self, seen: &Seen, block: BlockId, (begin, end): (u32, u32), kind: GapKind) -> GapId {
         let gap = GapId::of(self.len);
         let version = seen.version.unwrap_or(VersionId::of(NONE));

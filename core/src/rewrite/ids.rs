@@ -1,5 +1,6 @@
-//! The id that all means share; others stand beside what they number. Operators and the boundaries between them are
-//! positions on one axis, on which the code computes, so they stay numbers; so do rows.
+//! [`BlockId`], the type of block numbers, which all ways to save memory use. The types of other numbers are defined
+//! beside what they number. Operators, the boundaries between them, and rows have plain integers as numbers, as the
+//! code computes with them.
 
 use crate::id::{Id, ids};
 use crate::trace::Row;

@@ -1,23 +1,23 @@
 //! A lower bound on the load: no schedule of a given overhead has a lower peak.
 //!
 //! It is a relaxation: blocks move in parts and without latency, and each row is looked at on its own. At the time of a
-//! row, the link out can have moved only bytes that were ready early enough, and the link in must bring them back
-//! before they are needed. So each block that is away has a window of time on each link. On the link out the windows
-//! end together, on the link in they begin together; taking the shortest first gives the most bytes that the link can
-//! move.
+//! row, the link out (from the device to the host) can have moved only bytes that were ready early enough, and the link
+//! in must bring them back before they are needed. So each block that is away has a window of time on each link. On the
+//! link out the windows of all blocks end together, on the link in they begin together. Taking the block with the
+//! shortest window first gives the most bytes that the link can move.
 //!
 //! Blocks of any size may move, and the gaps of blocks that are never freed cross the end of the iteration. One copy
 //! out serves all gaps until the next write. A block that is read before it is written may be on the host from the
 //! start; if the iteration writes it later, it was copied out in the iteration before. In a gap that ends in a write
 //! nothing is copied: the block takes no memory there. Blocks that are freed are alive before their first access and
-//! after their last as in the original.
+//! after their last, as in the original.
 //!
-//! The overhead lies before the row or after it, and the bound takes the best division. What lies before makes the
-//! windows on the link out longer, what lies after those on the link in; a window across the end of the iteration gets
-//! longer by all of it.
+//! A part of the overhead is spent before the row and the rest after it; the bound takes the best division. The part
+//! before the row makes the windows on the link out longer, the part after it those on the link in. A window across the
+//! end of the iteration gets longer by the whole overhead.
 //!
-//! Rows are looked at by falling load, until the load is below the bound that was found. Cost: O(rows · gaps) at worst,
-//! in practice over few rows; linear workspace.
+//! Rows are looked at in the order of falling load, until the load is below the bound that was found. Cost: O(rows ·
+//! gaps) at worst, in practice over few rows; linear workspace.
 
 use core::ops::Range;
 
@@ -106,7 +106,7 @@ pub fn least_load(
 }
 
 ids! {
-    /// The index of an idle time in the list of all.
+    /// The index of an idle time (the time between two accesses of a block) in the list of all idle times.
     pub(super) struct IdleId;
 
     /// The index of a block among those that may be on the host at a given time.
@@ -129,8 +129,8 @@ record! {
         /// The operator that wrote the value which the block holds in the idle time; none if the iteration has not
         /// written the block by then.
         pub(super) writer: Option<u32>,
-        /// If the iteration has not written the block by then: the operator that writes it last, in the iteration
-        /// before, so that it wrote the value too. None if none does, or the iteration has written the block.
+        /// The operator that wrote the value in the iteration before: the last that writes the block, if no operator of
+        /// this iteration has written the block by the idle time. None if one has, or if no operator writes the block.
         pub(super) writer_before: Option<u32>,
     }
 }
@@ -140,7 +140,8 @@ impl Idle {
         self.end <= self.begin
     }
 
-    /// Whether the block holds a value that could be lost: a block that nobody has written holds none.
+    /// Whether the block holds a value in the idle time, which would be lost if the block's memory were given away. A
+    /// block that nobody has written holds none.
     pub(super) fn has_value(&self, program: &Program<'_>) -> bool {
         program.is_persistent(self.block) || self.writer.is_some() && !self.crosses_end()
     }
@@ -153,7 +154,7 @@ impl Idle {
 
 record! {
     /// What is known of a block from the rows read so far: its first access and its last, each as row and operator, and
-    /// who wrote it.
+    /// which operator wrote it last.
     struct Seen {
         first: Option<u32>,
         first_operator: u32,
@@ -171,8 +172,9 @@ workspace! {
     /// access in an iteration to its first in the next.
     pub(super) struct IdleBlocks<'a>(rows, blocks) {
         tables {
-            /// The indices of the idle times in `list`: first the one whose block's value was written last, at the end
-            /// those whose value the iteration has not written.
+            /// The indices of the idle times in `list`, sorted by the operator that wrote the block's value, in this
+            /// iteration or the one before: the latest operator first, and at the end the idle times whose value no
+            /// operator writes.
             by_writer: u32[rows + blocks],
             /// The indices of the idle times in `list`, the one that ends at the earliest row first.
             by_end: u32[rows + blocks],
@@ -180,7 +182,7 @@ workspace! {
             aside: u32[rows + blocks],
         }
         records {
-            /// By block: its first and last access and its last writer in the rows read so far.
+            /// For each block, its first and last access and its last writer in the rows read so far.
             seen[BlockId]: Seen[blocks],
         }
         lists {
@@ -195,8 +197,9 @@ impl IdleBlocks<'_> {
         IdleId::each(0..self.list.len()).zip(self.list.iter())
     }
 
-    /// Lists the idle times of blocks as `count` returns them, without those for which it returns none, and sorts them
-    /// by when the value was written and by when they end.
+    /// Lists the idle times of all blocks, and sorts them by when the block's value was written and by when they end.
+    /// `count` is called with each idle time: it returns the idle time to list, perhaps changed, or none to leave it
+    /// out.
     pub(super) fn find(&mut self, program: &Program<'_>, mut count: impl FnMut(Idle) -> Option<Idle>) {
         for o in 0..program.operators {
             for (row, r) in (program.first_row[o]..).zip(program.rows_of(o)).filter(|(_, r)| r.event != Event::Malloc) {
@@ -236,8 +239,8 @@ impl IdleBlocks<'_> {
         sort::by_key(by_end, list.len(), aside, |k| idle(k).map_or(0, |idle| idle.end.into()));
     }
 
-    /// Adds the idle time from a block's last access so far to its access in row `end` by operator `to`, as `count`
-    /// returns it.
+    /// Adds to the list the idle time from a block's last access so far to its access in row `end` by operator `to`, in
+    /// the form that `count` returns. Adds nothing if `count` returns none, or if the block was not accessed before.
     fn add(&mut self, seen: &Seen, block: BlockId, (end, to): (u32, u32), count: impl FnOnce(Idle) -> Option<Idle>) {
         let Some(begin) = seen.last else { return };
         let idle = Idle { block, begin, end, from: seen.last_operator, to, writer: seen.writer, writer_before: None };
@@ -252,14 +255,13 @@ workspace! {
     /// value.
     struct Loads<'a>(rows, blocks) {
         tables {
-            /// By row: the load after it, in bytes. A block whose next access is a write does not count while it is
-            /// idle.
+            /// The load after each row, in bytes. A block whose next access is a write does not count while it is idle.
             load: u64[rows],
             /// The numbers of the rows, the one with the highest load first.
             by_load: u32[rows],
             /// Scratch memory for sorting the rows by load.
             aside: u32[rows],
-            /// By block: the row of its malloc.
+            /// The row of each block's malloc.
             allocated[BlockId]: u32[blocks],
         }
     }
@@ -306,12 +308,12 @@ workspace! {
     /// back in.
     pub(super) struct Away<'a>(most) {
         tables {
-            /// By index of a block that may be on the host: its bytes.
+            /// The bytes of each block that may be on the host.
             pub(super) size[AwayId]: u64[most],
-            /// By index of a block that may be on the host: the time since its value was written, in ns; `u64::MAX` if
-            /// the host has it from the start.
+            /// For each block that may be on the host, the time since its value was written, in ns; `u64::MAX` if the
+            /// host has the value from the start.
             since[AwayId]: u64[most],
-            /// By index of a block that may be on the host: the time until it must be back on the device, in ns.
+            /// For each block that may be on the host, the time until it must be back on the device, in ns.
             until[AwayId]: u64[most],
             /// The indices of the blocks that may be on the host, the one with the shortest time since its value was
             /// written first.
@@ -321,12 +323,14 @@ workspace! {
             by_until: u32[most],
         }
         records {
-            /// By index of a block that may be on the host: whether its value was written in the iteration before, or
-            /// the host has it from the start.
+            /// For each block that may be on the host, whether its value was written in the iteration before, or the
+            /// host has the value from the start.
             earlier[AwayId]: bool[most],
-            /// By index of a block that may be on the host: whether it must be back in the next iteration.
+            /// For each block that may be on the host, whether it must be back on the device in the next iteration, not
+            /// in this one.
             later[AwayId]: bool[most],
-            /// By idle time: the block that is idle then; none if it is not among those that may be on the host.
+            /// For each idle time, the index of its block among those that may be on the host; none if the block is not
+            /// among them.
             pub(super) index[IdleId]: Option<AwayId>[most],
         }
         state {
@@ -348,8 +352,8 @@ impl Away<'_> {
         self.sort(idle);
     }
 
-    /// Finds the blocks that may be on the host while an operator runs: those of the idle times in `idle` in which it
-    /// runs.
+    /// Finds the blocks that may be on the host while an operator runs: those of the idle times in `idle` during which
+    /// the operator runs.
     pub(super) fn find_in(&mut self, operator: u32, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         self.clear();
         let (start, finish) = (program.access_time[operator], program.time[operator + 1]);
@@ -366,9 +370,10 @@ impl Away<'_> {
         self.index.fill(None);
     }
 
-    /// Adds the block of the idle time with index `k` if it is idle now. `after` says that now is after the access which
-    /// begins the idle time, `before` that it is before the access which ends it. A copy out has to end by `start`, and
-    /// a copy in begins at `finish` and has to end by `deadline`; all in ns, each in its own iteration.
+    /// Adds the block of the idle time with index `k` to those that may be on the host, if the block is idle at the
+    /// time that is looked at. `after` says that this time is after the access which begins the idle time, `before`
+    /// that it is before the access which ends it. A copy out has to end by `start`. A copy in begins at `finish` and
+    /// has to end by `deadline`. These times are in ns, each from the start of the iteration in which it lies.
     fn add(
         &mut self,
         program: &Program<'_>,
@@ -397,8 +402,8 @@ impl Away<'_> {
     }
 
     /// Sorts the blocks that may be on the host by `since` (the time since their values were written) and by `until`
-    /// (the time until they must be back). The idle times are sorted already, so that the blocks are in order but for
-    /// the iteration that they are written or used in.
+    /// (the time until they must be back). As the idle times are sorted already, only the blocks that were written in
+    /// the iteration before, or must be back in the next, have to be moved behind the others.
     fn sort(&mut self, idle: &IdleBlocks<'_>) {
         let Self { by_since, by_until, earlier, later, index, .. } = self;
         for (order, ranked, other) in [(by_since, &idle.by_writer, earlier), (by_until, &idle.by_end, later)] {
@@ -413,8 +418,8 @@ impl Away<'_> {
         }
     }
 
-    /// How many bytes at most the links can copy both out and back in, if operators run later than in the original by
-    /// `delay`.
+    /// The most bytes of the blocks that may be on the host which the links can copy both out and back in, if operators
+    /// run later than in the original by `delay`.
     pub(super) fn copied(&self, device: &Device, delay: Delay) -> f64 {
         // The bytes of these blocks that a link moves, if each has `window` ns.
         let moved = |order: &Table<'_, u32>, bandwidth: f64, window: &dyn Fn(AwayId) -> f64| {
@@ -435,7 +440,7 @@ impl Away<'_> {
     }
 }
 
-/// How the overhead of a schedule lies before and after one operator, in ns.
+/// How the overhead of a schedule is divided into time before one operator and time after it, in ns.
 #[derive(Clone, Copy)]
 pub(super) struct Delay {
     /// How much later the operator runs than in the original.
@@ -446,14 +451,15 @@ pub(super) struct Delay {
     pub(super) whole: f64,
 }
 
-/// How often the search for the best division of an overhead narrows the interval in which it lies, by a third.
+/// How many times the search for the best division of an overhead, into time before an operator and time after it,
+/// shortens the interval in which that division lies, each time by a third.
 const DIVISIONS: u32 = 48;
 
-/// The most bytes that can be elsewhere while an operator runs, over all ways to divide an overhead of `whole` ns into
-/// the times before the operator and after it. `elsewhere` says how many that are for one division; it must not fall if
-/// a part grows, and has to be concave. With `enough` bytes, the result only tells whether that many can be elsewhere:
-/// if not, it is less. Without, it is too high by at most the rounding of the division. Cost: 3 calls of `elsewhere` for
-/// each of up to [`DIVISIONS`] divisions.
+/// The most bytes that can be away from the device while an operator runs, over all ways to divide an overhead of
+/// `whole` ns into time before the operator and time after it. `elsewhere` returns these bytes for one division: it
+/// must be concave, and must not fall if either time grows. If `enough` is some number of bytes, the result only tells
+/// whether that many can be away: if not, the result is less. If it is none, the result is too high by at most the
+/// rounding of the division. Cost: 3 calls of `elsewhere` for each of up to [`DIVISIONS`] divisions.
 pub(super) fn best_division(whole: f64, enough: Option<f64>, elsewhere: impl Fn(Delay) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, whole);
     // As if the operator were delayed by `high`, and what comes after it by all but `low`: with `low` below `high` that
@@ -474,7 +480,7 @@ pub(super) fn best_division(whole: f64, enough: Option<f64>, elsewhere: impl Fn(
     within(low, high)
 }
 
-/// A number of bytes or of nanoseconds as a double.
+/// A number of bytes or of nanoseconds as an `f64`.
 #[expect(clippy::cast_precision_loss, reason = "a bound is made a little lower in the end")]
 pub(super) const fn bytes(bytes: u64) -> f64 {
     bytes as f64

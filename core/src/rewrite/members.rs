@@ -10,7 +10,7 @@ workspace! {
         records {
             /// The members of the set: the first `len` entries of this table.
             list: I[n],
-            /// By number below n: its index in `list`; none if it is not in the set.
+            /// For each number below n, its index in `list`; none if the number is not in the set.
             place[I]: Option<u32>[n],
         }
         state {
@@ -54,7 +54,7 @@ impl<I: Id> Members<'_, I> {
         }
     }
 
-    /// Removes a number from the set; the last of the list of members takes its place.
+    /// Removes a number from the set; the last number in the list of members moves to its place.
     pub(super) fn remove(&mut self, number: I) {
         if let Some(place) = self.place.get(number) {
             self.len -= 1;

@@ -1,6 +1,6 @@
 //! Passes from a trace to a trace that computes the same and needs less memory.
 //!
-//! A pass decides what to do and writes the rows that result. These rows are used only after
+//! A pass decides what to swap, recompute or change, and writes the rows that result. These rows are used only after
 //! [`verify::schedule`](crate::verify::schedule::schedule) has accepted them. [`fit`] calls the passes and the
 //! placement.
 

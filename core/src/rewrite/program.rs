@@ -1,8 +1,8 @@
 //! The program: its operators in the order in which they run, the blocks that they access, and when.
 //!
 //! An *operator* is a group of rows: its accesses, with the mallocs before them and the frees after them. The last
-//! operator may have no accesses. Between two operators lies a *boundary*: boundary o is before operator o. Every means
-//! reads this: [`Gaps`](super::gaps::Gaps) has the gaps in which blocks may be swapped,
+//! operator may have no accesses. Between two operators lies a *boundary*: boundary o is before operator o. Every way
+//! to save memory begins with the program: [`Gaps`](super::gaps::Gaps) finds the gaps in which blocks may be swapped,
 //! [`Values`](super::values::Values) which operator makes each value and which operators read it. Cost: O(rows).
 
 use super::ids::BlockId;
@@ -17,27 +17,27 @@ workspace! {
     /// The operators and blocks of a trace in which nothing is copied or recomputed and every block has one live range.
     pub(super) struct Program<'a>(rows, blocks; trace: &'a [Row]) {
         tables {
-            /// By operator: its first row; after the last operator, the number of rows.
+            /// The first row of each operator; in the entry after the last operator's, the number of rows.
             pub(super) first_row: u32[rows + 2],
-            /// By operator: the row of its first access, and the row after its last.
+            /// For each operator, the row of its first access, and the row after its last.
             accesses: [u32; 2][rows + 1],
-            /// By boundary between operators (boundary o is before operator o): when compute reaches it if it never
-            /// waits, in ns. There is one boundary more than operators.
+            /// For each boundary between operators (boundary o is before operator o), the time at which compute reaches
+            /// it if compute never waits, in ns. There is one boundary more than operators.
             pub(super) time: u64[rows + 2],
-            /// By operator: when its first access begins if compute never waits, in ns.
+            /// For each operator, the time at which its first access begins if compute never waits, in ns.
             pub(super) access_time: u64[rows + 1],
-            /// By block: its bytes.
+            /// The bytes of each block.
             pub(super) size[BlockId]: u64[blocks],
         }
         records {
-            /// By block: whether it is persistent: allocated at time 0 and never freed.
+            /// For each block, whether it is persistent: allocated at time 0 and never freed.
             persistent[BlockId]: bool[blocks],
         }
         state {
             /// The rows of the trace.
             pub(super) rows: &'a [Row] = trace,
-            /// How many operators there are. Rows that are left after the last operator's frees count
-            /// as one more, which has no accesses.
+            /// How many operators there are. Rows that are left after the last operator's frees count as one more
+            /// operator, which has no accesses.
             pub(super) operators: u32 = 0,
             /// How many operators have block accesses: all, or all but the last.
             pub(super) accessing: u32 = 0,
@@ -51,7 +51,8 @@ impl<'a> Program<'a> {
     /// Finds the operators and blocks of a trace whose blocks are numbered below `blocks`.
     ///
     /// # Errors
-    /// A row with another block number, a copy, an operator that is recomputed, or a second malloc of a block.
+    /// [`Error::Row`] for a row with a block number that is not below `blocks`, a copy, an operator that is recomputed,
+    /// or a second malloc of a block.
     pub(super) fn new(rows: &'a [Row], blocks: usize, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let mut program = Self::lend(rows.len(), blocks, rows, scratch);
         program.find_blocks()?;
@@ -148,8 +149,8 @@ impl<'a> Program<'a> {
         (first..end).map(move |row| at(rows, row))
     }
 
-    /// The first block that an operator reads and the first that it writes, without those that it allocates or frees
-    /// between its accesses; none if either is missing.
+    /// The first block that an operator reads and the first that it writes; blocks that it allocates or frees between
+    /// its accesses do not count. None if the operator has no such read or no such write.
     pub(super) fn ends(&self, operator: u32) -> Option<(BlockId, BlockId)> {
         let [first, end] = self.accesses[operator].map(|row| usize::try_from(row).unwrap_or(usize::MAX));
         let (read, written) = recorded::ends(self.rows.get(first..end).unwrap_or_default())?;

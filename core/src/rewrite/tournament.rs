@@ -7,7 +7,7 @@
 use crate::id::Id;
 use crate::workspace::workspace;
 
-/// Stands for no key: a number with this key is not one of those among which the least key wins.
+/// The key that stands for no key: a number that has it takes no part in the search for the least key.
 const ABSENT: u64 = u64::MAX;
 
 workspace! {
@@ -15,11 +15,11 @@ workspace! {
     /// part.
     pub(super) struct Tournament<'a, I>(n) then begin {
         tables {
-            /// By number, from 0 to n - 1: its key; [`ABSENT`] if it has none. The number with the least key wins, and
-            /// never one that has none.
+            /// The key of each number from 0 to n - 1; [`ABSENT`] if the number has none. The number with the least key
+            /// wins; a number without a key never does.
             key[I]: u64[n],
-            /// By inner node of the tree: the number with the least key below it. Node 1 is the root, the children of
-            /// node k are 2 k and 2 k + 1, and the leaf of number i is node n + i.
+            /// For each inner node of the tree, the number with the least key below the node. Node 1 is the root, the
+            /// children of node k are 2 k and 2 k + 1, and the leaf of number i is node n + i.
             winner: u32[n],
         }
         state {

@@ -1,6 +1,7 @@
 //! Values: which operator makes each value, which operators read it, and whether it can be recomputed.
 //!
-//! A *version* is the value that a block holds from one write to the next. Each block has one *owner* of its memory:
+//! A *version* is the value that a block holds from one write to the next. Each block has one *owner*, which says who
+//! decides when its memory is allocated and freed:
 //! - *local*: the block is allocated and freed by one operator, as its workspace;
 //! - *managed*: it is freed within the trace, and each of its versions can be recomputed. It may be freed and
 //!   recomputed wherever that helps;
@@ -9,7 +10,7 @@
 //! - *recorded*: all others. They live as recorded.
 //!
 //! An operator may be recomputed if its [`Operator::rerun`](crate::trace::Operator::rerun) says so and all that it
-//! reads is defined. A recomputation leaves out the persistent blocks that the operator updates. O(rows).
+//! reads is defined. A recomputation leaves out the persistent blocks that the operator updates. Cost: O(rows).
 
 use super::ids::BlockId;
 use super::program::Program;
@@ -47,7 +48,7 @@ impl Owner {
 enum_field!(Owner: Recorded, Local, Managed, Lasting);
 
 ids! {
-    /// The number of a version: of the value that a block holds from one write to the next.
+    /// The number of a version, which is the value that a block holds from one write to the next.
     pub(in crate::rewrite) struct VersionId;
 }
 
@@ -55,7 +56,7 @@ ids! {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reference {
     pub(super) block: BlockId,
-    /// The version that is read or written.
+    /// The version (the block's value from one write to the next) that the operator reads or writes.
     pub(super) version: VersionId,
     /// Whether the operator writes the block; else it reads it.
     pub(super) writes: bool,
@@ -71,8 +72,8 @@ impl Reference {
     }
 }
 
-/// Stores a reference in three numbers: the owner and the flags share one, as references are read more often than
-/// anything else.
+/// Keeps a reference as three numbers, of which one holds the owner and the flags together: references are read more
+/// often than anything else.
 impl Record for Reference {
     type Kept = [u32; 3];
     #[inline]
@@ -91,7 +92,8 @@ record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: BlockId,
-        /// The operator that writes the version; none if the block holds it from the start or it is undefined.
+        /// The operator that writes the version; none if the block holds the version from the start, or if the version
+        /// is undefined.
         pub(super) writer: Option<u32>,
         /// The first operator that overwrites or frees the block while it holds the version; [`NONE`] if none does.
         until: u32,
@@ -141,27 +143,27 @@ workspace! {
     /// The values in a trace: which operator makes each, which operators read it, and whether it can be recomputed.
     pub(super) struct Values<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// By operator: the most bytes that it adds to the load while it runs, counting its workspaces and the
-            /// blocks that are allocated and freed when the recording says.
+            /// The most bytes that each operator adds to the load while it runs, counting its workspaces and the blocks
+            /// that are allocated and freed as recorded.
             pub(super) most: u64[rows + 1],
-            /// By operator: the bytes that it allocates less those that it frees, counting the blocks that are
-            /// allocated and freed when the recording says; in two's complement, as it may free more than it allocates.
+            /// For each operator, the bytes that it allocates less those that it frees, counting the blocks that are
+            /// allocated and freed as recorded. In two's complement, as an operator may free more than it allocates.
             pub(super) left: u64[rows + 1],
-            /// By operator: the most bytes of its workspaces at once.
+            /// The most bytes of each operator's workspaces at once.
             pub(super) local: u64[rows + 1],
-            /// By operator: whether it may be recomputed.
+            /// For each operator, 1 if it may be recomputed, else 0.
             recomputable: u32[rows + 1],
-            /// By operator: the index in `reference` of the first block that it reads or writes.
+            /// For each operator, the index in `reference` of the first block that it reads or writes.
             first_reference: u32[rows + 2],
-            /// By operator: the index in `managed` of the first managed block that it reads or writes.
+            /// For each operator, the index in `managed` of the first managed block that it reads or writes.
             first_managed: u32[rows + 2],
-            /// By operator: the first operator that overwrites or frees a block which the recording manages and which
-            /// this operator reads or writes; [`NONE`] if none does. Blocks that a recomputation leaves out do not
-            /// count.
+            /// For each operator, the one after which it cannot be recomputed any more: the first that overwrites or
+            /// frees a block which this operator reads or writes, and which is allocated and freed as recorded.
+            /// [`NONE`] if there is none. Blocks that a recomputation leaves out do not count.
             until: u32[rows + 1],
-            /// By operator: the index in `made` of the first value that it writes and that can be recomputed.
+            /// For each operator, the index in `made` of the first value that it writes and that can be recomputed.
             first_made: u32[rows + 2],
-            /// By version: the index in `uses` of the first operator that reads it.
+            /// For each version (value of a block), the index in `uses` of the first operator that reads it.
             first_use[VersionId]: u32[rows + blocks + 1],
             /// The operators that read each version: those of version 0 in ascending order, then those of version 1,
             /// and so on.
@@ -169,15 +171,15 @@ workspace! {
         }
         records {
             owner[BlockId]: Owner[blocks],
-            /// The blocks that operators read or write, by operator.
+            /// The references of all operators (the blocks that they read or write), sorted by operator.
             reference: Reference[rows],
-            /// The references to managed blocks, by operator.
+            /// The references to managed blocks (whose memory recomputation decides on), sorted by operator.
             managed: Reference[rows],
-            /// The values that can be recomputed, by the operator that writes them.
+            /// The values that can be recomputed, sorted by the operator that writes them.
             made: Made[rows],
             version[VersionId]: Version[rows + blocks],
             in_place: InPlace[rows + 1],
-            /// By block: its latest accesses, its malloc and its free, noted while the trace is read row by row.
+            /// For each block, its latest accesses, its malloc and its free, noted while the trace is read row by row.
             seen[BlockId]: Seen[blocks],
         }
         state {
@@ -191,7 +193,7 @@ workspace! {
 
 impl<'a> Values<'a> {
     /// Finds the values in `program`, a trace that was made from `recorded` and in which nothing is copied or
-    /// recomputed: which operator makes and reads each, and whether it can be recomputed.
+    /// recomputed: which operator makes each value, which operators read it, and whether it can be recomputed.
     pub(super) fn new(recorded: &Recorded<'_>, program: &'a Program<'a>, scratch: &mut Workspace<'a>) -> Self {
         let mut values = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         values.find_references(recorded);
@@ -203,28 +205,31 @@ impl<'a> Values<'a> {
         values
     }
 
-    /// The references of an operator: the blocks that it accesses, in the order of its rows, each once for reading and
-    /// once for writing.
+    /// The references of an operator: the blocks that it accesses, in the order of its rows. A block is listed at most
+    /// twice: once if it is read and once if it is written.
     #[inline]
     pub(super) fn references(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
         let (first, end) = self.range(operator);
         self.reference.range(first, end)
     }
 
-    /// The references of an operator to managed blocks (whose memory recomputation decides on), in the order of its rows.
+    /// The references of an operator to managed blocks (whose memory recomputation decides on), in the order of its
+    /// rows.
     #[inline]
     pub(super) fn managed(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
         let (first, end) = self.managed_range(operator);
         self.managed.range(first, end)
     }
 
-    /// The indices of an operator's references to managed blocks: that of the first, and the one after the last.
+    /// The indices of an operator's references to managed blocks (whose memory recomputation decides on): the index of
+    /// the first, and the index after the last.
     #[inline]
     pub(super) fn managed_range(&self, operator: u32) -> (u32, u32) {
         (self.first_managed[operator], self.first_managed[operator + 1])
     }
 
-    /// The reference to a managed block with index `i`.
+    /// The reference with index `i` in the list of all references to managed blocks (whose memory recomputation decides
+    /// on).
     #[inline]
     pub(super) fn managed_reference(&self, i: u32) -> Reference {
         self.managed.get(i)
@@ -236,8 +241,8 @@ impl<'a> Values<'a> {
         self.made.range(self.first_made[operator], self.first_made[operator + 1])
     }
 
-    /// The indices of an operator's references (blocks that it reads or writes): that of the first, and the one after
-    /// the last.
+    /// The indices of an operator's references (blocks that it reads or writes): the index of the first, and the index
+    /// after the last.
     #[inline]
     pub(super) fn range(&self, operator: u32) -> (u32, u32) {
         (self.first_reference[operator], self.first_reference[operator + 1])
@@ -248,27 +253,26 @@ impl<'a> Values<'a> {
         self.reference.get(i)
     }
 
-    /// The block that holds a version.
+    /// The block that holds a version (a value from one write to the next).
     #[inline]
     pub(super) fn block(&self, version: VersionId) -> BlockId {
         self.version.get(version).block
     }
 
-    /// The operator that writes a version; none if no operator writes it, or if the one that does may not be
-    /// recomputed.
+    /// The operator that writes a version; none if no operator writes it, or if its writer may not be recomputed.
     #[inline]
     pub(super) fn maker(&self, version: VersionId) -> Option<u32> {
         self.version.get(version).writer.filter(|&operator| self.is_recomputable(operator))
     }
 
-    /// The indices of the uses of a version, which are its reads by operators: that of the first, and the one after the
-    /// last. [`user`](Self::user) tells which operator reads at each.
+    /// The indices of the uses of a version, which are its reads by operators: the index of the first, and the index
+    /// after the last. [`user`](Self::user) tells which operator reads at each.
     #[inline]
     pub(super) fn uses(&self, version: VersionId) -> (u32, u32) {
         (self.first_use[version], self.first_use[version.next()])
     }
 
-    /// The operator that reads a version at the use of index `i`. The operators of one version's uses ascend.
+    /// The operator that reads a version at the use of index `i`. The uses of one version are sorted by operator.
     #[inline]
     pub(super) fn user(&self, i: u32) -> u32 {
         self.uses[i]
@@ -296,9 +300,9 @@ impl<'a> Values<'a> {
         self.owner(block) == Owner::Managed
     }
 
-    /// Whether a value that an operator reads or writes is lost when operator `before` begins: an earlier operator has
-    /// overwritten or freed its block, which is allocated and freed when the recording says. Persistent blocks that the
-    /// operator updates do not count: a recomputation leaves them out.
+    /// Whether a value that `operator` reads or writes is lost when operator `before` begins, since an operator before
+    /// that has overwritten or freed the value's block. Only blocks that are allocated and freed as recorded count.
+    /// Persistent blocks that the operator updates do not: a recomputation leaves them out.
     #[inline]
     pub(super) fn is_gone(&self, operator: u32, before: u32) -> bool {
         self.until[operator] < before
@@ -310,8 +314,8 @@ impl<'a> Values<'a> {
         self.is_recomputable(operator) && !self.is_gone(operator, now)
     }
 
-    /// Sets `costs`, by block: the cost of recomputing all of the block's values once, in ns per byte, if all that is
-    /// read for them is on the device. Infinite where they cannot be recomputed.
+    /// Sets the entry of each block in `costs` to the cost of recomputing all of the block's values once, in ns per
+    /// byte, if all that is read for this is on the device. Infinite where they cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     pub(super) fn recompute_costs(&self, costs: &mut Records<'_, f64, BlockId>) {
         for b in self.program.blocks() {
@@ -388,7 +392,7 @@ impl<'a> Values<'a> {
         self.first_reference[program.operators] = references;
     }
 
-    /// Notes that an operator overwrites or frees the block of a version.
+    /// Notes that an operator overwrites or frees the block of a version, after which the version is lost.
     fn end(&mut self, version: Option<VersionId>, operator: u32) {
         if let Some(v) = version {
             let version = self.version.get(v);
@@ -420,8 +424,9 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Writes into each reference the [`Owner`] of its block (who decides when its memory is allocated and freed). Lists
-    /// in `managed` the references to managed blocks, and in `made` the values that can be recomputed; and fills `until`.
+    /// Writes into each reference the [`Owner`] of its block (who decides when its memory is allocated and freed).
+    /// Lists in `managed` the references to managed blocks, and in `made` the values that can be recomputed. Fills
+    /// `until`, which says after which operator each operator cannot be recomputed any more.
     fn tell_owners(&mut self) {
         let (mut managed, mut made) = (0, 0);
         for o in 0..self.program.operators {

@@ -1,24 +1,26 @@
-//! A device, as far as its links to the host go.
+//! Devices: how fast each copies to and from its host, and how much the host can hold.
 
-/// A device, as far as its links to the host go: their bandwidths and latencies, and the memory of the host.
+/// What planning needs to know of a device: the bandwidths and latencies of its links to the host, and how much the
+/// host can hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Device {
     /// The bandwidth from the device to the host, in bytes per second.
     pub out_bandwidth: f64,
     /// The bandwidth from the host to the device, in bytes per second.
     pub in_bandwidth: f64,
-    /// The latency of a copy to the host, in ns. A copy takes this time, and its bytes over the bandwidth.
+    /// The latency of a copy to the host, in ns. A copy takes this time plus its bytes divided by the bandwidth.
     pub out_latency: f64,
-    /// The latency of a copy from the host, in ns.
+    /// The latency of a copy from the host, in ns. A copy takes this time plus its bytes divided by the bandwidth.
     pub in_latency: f64,
-    /// Bytes that the host can hold for the device; none is no limit.
+    /// How many bytes of swapped blocks the host can hold; `None` is no limit.
     pub host_capacity: Option<u64>,
-    /// Whether host and device share one memory, so that swapping frees nothing.
+    /// True if host and device share one memory, so that swapping a block to the host would free nothing.
     pub integrated: bool,
 }
 
 impl Device {
-    /// The devices that have a name: each with its name, a few words on it, and its links.
+    /// The devices that can be chosen by name. Each entry has the name, a description for users, and the device's
+    /// figures.
     pub const PRESETS: &'static [(&'static str, &'static str, Self)] = &[
         ("gtx1080ti", "PCIe 3, 16 lanes: 12 GB/s each way", Self::symmetric(12e9)),
         ("h200", "PCIe 5, 16 lanes: 55 GB/s each way", Self::symmetric(55e9)),
@@ -29,15 +31,15 @@ impl Device {
         ("amd-unified", "one memory for host and device", Self::UNIFIED),
     ];
 
-    /// A disk in place of the memory of the host, with the rates of long sequential copies.
+    /// A device that swaps to a disk in place of the host's memory, with the bandwidths of long sequential copies.
     const DISK: Self =
         Self { out_latency: 100_000.0, in_latency: 100_000.0, out_bandwidth: 5e9, ..Self::symmetric(7e9) };
 
-    /// A device that shares one memory with the host: nothing is swapped, and the bandwidth is not used.
+    /// A device that shares one memory with the host. Nothing is swapped, so the bandwidth given here is not used.
     const UNIFIED: Self = Self { host_capacity: Some(0), integrated: true, ..Self::symmetric(12e9) };
 
-    /// A device with this bandwidth each way, in bytes per second, a latency of 10 µs, and a host that holds
-    /// everything.
+    /// A device with this bandwidth each way, in bytes per second, a latency of 10 µs each way, and a host of unlimited
+    /// memory.
     #[must_use]
     pub const fn symmetric(bandwidth: f64) -> Self {
         let latency = 10_000.0;
@@ -51,12 +53,12 @@ impl Device {
         }
     }
 
-    /// The names of the devices in [`PRESETS`](Self::PRESETS).
+    /// The names by which [`named`](Self::named) finds a device.
     pub fn names() -> impl Iterator<Item = &'static str> {
         Self::PRESETS.iter().map(|&(name, ..)| name)
     }
 
-    /// The device of this name in [`PRESETS`](Self::PRESETS); none if none has the name.
+    /// The device in [`PRESETS`](Self::PRESETS) that has this name; `None` if there is none.
     ///
     /// ```
     /// use sublet_core::simulate::Device;
@@ -68,29 +70,30 @@ impl Device {
         Self::PRESETS.iter().find(|(n, ..)| *n == name).map(|&(.., device)| device)
     }
 
-    /// How long a copy of this many bytes takes to the host, in ns.
+    /// How long a copy of this many bytes from the device to the host takes, in ns.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub fn out_ns(&self, bytes: u64) -> f64 {
         self.out_latency + bytes as f64 * 1e9 / self.out_bandwidth
     }
 
-    /// How long a copy of this many bytes takes from the host, in ns.
+    /// How long a copy of this many bytes from the host to the device takes, in ns.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub fn in_ns(&self, bytes: u64) -> f64 {
         self.in_latency + bytes as f64 * 1e9 / self.in_bandwidth
     }
 
-    /// The bytes of a copy to the host that takes twice the latency: for smaller blocks, more than half of the time of
-    /// a copy is latency.
+    /// The least size, in bytes, of a block that is worth copying to the host: a copy of this size takes twice the
+    /// latency. For smaller blocks, more than half of the time of a copy is latency.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
     pub fn least_worth_copying(&self) -> u64 {
         libm::ceil(self.out_latency * self.out_bandwidth / 1e9) as u64
     }
 
-    /// Whether the bandwidths are positive, the latencies not negative, and all of them finite.
+    /// Whether both bandwidths are above 0, both latencies are 0 or above, and all four are finite. For any other
+    /// device no schedule is accepted.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let positive = |x: f64| x.is_finite() && x > 0.0;

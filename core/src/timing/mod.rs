@@ -1,4 +1,4 @@
-//! The model of time: a device and its links, and how long a trace takes on it.
+//! The model of time: a device, its links to the host, and a simulation of how long a trace takes on them.
 
 mod device;
 pub(crate) mod links;

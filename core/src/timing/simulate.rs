@@ -1,15 +1,17 @@
-//! How long a rewritten trace takes, with three serial queues: compute, copies out and copies in.
+//! Simulates how long a rewritten trace takes on a device with three serial queues: compute (the operators), copies out
+//! to the host, and copies in from it.
 //!
-//! Compute takes the times between the accesses of the original trace. Wherever an operator stands, it takes along the
-//! time that lies in the original between the access before it and its own first access. An operator starts when the
-//! copies in of all blocks that it accesses and the copies out of all blocks that it writes are done. A copy starts
-//! when compute has reached its row, its queue is free and earlier copies of the block are done; it takes the latency,
-//! and its bytes over the bandwidth. A free waits for the block's copies. The run ends when all queues are empty. A
-//! recomputed operator takes the time from its first access to its last once more. A ReLU's mask is made in no time,
-//! and its readers wait for it.
+//! The time of compute is the time between the accesses of the original trace. The time between an operator's first
+//! access and the access before it in the original belongs to the operator: the operator takes this time wherever the
+//! rewritten trace has it. An operator starts when the copies in of all blocks that it accesses and the copies out of
+//! all blocks that it writes are done. A copy starts when compute has reached its row, its queue is free and earlier
+//! copies of the block are done. It takes the latency plus its bytes divided by the bandwidth. A free waits for the
+//! block's copies. A recomputed operator takes the time from its first access to its last a second time. Writing a
+//! ReLU's mask takes no time; an operator that reads a mask waits for the mask's copies. The simulation ends when all
+//! queues are empty.
 //!
-//! One pass over the rows, a few words of scratch for each row and block. Only sums, quotients and maxima of real
-//! numbers are taken, in a fixed order, so that the times are the same everywhere.
+//! Cost: one pass over the rows, and a few words of scratch for each row and block. Floating-point numbers are only
+//! added, multiplied, divided and compared, in a fixed order, so that every platform finds the same times.
 
 pub use super::device::Device;
 use super::links::Links;
@@ -19,13 +21,13 @@ use crate::trace::recorded::{self, Operators, Progress};
 use crate::trace::{Event, Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen, block};
 
-/// When a row of a rewritten trace happens, in ns.
+/// When one row of a rewritten trace happens in the simulation, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Timing {
     /// When the queue of operators (compute) reaches the row, in ns from the start of the iteration.
     pub reached: f64,
-    /// When the row begins, in ns from the start of the iteration: all that it waits for is done and, for a copy, its
-    /// link is free.
+    /// When the row begins, in ns from the start of the iteration: everything that it waits for is then done and, if it
+    /// is a copy, the link is free.
     pub begin: f64,
     /// When the row is done, in ns from the start of the iteration.
     pub end: f64,
@@ -36,20 +38,21 @@ pub struct Timing {
 pub struct Run {
     /// The time until operators, copies out and copies in are all done, in ns.
     pub time_ns: f64,
-    /// How long the original trace takes, in ns.
+    /// The time of the original trace, before it was rewritten, in ns.
     pub original_ns: u64,
-    /// The bytes that are copied, out and in together.
+    /// The bytes of all copies between device and host, out and in added up.
     pub swapped_bytes: u64,
-    /// The most bytes that are on the device at once.
+    /// The most bytes of blocks that are allocated on the device at once.
     pub peak_load: u64,
-    /// The bytes of all blocks that are copied, each block counted once: what the host has to hold for them.
+    /// The bytes of all blocks that are copied, each block counted once: the memory that the host needs for the copies.
     pub host_bytes: u64,
-    /// The time of all recomputed operators together, each from its first access to its last, in ns.
+    /// The time that recomputed operators take, in ns: the sum of the times from the first access of each to its last.
     pub recomputed_ns: u64,
 }
 
 impl Run {
-    /// How much longer the run takes than the original, as a fraction of it; 0 where the original takes no time.
+    /// The overhead: how much longer the rewritten trace takes than the original, as a fraction of the original's time
+    /// (0.1 is 10 % longer). 0 if the original takes no time.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio to be read")]
     pub fn overhead(&self) -> f64 {
@@ -63,14 +66,14 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     recorded::workspace(rows, blocks).and(WorkspaceLen { words: 6 * blocks, indices: 2 * blocks })
 }
 
-/// Simulates how long `rewritten`, which holds the operators of `recorded` in any order, takes on `device`. Writes when
-/// each of its rows happens to `timings`. Whether the trace is valid is not checked here. O(rows).
+/// Simulates how long the trace `rewritten` takes on `device`; `rewritten` holds the operators of `recorded` in any
+/// order. Writes to `timings` when each row of `rewritten` happens. Does not check that the trace is valid. O(rows).
 ///
 /// # Errors
-/// [`Error::Row`] for an access that matches none of the recording, for a block number that is neither that of a block
-/// of the recording nor that of a block's mask (see [`Recorded`]), or for a recording in which other accesses stand
-/// between those of one operator; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if there is not one timing for
-/// each row, or the workspace is too short.
+/// [`Error::Row`] for an access that matches none of the recording, for a block number that names neither a block of
+/// the recording nor a block's mask (see [`Recorded`]), or for a recording in which other accesses stand between those
+/// of one operator; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if there is not one timing for each row, or the
+/// workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{self, Device, Timing};
@@ -185,10 +188,11 @@ pub fn simulate(
     Ok(run)
 }
 
-/// The three queues, which are compute, copies out and copies in, and when the latest copies of each block end.
+/// The state of the simulation: how far the three queues (compute, copies out, copies in) have come, and when the
+/// latest copies of each block end.
 struct Queues<'a> {
     device: Device,
-    /// The time that the queue of operators (compute) has reached, in ns from the start of the iteration.
+    /// The time up to which the queue of operators (compute) is simulated, in ns from the start of the iteration.
     compute: f64,
     links: Links,
     /// By block: when its latest copy out ends, in ns, as the bits of an `f64`; 0 if it was not copied out since its
@@ -200,7 +204,7 @@ struct Queues<'a> {
 }
 
 impl<'a> Queues<'a> {
-    /// Queues of a device that have done nothing yet, for blocks numbered below `blocks`.
+    /// The queues of a device at the start of an iteration, for blocks numbered below `blocks`.
     fn new(device: &Device, blocks: usize, scratch: &mut Workspace<'a>) -> Self {
         let (copied_out, copied_in) = (scratch.words(blocks), scratch.words(blocks));
         Self { compute: 0.0, device: *device, links: Links::new(), copied_out, copied_in }
@@ -211,8 +215,8 @@ impl<'a> Queues<'a> {
         self.compute += ns as f64;
     }
 
-    /// Lets compute wait for the copies of the block that an operator accesses: for the copy in and, if the operator
-    /// writes the block, for the copy out too. Called for all accesses of an operator when the operator starts.
+    /// Delays compute until the copies of the block that `access` reads or writes are done: the copy in and, for a
+    /// write, the copy out too. Called for all accesses of an operator when the operator starts.
     fn wait(&mut self, access: &Row) {
         self.compute = self.compute.max(f64::from_bits(self.copied_in[access.block]));
         if access.event == Event::Write {

@@ -1,14 +1,15 @@
 //! Which operators of a graph have to run before which others, and an order in which they can.
 //!
 //! An operator runs after those whose results it reads. Where a tensor is updated (one operator reads and writes it, as
-//! an optimizer does, or it is written while it is persistent), the order of the list decides: the update comes after
-//! every access listed before it, and before every access listed after it. The one operator that writes a transient
-//! tensor without reading it produces it, and comes before all others that access it, wherever it is listed.
+//! an optimizer does, or it is written while it is persistent), the order in which the graph lists the operators
+//! decides: the update comes after every access listed before it, and before every access listed after it. The one
+//! operator that writes a transient tensor without reading it produces it, and comes before all others that access it,
+//! wherever it is listed.
 //!
-//! 1. The accesses are gathered by tensor, in the order of the list.
-//! 2. Each access has at most two edges. The first is from the last update before it, or from the producer. The second
-//!    is to the next update after it. An update that has reads since the last update waits for these reads instead of
-//!    for that update.
+//! 1. The accesses are gathered by tensor, in the order in which the graph lists the operators.
+//! 2. Each access has at most two edges; an edge leads from an operator to one that waits for it. The first edge is
+//!    from the last update before the access, or from the producer. The second is to the next update after the access.
+//!    An update that has reads since the last update waits for these reads instead of for that update.
 //! 3. Kahn's algorithm (1962) takes the operator that is listed first among those that are ready. So a list in
 //!    topological order keeps its order.
 //!
@@ -22,24 +23,25 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 const READ: u32 = 1;
 const WRITE: u32 = 2;
 
-/// Length of the workspace that [`Dependencies::new`] needs.
+/// Length of the workspace that [`Dependencies::new`], which finds the edges and an order of a graph, needs.
 pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     WorkspaceLen { words: nodes, indices: 2 * tensors + 7 * nodes + 4 * operands }
 }
 
-/// The edges of a graph, and its nodes in topological order.
+/// Which nodes (operators) of a graph have to wait for which others, and the nodes in topological order.
 pub(crate) struct Dependencies<'a> {
     /// By tensor: the index in `accesses` of its first access.
     first: Table<'a, u32>,
-    /// By tensor: how many accesses it has.
+    /// By tensor: how many entries of `accesses` it has, one for each node that reads or writes it.
     len: Table<'a, u32>,
-    /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists the nodes: the node, and
-    /// [`READ`] and [`WRITE`] as bits.
+    /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists the nodes. An entry is the
+    /// number of the node, and whether the node reads ([`READ`]) and writes ([`WRITE`]) the tensor, as bits.
     accesses: Table<'a, [u32; 2]>,
-    /// By node: the index in `to` of the first node that waits for it; after the last node, the length of the part of
-    /// `to` that is in use.
+    /// By node: the index in `to` of the first node that waits for it. One more entry, after the last node, is the
+    /// length of the part of `to` that is in use.
     begin: Table<'a, u32>,
-    /// The successors of each node (the nodes that wait for it), node by node. A successor may be listed twice.
+    /// The successors of each node (the numbers of the nodes that wait for it), node by node. A successor may be listed
+    /// twice.
     to: Table<'a, u32>,
     /// The nodes in topological order.
     order: Table<'a, u32>,
@@ -74,24 +76,25 @@ impl<'a> Dependencies<'a> {
         self.order.first(u32::MAX)
     }
 
-    /// The nodes that wait for the node `node`, some of them listed twice.
+    /// The numbers of the nodes that wait for the node `node`. A node may be listed twice.
     pub(crate) fn successors(&self, node: u32) -> &[u32] {
         let (begin, end) = (self.begin[node], self.begin[node + 1]);
         let to = self.to.first(end);
         to.get(usize::try_from(begin).unwrap_or(usize::MAX)..).unwrap_or_default()
     }
 
-    /// How many nodes read or write a tensor.
+    /// How many nodes (operators) read or write a tensor.
     pub(crate) fn users(&self, tensor: u32) -> u32 {
         self.len[tensor]
     }
 
-    /// The nodes that read or write a tensor, in the order in which the graph lists them.
+    /// The numbers of the nodes (operators) that read or write a tensor, in the order in which the graph lists them.
     pub(crate) fn users_of(&self, tensor: u32) -> impl Iterator<Item = u32> {
         self.entries(tensor).map(|i| self.accesses[i][0])
     }
 
-    /// The node that produces a tensor: it writes the tensor without reading it. None for a persistent tensor.
+    /// The node (operator) that produces a tensor: the one that writes the tensor without reading it. `None` if there
+    /// is none, and for a persistent tensor.
     pub(crate) fn producer(&self, tensor: u32) -> Option<u32> {
         self.entries(tensor).find(|&i| self.accesses[i][1] == WRITE).map(|i| self.accesses[i][0])
     }
@@ -100,8 +103,8 @@ impl<'a> Dependencies<'a> {
         self.first[tensor]..self.first[tensor] + self.len[tensor]
     }
 
-    /// Fills `accesses`, sorted by tensor. Returns an error for an operand that is no tensor of the graph, and for a
-    /// tensor with a second producer.
+    /// Lists in `accesses` which nodes read or write each tensor, tensor by tensor. Returns an error for an operand
+    /// that is no tensor of the graph, and for a tensor with a second producer.
     fn gather(&mut self, graph: &Graph<'_>) -> Result<(), Error> {
         for (node, n) in (0..).zip(graph.nodes) {
             for &tensor in n.inputs.iter().chain(n.outputs) {
@@ -148,8 +151,7 @@ impl<'a> Dependencies<'a> {
         Ok(())
     }
 
-    /// Finds which nodes wait for which, as edges from a node to one that waits for it. They are sorted by the node
-    /// that runs first.
+    /// Finds which nodes (operators) wait for which, and lists them in `to`, sorted by the node that is waited for.
     fn connect(&mut self, graph: &Graph<'_>) {
         // The counts are written two places further on. Adding them up puts the begin of each node one place further
         // on, and filling `to` then moves it to its own place.
@@ -217,8 +219,8 @@ impl<'a> Dependencies<'a> {
     }
 }
 
-/// Calls `edge` with pairs of nodes of which the second has to wait for the first because both access this tensor.
-/// Pairs that follow from others are left out.
+/// Calls `edge` with pairs of nodes of which the second has to wait for the first because both access one tensor.
+/// `entries` are the indices of this tensor's accesses. Pairs that follow from other pairs are left out.
 fn each_edge(accesses: &Table<'_, [u32; 2]>, entries: core::ops::Range<u32>, mut edge: impl FnMut(u32, u32)) {
     let producer = entries.clone().find(|&i| accesses[i][1] == WRITE);
     let mut last = producer.map(|i| accesses[i][0]);

@@ -8,9 +8,9 @@
 //!    numbers.
 //! 2. The rows at time 0 first allocate the persistent tensors; then they allocate and write the tensors that no
 //!    operator produces, which are the inputs of the iteration.
-//! 3. Each operator allocates what it produces, reads its inputs, allocates its workspace; its time passes; it writes
-//!    and frees the workspace and writes its outputs. Then its operands that no later operator needs are freed, in
-//!    their order.
+//! 3. Each operator allocates what it produces, reads its inputs and allocates its workspace. Then its time passes.
+//!    Then it writes and frees the workspace, and writes its outputs. Then its operands that no later operator needs
+//!    are freed, in their order.
 //! 4. At the end the tensors of [`Storage::Iteration`] are freed, in their order.
 //!
 //! An operator that reads and writes the same tensor updates that tensor in place, and no row allocates memory for it.
@@ -26,7 +26,8 @@ use crate::error::{Buffer, RowFault};
 use crate::table::{Table, at, count};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// Length of the workspace that [`rows`] needs.
+/// Length of the workspace that [`rows`], which writes the trace of a graph, needs for a graph of this size. `operands`
+/// is [`Graph::operands`].
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: 0, indices: 2 * tensors + nodes })
@@ -98,8 +99,8 @@ pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> 
     Ok(usize::try_from(writer.len).unwrap_or_default())
 }
 
-/// The rows of a trace that are written so far, and by tensor how many operators that use it are left, and which one
-/// used it last.
+/// Writes the rows of a graph's trace: the rows written so far, and for each tensor how many operators that use it have
+/// not run, and which operator used it last.
 struct Writer<'a, 'g> {
     graph: &'g Graph<'g>,
     rows: Table<'a, Row>,
@@ -107,14 +108,15 @@ struct Writer<'a, 'g> {
     time_ns: u64,
     /// By tensor: how many of the operators that use it have not run.
     users: Table<'a, u32>,
-    /// By tensor: 1 + the operator that used it last; 0 if none has, or the tensor is freed.
+    /// By tensor: 1 + the number of the operator that used it last; 0 if none has used it so far, or the tensor is
+    /// freed.
     seen: Table<'a, u32>,
 }
 
 impl Writer<'_, '_> {
-    /// Writes the rows that come before the first operator. The persistent tensors are allocated first, before anything
-    /// is written, so that they hold the values of the iteration before; then the inputs of the iteration are allocated
-    /// and written.
+    /// Writes the rows of a trace that come before those of the first operator. The persistent tensors are allocated
+    /// first, before anything is written, so that they hold the values of the iteration before; then the inputs of the
+    /// iteration are allocated and written.
     fn given(&mut self, dependencies: &Dependencies<'_>) -> Result<(), Error> {
         for (tensor, t) in (0..).zip(self.graph.tensors) {
             self.users[tensor] = dependencies.users(tensor);
@@ -137,7 +139,7 @@ impl Writer<'_, '_> {
     }
 
     /// Writes the trace's rows of one operator, the graph's node `node`: its mallocs, reads, writes and frees.
-    /// `workspace` is the block for the memory that it needs only while it runs.
+    /// `workspace` is the number of the block for the memory that the operator needs only while it runs.
     fn run(&mut self, node: u32, workspace: u32, dependencies: &Dependencies<'_>) {
         let (n, op) = (at(self.graph.nodes, node), Op::First(node));
         for &tensor in n.outputs {

@@ -1,4 +1,4 @@
-//! From a trace to blocks: how long each allocation lives.
+//! Makes blocks of a trace: finds how long each allocation lives.
 //!
 //! The lifetime of a block is `[row of its malloc, row of its free)`; a block that is never freed ends one past the
 //! last row. A block of a rewritten trace may be allocated again after its free. It then has several residencies, each
@@ -15,7 +15,7 @@ use crate::id::{Id, ids};
 use crate::table::{Records, Table};
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 
-/// One live range of a block of the trace on the device.
+/// One live range of a block of a trace: from a malloc of the block to its next free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Residency {
     /// The number of the block in the trace.
@@ -25,22 +25,24 @@ pub struct Residency {
     pub ordinal: u32,
 }
 
-/// Length of the workspace that [`lifetimes`] needs for a trace with `blocks` block numbers.
+/// Length of the workspace that [`lifetimes`], which finds the live ranges of blocks, needs for a trace with `blocks`
+/// block numbers.
 #[must_use]
 pub const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: blocks, indices: 2 * blocks }
 }
 
-/// Number of residencies in a trace: its mallocs. This is how long the outputs of [`lifetimes`] must be.
+/// How many residencies (live ranges of blocks) a trace has: as many as mallocs. The outputs of [`lifetimes`] must have
+/// at least this length.
 #[must_use]
 pub fn residencies(rows: &[Row]) -> usize {
     rows.iter().filter(|r| r.event == Event::Malloc).count()
 }
 
 /// Finds the residencies of a trace, which are the live ranges of its blocks, each from a malloc to the block's next
-/// free. Writes the lifetime of each to `blocks`, and to `names` which block it belongs to and which of the block's
-/// live ranges it is, in the order of the mallocs; returns how many there are. `block_count` is the number of block
-/// numbers that the rows use. O(rows).
+/// free. Writes the lifetime of each residency to `blocks`, in the order of the mallocs, and to `names` which block it
+/// belongs to and which of the block's live ranges it is. Returns how many residencies there are. The rows use block
+/// numbers below `block_count`. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for the first row that cannot follow the rows before it: time going backwards, malloc of
@@ -90,7 +92,7 @@ pub fn lifetimes(
     Ok(needed)
 }
 
-/// Length of the workspace that [`of_rows`] needs.
+/// Length of the workspace that [`of_rows`], which finds the residency of each row, needs.
 pub(crate) const fn of_rows_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: rows }.and(workspace(blocks))
 }
@@ -100,7 +102,7 @@ ids! {
     pub(crate) struct ResidencyId;
 }
 
-/// By row: the residency (live range of the row's block) to which it belongs.
+/// Finds for each row of a trace the residency to which it belongs: the live range of the row's block at this row.
 ///
 /// # Errors
 /// As [`lifetimes`].
@@ -121,9 +123,9 @@ pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) ->
     follow(rows, block_count, scratch, |_, _, _, _| ())
 }
 
-/// Calls `each` for each row, with the row's index, the row, the number of its residency (the live range of its block
-/// to which it belongs), and which of the block's residencies that is, counted from 0. Returns an error for a row that
-/// cannot follow the rows before it.
+/// Calls `each` for each row, with the row's index, the row, the number of its residency (the live range of the row's
+/// block at this row), and which of the block's live ranges this residency is, counted from 0. Returns an error for a
+/// row that cannot follow the rows before it.
 fn follow(
     rows: &[Row],
     block_count: usize,
@@ -177,17 +179,18 @@ fn follow(
     Ok(())
 }
 
-/// Length of the workspace that [`merge`] needs for a trace with `blocks` block numbers.
+/// Length of the workspace that [`merge`], which merges live ranges that share memory, needs for a trace with `blocks`
+/// block numbers.
 #[must_use]
 pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: blocks }
 }
 
 /// Merges live ranges of blocks (residencies) that share memory because an operator writes its output over an input:
-/// both become one block for placement. This happens where, between the accesses of an operator, the free of a block
-/// stands directly before the malloc of another of the same size. `blocks` holds the residencies that [`lifetimes`]
-/// wrote for these rows, and afterwards the merged blocks, in the order in which they begin. `part_of` gets for each
-/// residency the index of its merged block. Returns how many merged blocks there are. O(rows).
+/// both become one block for placement. Two residencies are merged where, between the accesses of an operator, the free
+/// of a block stands directly before the malloc of another block of the same size. `blocks` holds the residencies that
+/// [`lifetimes`] wrote for these rows, and afterwards the merged blocks, in the order in which they begin. `part_of`
+/// gets for each residency the index of its merged block. Returns how many merged blocks there are. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for a block number that is not below `block_count`; [`Error::BufferTooSmall`] if `blocks`, `part_of`
@@ -261,9 +264,9 @@ pub fn merge(
     Ok(usize::try_from(merged).unwrap_or(usize::MAX))
 }
 
-/// Gives each residency (live range of a block) the offset of its merged block: [`merge`] made one block of the
-/// residencies that share memory, and wrote the index of each one's merged block to `part_of`. Before the call
-/// `offsets` begins with the offsets of the merged blocks; afterwards it holds one for each residency.
+/// Gives each residency (live range of a block) the offset of its merged block. [`merge`] made one merged block of
+/// residencies that share memory, and wrote to `part_of`, for each residency, the index of its merged block. Before the
+/// call `offsets` begins with the offsets of the merged blocks; afterwards it holds one for each residency.
 pub fn spread(part_of: &[u32], offsets: &mut [u64]) {
     // The index of a merged block is not larger than that of any of its residencies. So from the last residency to the
     // first, no offset is overwritten before it is read.

@@ -17,22 +17,23 @@ pub(crate) mod recorded;
 
 pub use recorded::{Kind, Operator, Recorded};
 
-/// One row of a trace.
+/// One row of a trace: one event, with the time, the block and the operator to which it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Row {
-    /// When the row happened, in ns from the start of the iteration; never before the row above.
+    /// When the event happened, in ns from the start of the iteration; never earlier than in the row before.
     pub time_ns: u64,
-    /// The size of the block in bytes; only for [`Event::Malloc`].
+    /// The size of the block in bytes. It counts only in a row of [`Event::Malloc`].
     pub bytes: u64,
-    /// The number of the block. Blocks are numbered from 0 without holes; only the caller knows their names.
+    /// The number of the block. Blocks are numbered from 0, and no number is left out; only the caller knows their
+    /// names.
     pub block: u32,
-    /// The operator that the row belongs to.
+    /// The operator that the event belongs to.
     pub op: Op,
     /// What happened.
     pub event: Event,
 }
 
-/// What happens to a block in a row.
+/// What happens to a block in one row of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Event {
     /// The block is allocated, with undefined content.
@@ -46,7 +47,7 @@ pub enum Event {
     Write,
     /// The block is copied to the host.
     SwapOut,
-    /// The latest copy of the block on the host is copied back.
+    /// The latest copy of the block on the host is copied back to the device.
     SwapIn,
 }
 
@@ -58,14 +59,15 @@ impl Event {
     }
 }
 
-/// The operator that a row belongs to.
+/// The operator that a row of a trace belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Op {
-    /// No operator, as for frees between operators, persistent blocks and inputs.
+    /// The row belongs to no operator: for example a free between operators, or the malloc of a persistent block or
+    /// input.
     #[default]
     None,
-    /// The operator of this number, when it is not recomputed.
+    /// The operator of this number, in its regular run, which is no recomputation.
     First(u32),
-    /// The operator of this number, when it is recomputed.
+    /// The operator of this number, when it runs once more to recompute a value.
     Rerun(u32),
 }

@@ -5,7 +5,7 @@
 pub struct Graph<'a> {
     /// The tensors; operators name them by their index.
     pub tensors: &'a [Tensor],
-    /// The operators, by their numbers.
+    /// The operators; the index of an operator here is its number.
     pub nodes: &'a [Node<'a>],
 }
 
@@ -36,9 +36,9 @@ pub enum Storage {
 /// One operator of a [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Node<'a> {
-    /// The tensors that the operator reads; one that is named twice is read once.
+    /// The indices of the tensors that the operator reads; a tensor that is named twice is read once.
     pub inputs: &'a [u32],
-    /// The tensors that the operator writes, each named once.
+    /// The indices of the tensors that the operator writes, each named once.
     pub outputs: &'a [u32],
     /// The bytes that the operator needs only while it runs, beside its tensors; 0 is none.
     pub workspace: u64,
@@ -53,14 +53,15 @@ impl Graph<'_> {
         self.nodes.iter().map(|n| n.inputs.len() + n.outputs.len()).sum()
     }
 
-    /// Number of blocks of the trace: the tensors, by their indices, and then a block for the workspace of each
-    /// operator that has one, in the order of the operators.
+    /// How many block numbers the trace of the graph has: one for each tensor, which is its index, and after these one
+    /// for the workspace of each operator that has one, in the order of the operators.
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.tensors.len() + self.nodes.iter().filter(|n| n.workspace > 0).count()
     }
 
-    /// The most rows of the graph's trace: how many [`graph::rows`](super::graph::rows) has to be lent.
+    /// The most rows that the graph's trace can have. [`graph::rows`](super::graph::rows), which writes the trace, has
+    /// to be lent a slice of at least this length.
     #[must_use]
     pub fn most_rows(&self) -> usize {
         3 * self.tensors.len() + 3 * self.nodes.len() + self.operands()

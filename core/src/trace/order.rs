@@ -1,25 +1,27 @@
-//! The order of operators with the least max load.
+//! Finds an order of the operators with the least max load (the most bytes that are alive at once).
 //!
-//! Problem: operators read and write tensors; a tensor takes memory from the first operator that touches it to the
-//! last. Which topological order has the least max load? It is NP-hard (Sethi 1975); real networks are easy.
+//! Problem: operators read and write tensors; a tensor takes memory from the first operator that reads or writes it to
+//! the last. Which topological order has the least max load? It is NP-hard (Sethi 1975); real networks are easy.
 //!
 //! Steps:
 //! 1. The order as it is given is the incumbent. The bytes that one operator touches are a lower bound on the max load
-//!    of all orders: if the incumbent has no higher max load, it is proved to be the best. `cut` finds a higher lower
-//!    bound: the least load at each operator, whatever the order.
-//! 2. `exact`: best-first search over the sets of operators that have run, by the max load on the way to them. It
-//!    proves that what it finds is the best, and where it runs out of memory it still proves a lower bound.
-//! 3. `beam`: where the exact search did not end, a beam search. It adds one operator after the other, and keeps the
-//!    best sets for each number of operators.
+//!    of all orders. If the max load of the incumbent is not higher, the incumbent is proved to be the best. `cut`
+//!    finds a higher lower bound: the least load at each operator, whatever the order.
+//! 2. `exact`: best-first search over the sets of operators that have run. The set with the least max load on the way
+//!    to it is extended first. The search proves that the order that it finds is the best. If it runs out of memory, it
+//!    still proves a lower bound.
+//! 3. `beam`: a beam search, if no order is proved to be the best by then. It adds one operator after the other, and
+//!    keeps only the best sets of each number of operators.
 //!
-//! Both searches run an operator at once if it is ready, needs no more than the max load so far, and does not raise the
-//! load (`model` says why that is safe).
+//! Both searches run an operator at once if it is ready, needs no more bytes than the max load so far, and does not
+//! raise the load. `model` says why this cannot lead to a higher max load.
 //!
 //! Papers: Ahn et al. 2020 (Serenity: sets of operators, dynamic programming); Liberis and Lane 2019 (enumeration by
 //! recursion, for microcontrollers). The obvious alternative, a list scheduler that takes the operator that frees most,
 //! has a max load 5 to 30 % above the least on branched networks, and proves nothing.
 //!
-//! Cost: a set costs a bit for each operator; expanding one is linear in the operators that are ready and in the edges.
+//! Cost: a set takes a bit of memory for each operator. The time to extend a set is linear in the operators that are
+//! ready and in the edges.
 
 mod beam;
 mod cut;
@@ -36,7 +38,8 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub(crate) use early::early;
 pub(crate) use model::{Model, workspace as model_workspace};
 
-/// After so many looks at arcs of flow networks, about half a second, the search for a lower bound by cuts ends.
+/// The work of the search for a lower bound by minimum cuts is limited: the search ends after it has looked at so many
+/// arcs of flow networks, which takes about half a second.
 const MOST_LOOKS: u64 = 100_000_000;
 
 /// Limits on the work of the search for the order of operators with the least max load.
@@ -75,12 +78,12 @@ pub struct Reuse {
     pub node: u32,
     /// The number of the tensor that the operator reads.
     pub input: u32,
-    /// The bytes saved while the operator runs, if no operator uses the input after it.
+    /// The bytes saved while the operator runs, if no operator uses the input after this operator.
     pub bytes: u64,
 }
 
-/// The max loads of the order of operators that was found and of the one that was given, and a lower bound on the max
-/// load of all orders, all in bytes.
+/// The result of a search for an order of operators: the max loads of the order that was found and of the order that
+/// was given, and a lower bound on the max load of all orders, all in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordered {
     /// The max load of the order that was found, in bytes; never above `given`.
@@ -89,7 +92,7 @@ pub struct Ordered {
     pub given: u64,
     /// No order of the operators has a lower max load than this, in bytes.
     pub lower_bound: u64,
-    /// How many sets of operators the exact search looked at.
+    /// How many sets of operators the exact search looked at; 0 if there was no exact search.
     pub states: u32,
 }
 
@@ -101,7 +104,7 @@ impl Ordered {
     }
 }
 
-/// Length of the workspace that [`least_load`] needs.
+/// Length of the workspace that [`least_load`], which finds an order of operators, needs for a graph of this size.
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: Options) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands)
@@ -109,26 +112,26 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: O
         .and(search_workspace(tensors, nodes, options).max(cut_workspace(tensors, nodes, operands)))
 }
 
-/// Length of the workspace of [`by_cuts`], the model of the graph not included.
+/// Length of the workspace of [`by_cuts`], which finds a lower bound by minimum cuts, without the model of the graph.
 const fn cut_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let ranked = WorkspaceLen { words: nodes, indices: 2 * nodes };
     model::walk_workspace(tensors, nodes).and(ranked).and(cut::workspace(tensors, nodes, operands, 2 * operands))
 }
 
-/// Length of the workspace that [`search`] needs, the model of the graph not included.
+/// Length of the workspace that [`search`], the search for an order of operators, needs beside the model of the graph.
 pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: Options) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 2 * operators }.and(
         exact::workspace(tensors, operators, options.states).max(beam::workspace(tensors, operators, options.width)),
     )
 }
 
-/// Finds an order of the operators of a static graph with the least max load, and writes their numbers to `order`.
-/// Without operators that work in place, the max load that is returned is that of the trace that
-/// [`rows`](super::graph::rows) writes of the operators in that order.
+/// Finds an order of the operators of a static graph with the least max load, and writes their numbers to `order`. If
+/// no operator works in place, the returned max load is the max load of the trace that [`rows`](super::graph::rows)
+/// writes of the operators in the found order.
 ///
-/// `operators` says which may work in place, by their numbers (see [`Operator`]); such an operator takes no memory for
-/// its first output where its first input, of the same size, is read for the last time. Operators beyond the end of the
-/// slice do not.
+/// `operators` says, by operator number, which operators may work in place (see [`Operator`]). Such an operator takes
+/// no memory for its first output if its first input has the same size and is read for the last time. Operators beyond
+/// the end of the slice do not work in place.
 ///
 /// # Errors
 /// Those of [`rows`](super::graph::rows) for a graph that is not valid; [`Error::SizeOverflow`];
@@ -176,8 +179,8 @@ pub fn least_load(
     })
 }
 
-/// As [`least_load`], which finds the order of operators with the least max load, but `reuses` says over which inputs
-/// the operators may write their outputs. Of the reuses of one operator the first two count.
+/// Finds an order of operators with the least max load, as [`least_load`] does, but `reuses` says over which inputs the
+/// operators may write their outputs. Of the reuses of one operator only the first two count.
 ///
 /// # Errors
 /// As [`least_load`], and [`Error::UnknownTensor`] for a reuse by no operator or of no tensor.
@@ -237,9 +240,9 @@ fn least_load_by(
     Ok(search(&model, lower_bound, options, &mut order, scratch, &mut || false))
 }
 
-/// A lower bound on the max load of all orders, in bytes: the highest, over the operators, of the least load that is
-/// possible while the operator runs, which a minimum cut of a flow network gives. Operators at which `order` has the
-/// highest load come first.
+/// A lower bound on the max load of all orders of the operators, in bytes. For each operator, a minimum cut of a flow
+/// network gives the least load that is possible while it runs; the highest of these loads is the bound. The operators
+/// at which `order` has the highest load are looked at first.
 fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>) -> u64 {
     let mut walk = model::Walk::new(model, &mut scratch);
     let n = usize::try_from(model.operators).unwrap_or(0);
@@ -255,8 +258,9 @@ fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>
     cut::lower_bound(model, operators, walk.key, MOST_LOOKS, &mut scratch)
 }
 
-/// Searches for an order with a lower max load than that of `order`, a valid order of the model, and writes it there.
-/// `lower_bound` is a known lower bound on the max load of all orders, in bytes. Ends early when `stops` returns true.
+/// Searches for an order of operators with a lower max load than `order`, a valid order of the model, has. Writes the
+/// best order found to `order`. `lower_bound` is a known lower bound on the max load of all orders, in bytes. Ends
+/// early when `stops` returns true.
 pub(crate) fn search(
     model: &Model<'_>,
     lower_bound: u64,
@@ -278,7 +282,8 @@ pub(crate) fn search(
     found
 }
 
-/// Makes the model of a graph; `reuse` adds which inputs the operators may write over.
+/// Makes the model of a graph, on which the search for an order works. `reuse` adds to the model which inputs the
+/// operators may write over.
 fn of_graph<'a>(
     graph: &Graph<'_>,
     dependencies: &Dependencies<'_>,

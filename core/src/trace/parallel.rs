@@ -1,28 +1,30 @@
 //! Lifetimes for operators that run at the same time, on several streams or threads.
 //!
-//! Problem: lifetimes read off one order let two blocks share memory that another order, just as legal, uses at the
-//! same time. Block B may take the memory of block A only if every operator that uses A is an ancestor of the one that
-//! begins B: then A is done in every order that the dependencies allow (`MXNet`, "Memory consumption", on parallel
-//! operations; here with the exact ancestor relation, not with the colours of paths that stand for it there).
+//! Problem: lifetimes taken from one order of the operators let two blocks share memory, though in another valid order
+//! both are in use at the same time. Block B may take the memory of block A only if every operator that uses A is an
+//! ancestor of the operator that begins B (allocates it). Then A is no longer used when B begins, in every order that
+//! the dependencies allow (`MXNet`, "Memory consumption", on parallel operations; here with the exact ancestor
+//! relation, there with colours of paths instead).
 //!
-//! Placement takes intervals, and lets any two share that do not overlap. So lifetimes are extended over a topological
-//! order until every pair that does not overlap is ordered by ancestors. For a pair that is not ordered there are two
-//! ways: A lives on until B has begun, or B begins before A ends. If only ends are extended, each end has exactly one
-//! least value. If only beginnings are extended, each beginning has exactly one latest value:
+//! Placement takes lifetimes as intervals, and lets any two blocks share memory whose intervals do not overlap. So
+//! lifetimes are extended over a topological order until every pair that does not overlap is ordered by ancestors. For
+//! a pair that is not ordered there are two ways: A lives on until B has begun, or B begins before A ends. If only ends
+//! are extended, each end has exactly one least value. If only beginnings are extended, each beginning has exactly one
+//! latest value:
 //!
-//! 1. For each operator: the last operator in the order that begins a block and is no descendant of it; and the first
-//!    operator that uses a block and is no ancestor of it. They are found with bit sets over slices of 64 operators of
-//!    the order, one slice at a time.
+//! 1. For each operator v, two operators are found: the last in the order that begins a block and is no descendant of
+//!    v, and the first that uses a block and is no ancestor of v. This is done with bit sets over slices of 64
+//!    operators of the order, one slice at a time.
 //! 2. The order is cut into regions: everything before a region is an ancestor of every operator that begins a block in
-//!    it or after it. No lifetime is extended out of its region. In each region, either ends or beginnings are
+//!    the region or after it. No lifetime is extended out of its region. In each region, either ends or beginnings are
 //!    extended, whichever gives the lower max load in the region; ends if both give the same.
 //!
 //! Operators on the same stream run in the order, which gives each one more edge. [`longest_paths`] puts operators on
 //! streams as `MXNet` colours them: the longest path, the longest of what is left, and so on.
 //!
-//! Cost: O(edges · operators / 64) time, scratch linear in tensors, operators and operands. Limits: two chains may run
-//! beside each other, each of which reuses its own memory. Intervals cannot say so; all blocks of one of the chains are
-//! then kept alive together.
+//! Cost: O(edges · operators / 64) time, scratch linear in tensors, operators and operands. Limits: of two chains that
+//! run beside each other, each could reuse its own memory. Intervals cannot express this; all blocks of one of the
+//! chains are then kept alive together.
 
 use super::dependencies::{self, Dependencies};
 use super::liveness::Residency;
@@ -31,10 +33,12 @@ use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 
-/// How many operators of the topological order are looked at together: each has a bit of a word.
+/// How many operators of the topological order are looked at together when ancestors and descendants are searched for:
+/// each has a bit of a word.
 const SLICE: u32 = u64::BITS;
 
-/// Length of the workspace that [`lifetimes`] needs.
+/// Length of the workspace that [`lifetimes`], which finds lifetimes for operators that run in parallel, needs.
+/// `operands` is [`Graph::operands`].
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let own = WorkspaceLen { words: 5 * nodes, indices: 9 * nodes };
@@ -43,18 +47,18 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 
 /// Finds lifetimes for the blocks of a graph whose operators may run in other orders or at the same time, as its
 /// dependencies and streams allow. Blocks whose lifetimes do not overlap can share memory however the operators run.
-/// Writes the lifetimes to `blocks`, and the block of the trace that each belongs to, as [`Graph::blocks`] numbers
-/// them, to `names`. Returns how many blocks there are. Steps are indices in the topological order in which
-/// [`graph::rows`](super::graph::rows) runs the operators. Persistent tensors are always alive; other tensors that no
-/// operator uses have no block.
+/// Writes the lifetimes to `blocks`, and to `names` the block of the trace that each lifetime belongs to, as
+/// [`Graph::blocks`] numbers blocks. Returns how many blocks there are. Steps are indices in the topological order in
+/// which [`graph::rows`](super::graph::rows) runs the operators. Persistent tensors are always alive; other tensors
+/// that no operator uses have no block.
 ///
 /// `streams` says on which stream each operator runs, after the operators of this stream that come before it in the
 /// order. An operator whose stream is not below the number of operators, or for which `streams` has no entry, runs
 /// whenever its dependencies allow.
 ///
 /// # Errors
-/// As [`graph::rows`](super::graph::rows); [`Error::SizeOverflow`]; [`Error::BufferTooSmall`] if an output has less
-/// room than [`Graph::blocks`] or the workspace is too short.
+/// As [`graph::rows`](super::graph::rows); [`Error::SizeOverflow`]; [`Error::BufferTooSmall`] if `blocks` or `names` is
+/// shorter than [`Graph::blocks`], or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::trace::graph::{Graph, Node, Tensor};
@@ -116,7 +120,8 @@ pub fn lifetimes(
     Ok(found)
 }
 
-/// Length of the workspace that [`longest_paths`] needs.
+/// Length of the workspace that [`longest_paths`], which puts operators on streams, needs. `operands` is
+/// [`Graph::operands`].
 #[must_use]
 pub const fn paths_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: nodes, indices: nodes })
@@ -124,8 +129,8 @@ pub const fn paths_workspace(tensors: usize, nodes: usize, operands: usize) -> W
 
 /// Puts the operators on at most `paths` streams, and writes the stream of each operator to `streams`. Stream 0 has the
 /// operators of the longest path by their times, stream 1 those of the longest path of the other operators, and so on.
-/// The last stream has all operators that are left. Of equally long paths one whose first operator comes first in the
-/// order is taken. O(paths · edges).
+/// The last stream has all operators that are left. Of equally long paths, one whose first operator comes first in the
+/// topological order is taken. O(paths · edges).
 ///
 /// # Errors
 /// As [`graph::rows`](super::graph::rows); [`Error::BufferTooSmall`] if `streams` is shorter than the operators, or the
@@ -142,7 +147,7 @@ pub fn longest_paths(
         return Err(Error::BufferTooSmall { buffer: Buffer::Indices, needed: nodes, got: streams.len() });
     }
     let dependencies = Dependencies::new(graph, &mut scratch)?;
-    // By node that is on no path yet: the time of the longest path of such nodes that begins with it, in ns.
+    // By node that is on no path yet: the time, in ns, of the longest path of such nodes that begins with this node.
     let (mut length, mut next) = (scratch.words(nodes), scratch.indices(nodes));
     let mut streams = Table::new(streams);
     let last = paths.saturating_sub(1);
@@ -200,18 +205,18 @@ struct Orders<'a> {
     /// 0 if there is none.
     next: Table<'a, u32>,
     /// By place (index of an operator in the topological order): until when a block that is used here is kept alive, if
-    /// ends of lifetimes are extended. It is 1 + the place of the last operator that begins a block and may run before
-    /// the operator here is done; at least 1 + this place.
+    /// ends of lifetimes are extended. The value is 1 + the place of the last operator that begins a block and may run
+    /// before the operator here is done; at least 1 + this place.
     late: Table<'a, u32>,
     /// By place (index of an operator in the topological order): from when on a block that begins here is alive, if
-    /// beginnings of lifetimes are extended. It is the place of the first operator that uses a block and may still run
-    /// when the operator here starts; this place if none before it does.
+    /// beginnings of lifetimes are extended. The value is the place of the first operator that uses a block and may
+    /// still run when the operator here starts; this place if none before it does.
     early: Table<'a, u32>,
     /// By place (index of an operator in the topological order): 1 if the ends of lifetimes are extended there, 0 if
-    /// the beginnings are; it is the same in a whole region of the order. Either keeps operators that may run at the
-    /// same time from sharing memory.
+    /// the beginnings are. Either keeps operators that may run at the same time from sharing memory. The value is the
+    /// same in a whole region of the order.
     ends: Table<'a, u32>,
-    /// By node (operator): the number of the block of its workspace.
+    /// By node (operator): the number of the block for its workspace; not used if it has no workspace.
     workspaces: Table<'a, u32>,
 }
 
@@ -330,10 +335,11 @@ impl<'a> Orders<'a> {
         dependencies.successors(node).iter().map(|&next| self.place[next]).chain(on_stream)
     }
 
-    /// Decides for each region of the topological order which lifetimes are extended so that operators that may run at
-    /// the same time share no memory: the ends or the beginnings, whichever gives the lower max load in the region. No
-    /// lifetime in a region, a part of the order, has to be extended beyond it. `ends` and `beginnings` give the load
-    /// at each place, in bytes, if only ends or only beginnings are extended.
+    /// Decides for each region of the topological order whether the ends or the beginnings of lifetimes are extended
+    /// there, so that operators that may run at the same time share no memory: whichever gives the lower max load in
+    /// the region. A region is a part of the order beyond which no lifetime in it has to be extended. `ends` and
+    /// `beginnings` give the load at each place (index in the order), in bytes, if only ends or only beginnings are
+    /// extended.
     fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
         let mut first = 0;
         let mut last = 0;
@@ -351,7 +357,8 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Writes the lifetimes of all blocks; returns how many there are.
+    /// Writes the lifetimes of all blocks, with their ends or beginnings extended as `extend` says. Returns how many
+    /// blocks there are. `Err` if a tensor that is used, or a persistent one, has no bytes.
     fn write(
         &self,
         graph: &Graph<'_>,
@@ -402,7 +409,8 @@ impl Writer<'_> {
     }
 }
 
-/// The marks of the places `low..high`, 64 at most, as bits: the lowest bit is that of `low`.
+/// A word with a bit for each of the places (indices in the topological order) `low..high`, 64 at most: 1 where `marks`
+/// is not 0. The lowest bit is for the place `low`.
 fn bits(low: u32, high: u32, marks: &Table<'_, u32>) -> u64 {
     (low..high).filter(|&p| marks[p] > 0).fold(0, |bits, p| bits | 1 << (p - low))
 }

@@ -7,21 +7,22 @@
 //! Paper: Zhang et al. 2019, section V, detect "two consecutive subsequences that are repeating" and do not say how.
 //!
 //! Steps, for each event:
-//! 1. It goes into a ring that holds two of the longest periods.
+//! 1. The event goes into a ring buffer that holds two of the longest periods.
 //! 2. A rolling fingerprint of the last eight events (Karp and Rabin 1987) is looked up in a table of where each
-//!    fingerprint was last seen. The distance to that event is a candidate for the period, if there is none yet.
+//!    fingerprint was last seen. The distance to the event where it was seen is a candidate for the period, if there is
+//!    no candidate yet.
 //! 3. The candidate is verified element by element: forward, one comparison with each event that comes, and backward
 //!    from where it was found, a few more with each event. The fingerprint alone proves nothing.
-//! 4. It is accepted once a full period equals the one before, and as many bytes are live as one period ago: what
-//!    repeats and only grows is not an iteration but a loop within one.
-//! 5. The first event that differs ends the candidate, accepted or not.
+//! 4. The candidate is accepted once a full period equals the one before, and as many bytes are live as one period ago.
+//!    Events that repeat while the live bytes grow are not an iteration but a loop within one.
+//! 5. The first event that differs from the event one period before ends the candidate, accepted or not.
 //!
 //! Loops within iterations (gradient accumulation: a, a, a, b, over and over) are accepted as long as nothing else is
-//! known. When an accepted period ends, it may have been such a loop. From then on a candidate with the same events,
-//! once or several times over, is accepted only if it repeats for a whole period longer than the ended period did; a
-//! sum over the period tells that the events are the same, wherever the period begins. A candidate with other events is
+//! known. An accepted period that ends may have been such a loop. From then on a candidate with the same events, once
+//! or several times over, is accepted only if it repeats for a whole period longer than the ended period did; a sum
+//! over the period tells that the events are the same, wherever the period begins. A candidate with other events is
 //! accepted as before: it may be the same network with another batch. The ended period is forgotten after as many
-//! events as the ring holds, since no longer period that contains it fits into the ring.
+//! events as the ring holds, since no longer period that contains the ended one fits into the ring.
 //!
 //! Ties: of several events with the same fingerprint the latest counts, so that the candidate is the shortest distance.
 //!
@@ -59,16 +60,17 @@ const MOST_POSITION: u32 = (1 << 31) - 1;
 /// Watches a stream of mallocs, frees, reads and writes for its period: the number of events after which it repeats.
 /// Its memory does not grow.
 pub struct Detector<'a> {
-    /// The latest events, in a ring. Four words for each: the bytes of the block; the distance to the block's previous
-    /// event, and the event's kind, in one word; the bytes that are allocated after the event; and the sum of the hash
-    /// [`mix`] over all events up to this one.
+    /// The latest events, in a ring buffer. Four words for each: the bytes of the block; the distance to the block's
+    /// previous event, and the event's kind, in one word; the bytes that are allocated after the event; and the sum of
+    /// the hash [`mix`] over all events up to this one.
     ring: Table<'a, [u64; 4]>,
     /// The hash table, by bucket: the position in the stream of the latest event at which the fingerprint (hash of the
     /// latest events) fell into this bucket; 0 if there was none.
     seen: Table<'a, u32>,
-    /// A bit for each [`PAGE`] of buckets of the hash table: whether the page was cleared for its first use.
+    /// A bit for each page of buckets of the hash table (see [`PAGE`]): 1 if the page has been cleared, which is done
+    /// when it is first used.
     cleared: Table<'a, u32>,
-    /// The place of the newest event in the ring.
+    /// The index of the newest event in the ring buffer.
     head: u32,
     /// The position in the stream of the newest event.
     position: u32,
@@ -88,7 +90,7 @@ struct Ended {
     /// The sum of the hash [`mix`] over the events of one period. It is the same whichever event the period is taken to
     /// begin with.
     sum: u64,
-    /// How many events in a row equalled the event one such period before them.
+    /// For how many events in a row the stream repeated: each of them equalled the event one such period before it.
     run: u64,
     /// How many events have come since the period ended.
     since: u32,
@@ -108,7 +110,7 @@ struct Candidate {
     accepted: bool,
 }
 
-/// One event of those that the ring holds.
+/// One of the latest events of the stream, which the detector still holds.
 pub(crate) struct Recorded {
     pub(crate) is_malloc: bool,
     pub(crate) bytes: u64,
@@ -134,8 +136,8 @@ const fn buckets(longest: usize) -> usize {
 /// used, so that a detector costs nothing to make, and memory that it never uses is not touched.
 const PAGE: u32 = 1 << 10;
 
-/// How many `u32`s hold one bit for each page of the hash table. `longest` is how many events the longest period may
-/// have.
+/// How many `u32`s hold one bit for each page (1,024 buckets) of the hash table. `longest` is how many events the
+/// longest period may have.
 const fn pages(longest: usize) -> usize {
     buckets(longest).div_ceil(32 << 10)
 }
@@ -206,7 +208,7 @@ impl<'a> Detector<'a> {
         position
     }
 
-    /// Takes an event as [`push`](Self::push) does, without looking for a period.
+    /// Takes the next event of the stream as [`push`](Self::push) does, but does not look for a period.
     #[inline]
     pub(crate) fn record(&mut self, event: Event, bytes: u64, last: u32) -> u32 {
         let distance = self.age(last).map_or(0, |age| age + 1);
@@ -222,7 +224,8 @@ impl<'a> Detector<'a> {
         self.position
     }
 
-    /// The accepted period in events. It is known from the event that proves it to the first event that breaks it.
+    /// The accepted period: the number of events after which the stream repeats. `None` until an event proves a period,
+    /// and again once an event differs from the event one period before.
     #[must_use]
     pub fn period(&self) -> Option<u32> {
         self.candidate.filter(|c| c.accepted).map(|c| c.period)
@@ -235,8 +238,8 @@ impl<'a> Detector<'a> {
         self.candidate.is_some_and(|c| c.accepted && c.run() >= u64::from(2 * self.longest))
     }
 
-    /// Forgets all events, for a stream that was not watched for a while. The positions of these events are not known
-    /// any more.
+    /// Forgets all events. To be called if the stream was not watched for a while. Positions that [`push`](Self::push)
+    /// returned before are then unknown to the detector.
     pub fn restart(&mut self) {
         (self.held, self.fingerprint, self.candidate, self.ended) = (0, 0, None, None);
     }
@@ -283,7 +286,7 @@ impl<'a> Detector<'a> {
         self.ring[self.place(age)][3]
     }
 
-    /// Where in the ring the event is that came `age` events before the newest.
+    /// The index in the ring buffer of the event that came `age` events before the newest.
     const fn place(&self, age: u32) -> u32 {
         if age <= self.head { self.head - age } else { self.head + 2 * self.longest - age }
     }

@@ -1,8 +1,8 @@
-//! Records an iteration: calls in, rows of a trace out.
+//! Records an iteration: turns calls, one for each malloc, free, read and write, into the rows of a trace.
 //!
 //! A [`Recorder`] writes rows into a buffer, lent by the caller or its own. It numbers blocks from 0 in the order of
-//! their mallocs, and operators in the order in which they begin. [`liveness`](super::liveness) and the passes read
-//! what it writes; they refuse rows that cannot follow each other, such as a second free.
+//! their mallocs, and operators in the order in which they begin. [`liveness`](super::liveness) and the passes read the
+//! rows that it writes; they refuse rows that cannot follow each other, such as a second free.
 //!
 //! Between [`interrupt`](Recorder::interrupt) and [`resume`](Recorder::resume) (Sekiyama et al. 2018, section 4.3)
 //! requests are not part of the plan: their blocks have the number [`OUTSIDE`], and nothing is ever recorded of them. A
@@ -72,11 +72,11 @@ impl<const N: usize> Default for Recorder<[Row; N]> {
 }
 
 impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
-    /// Records a malloc; returns the number of the new block, or [`OUTSIDE`] while interrupted.
+    /// Records a malloc; returns the number of the new block, or [`OUTSIDE`] while the recorder is interrupted.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the buffer is full: nothing is recorded, and the call may be repeated after
-    /// [`hand_over`](Self::hand_over). [`Error::Row`] if there are no bytes, or the time is before the last row's.
+    /// [`hand_over`](Self::hand_over). [`Error::Row`] if `bytes` is 0, or the time is before the time of the last row.
     pub fn malloc(&mut self, time_ns: u64, bytes: u64) -> Result<u32, Error> {
         if self.interrupted {
             return Ok(OUTSIDE);
@@ -116,7 +116,8 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         self.follow(time_ns, block, Event::Write)
     }
 
-    /// Begins the next operator, and ends the operator before if it has not ended; returns the number of the new one.
+    /// Begins the next operator, and ends the operator before if it has not ended. Returns the number of the new
+    /// operator; operators are numbered from 0.
     pub const fn begin_op(&mut self) -> u32 {
         let op = self.ops;
         self.op = Op::First(op);
@@ -124,12 +125,13 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         op
     }
 
-    /// Ends the operator: rows that follow belong to none.
+    /// Ends the current operator: the rows that are recorded from here on belong to no operator.
     pub const fn end_op(&mut self) {
         self.op = Op::None;
     }
 
-    /// Blocks that are allocated from here on are not recorded, and are no part of the plan.
+    /// Blocks that are allocated from here on, until [`resume`](Self::resume), are not recorded, and are no part of the
+    /// plan.
     pub const fn interrupt(&mut self) {
         self.interrupted = true;
     }
@@ -151,10 +153,10 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         self.blocks
     }
 
-    /// Moves the recording into a larger buffer: copies its rows there.
+    /// Copies the recorded rows to a larger buffer, and returns a recorder that goes on in it.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if the larger buffer has no room for one more row than are recorded.
+    /// [`Error::BufferTooSmall`] if the larger buffer has no room for the recorded rows and one more.
     pub fn hand_over<C: AsMut<[Row]>>(&self, mut larger: C) -> Result<Recorder<C>, Error> {
         let got = larger.as_mut().len();
         let parts = larger.as_mut().split_at_mut_checked(self.len);
@@ -192,7 +194,8 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         Ok(())
     }
 
-    /// The error for a row that cannot be recorded: `fault` says why, and the row is numbered as the next one.
+    /// The error for a row that cannot be recorded. `fault` says why; the row has the number that it would have got, as
+    /// the next row of the trace.
     fn refuse(&self, fault: RowFault) -> Error {
         Error::Row { row: u32::try_from(self.len).unwrap_or(u32::MAX), fault }
     }

@@ -1,9 +1,10 @@
 //! The recorded iteration, and which of its accesses a rewritten trace has still to do.
 //!
-//! A rewritten trace is read beside the recorded one: each of its operators is an operator of the recording, that runs
-//! or is recomputed. [`Operators`] finds this operator, and tells which of its accesses are to come; the simulator and
-//! the verifier both use it. The verifier alone judges in which order they may come. Building [`Operators`] costs a
-//! sort of the rows, O(rows); beginning an operator costs its rows and O(log rows).
+//! A rewritten trace is read beside the recorded one: each operator of the rewritten trace is an operator of the
+//! recording, which runs or is recomputed. [`Operators`] finds the recorded operator, and tells which of its accesses
+//! are to come; the simulator and the verifier both use it. The verifier alone judges in which order the accesses may
+//! come. Building [`Operators`] costs a sort of the rows, O(rows); beginning an operator costs its rows and O(log
+//! rows).
 
 use super::{Event, Op, Row};
 use crate::error::RowFault;
@@ -15,11 +16,11 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub struct Operator {
     /// Whether the operator's kernel may write its first output over its first input.
     pub in_place: bool,
-    /// Whether the operator may be recomputed; it then gives the same result.
+    /// Whether the operator may be recomputed: whether a second run gives the same result.
     pub rerun: bool,
-    /// Whether the operator keeps its place among the ordered operators and the accesses without an operator, which run
-    /// in the order in which they were recorded. Other operators may run whenever what they read is there. Random
-    /// numbers and collectives are ordered, and so is an operator of which nothing is known.
+    /// Whether the operator has to run in the recorded order, relative to the other ordered operators and to the
+    /// accesses that belong to no operator. Operators that are not ordered may run whenever what they read is there.
+    /// Random numbers and collectives are ordered, and so is an operator of which nothing is known.
     pub ordered: bool,
     /// What the operator computes, as far as planning needs to know.
     pub kind: Kind,
@@ -34,8 +35,8 @@ pub enum Kind {
     /// An operator that is neither a ReLU nor the gradient of one.
     #[default]
     Other,
-    /// A ReLU. After it a mask of a block that it reads or writes may be kept for its gradient: one bit for the sign of
-    /// each element.
+    /// A ReLU. After it has run, a mask of a block that it reads or writes may be kept for its gradient: one bit for
+    /// the sign of each element.
     Relu,
     /// The gradient of a ReLU. Instead of the block that it read in the recording it may read that block's mask, which
     /// the ReLU left: one bit for each element.
@@ -49,8 +50,8 @@ impl Default for Operator {
 }
 
 impl Operator {
-    /// The bytes of a mask that has a bit for each element of a block of `bytes`; the last byte is filled up. Elements
-    /// of more than 4 bytes count as elements of 4, so that no mask is shorter than 1/32 of its block.
+    /// The bytes of a mask that has a bit for each element of a block of `bytes` bytes, rounded up to whole bytes.
+    /// Elements of more than 4 bytes count as elements of 4, so that no mask is shorter than 1/32 of its block.
     ///
     /// ```
     /// use sublet_core::trace::Operator;
@@ -72,14 +73,15 @@ impl Operator {
 pub struct Recorded<'a> {
     /// The rows of the iteration, in the order in which they happened.
     pub rows: &'a [Row],
-    /// What is known of the operators, by their numbers. Operators beyond the end are [`Operator::default`].
+    /// What is known of the operators, by operator number. An operator beyond the end of the slice counts as
+    /// [`Operator::default`].
     pub operators: &'a [Operator],
     /// How many block numbers there are: the rows use numbers below this.
     pub blocks: usize,
 }
 
 impl<'a> Recorded<'a> {
-    /// A recording without knowledge of its operators.
+    /// A recording of whose operators nothing is known. The rows use block numbers below `blocks`.
     #[must_use]
     pub const fn new(rows: &'a [Row], blocks: usize) -> Self {
         Self { rows, operators: &[], blocks }
@@ -125,23 +127,25 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// Length of the workspace that [`Operators::new`] needs.
+/// Length of the workspace that [`Operators::new`], which finds the operators of a recording, needs.
 pub(crate) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 2 * rows + 3 * blocks }
 }
 
-/// The operators of a recorded iteration.
+/// The operators of a recorded iteration, by which a rewritten trace is read: each operator there has to do the
+/// accesses that it did in the recording.
 pub(crate) struct Operators<'a> {
     rows: &'a [Row],
     /// The row of the first access of each operator that has a number, sorted by these numbers.
     first: Table<'a, u32>,
     first_count: u32,
-    /// The recorded row from which on the next access is searched for that belongs to no operator.
+    /// The recorded row at which the search for the next access that belongs to no operator begins.
     loose: usize,
     /// By block: 1 if it is allocated at time 0 and never freed, 0 if not.
     persistent: Table<'a, u32>,
-    /// By block, two numbers for the operator that accesses the block and was recomputed last: 1 + the row of its first
-    /// access, 0 if there is none; and its accesses of the block, 1 for reads, 2 for writes, 3 for both.
+    /// By block, two numbers about the operator that accesses the block and was recomputed last: 1 + the recorded row
+    /// of the operator's first access, 0 if there is no such operator; and how the operator accesses the block, 1 for
+    /// reads, 2 for writes, 3 for both.
     touched: Table<'a, [u32; 2]>,
 }
 
@@ -158,8 +162,8 @@ pub(crate) struct Progress {
 }
 
 impl<'a> Operators<'a> {
-    /// Finds the operators of a recording. Returns an error for a block number of `recorded.blocks` or above, and for
-    /// an operator that is recomputed or whose accesses do not stand together.
+    /// Finds the operators of a recording. Returns an error for a block number of `recorded.blocks` or above, for an
+    /// operator that is recomputed, and for an operator whose accesses do not directly follow each other.
     pub(crate) fn new(recorded: &Recorded<'a>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let Recorded { rows, blocks, .. } = *recorded;
         let mut persistent = scratch.indices(blocks);
@@ -205,7 +209,7 @@ impl<'a> Operators<'a> {
 
     /// Begins an operator of a rewritten trace: finds the recorded accesses that it has to do. These are the accesses
     /// of the recorded operator of this number; for [`Op::None`], the next recorded access that belongs to no operator.
-    /// `None` if there are none.
+    /// Returns `None` if there is no such access.
     pub(crate) fn begin(&mut self, op: Op) -> Option<Progress> {
         let (first, rerun) = match op {
             Op::Rerun(k) => (self.first_access(k)?, true),
@@ -229,15 +233,17 @@ impl<'a> Operators<'a> {
         Some(progress)
     }
 
-    /// The recorded accesses that an operator of the rewritten trace has still to do, each with its row. A recomputed
-    /// operator leaves out the persistent blocks that it both reads and writes.
+    /// The recorded accesses that an operator of the rewritten trace has still to do, each with its recorded row and
+    /// that row's number. A recomputed operator does not access again the persistent blocks that it both reads and
+    /// writes.
     pub(crate) fn to_come(&self, progress: Progress) -> impl Iterator<Item = (usize, &'a Row)> {
         let rows = self.rows.get(progress.next..progress.end).unwrap_or_default();
         let updated = move |r: &Row| progress.rerun && self.is_persistent(r.block) && self.touched[r.block][1] == 3;
         (progress.next..).zip(rows).filter(move |(_, r)| r.event.is_access() && !updated(r))
     }
 
-    /// The time from the operator's access before this row to its access in this row, in ns; 0 for its first access.
+    /// The recorded time from the operator's access before this row to its access in this row, in ns; 0 for its first
+    /// access.
     pub(crate) fn since_last_access(&self, progress: Progress, row: usize) -> u64 {
         if row == progress.first { 0 } else { self.since_access_before(row) }
     }
@@ -250,7 +256,7 @@ impl<'a> Operators<'a> {
         time.saturating_sub(before.iter().rev().find(|r| r.event.is_access()).map_or(0, |last| last.time_ns))
     }
 
-    /// The row of the first access of operator `k`; none if there is no such operator.
+    /// The row of the first recorded access of operator `k`; `None` if there is no such operator.
     fn first_access(&self, k: u32) -> Option<usize> {
         let rows = self.first.first(self.first_count);
         let place = rows.partition_point(|&row| number(at(self.rows, row).op) < number(Op::First(k)));
@@ -268,7 +274,8 @@ pub(crate) fn number(op: Op) -> u64 {
 }
 
 /// The row after the last access of an operator, whose first access is in the row `first`. All accesses that follow
-/// with the same operator number belong to it. An access that has no operator number is an operator of its own.
+/// directly with the same operator number belong to the operator. An access that has no operator number is an operator
+/// of its own.
 pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     let op = rows.get(first).map_or(Op::None, |r| r.op);
     let mut end = first + 1;
@@ -293,8 +300,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Goes on to the row `row`; returns whether it is the first access of an operator, which then is the one that
-    /// runs.
+    /// Goes on to the row `row`; returns whether this row is the first access of an operator. If so, that operator is
+    /// now the one under way.
     pub(crate) fn go_to(&mut self, rows: &[Row], row: u32) -> bool {
         let begins = row >= self.end && at(rows, row).event.is_access();
         if begins {
@@ -304,7 +311,7 @@ impl Running {
         begins
     }
 
-    /// The rows from the operator's first access to its last, with their numbers.
+    /// The rows of the operator that is under way, from its first access to its last, each with its row number.
     pub(crate) fn rows(&self, rows: &[Row]) -> impl Iterator<Item = (u32, Row)> + Clone {
         let all = usize::try_from(self.first).ok().zip(usize::try_from(self.end).ok());
         let rows = all.and_then(|(first, end)| rows.get(first..end)).unwrap_or_default();
@@ -312,8 +319,9 @@ impl Running {
     }
 }
 
-/// The first block that an operator reads and the first block that it writes, without blocks that it allocates or frees
-/// itself; `None` if it has not both. `rows` are the operator's rows from its first access to its last.
+/// The first block that an operator reads and the first block that it writes, leaving out blocks that the operator
+/// allocates or frees itself. `None` if it has no such read or no such write. `rows` are the operator's rows from its
+/// first access to its last.
 pub(crate) fn ends(rows: &[Row]) -> Option<(u32, u32)> {
     let own = |block| rows.iter().any(|r| !r.event.is_access() && r.block == block);
     let first = |event| rows.iter().find(|r| r.event == event && !own(r.block)).map(|r| r.block);

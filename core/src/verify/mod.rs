@@ -1,16 +1,17 @@
 //! Proves that a plan is valid, or names the constraint that it breaks.
 //!
-//! Problem: given blocks and offsets, is this a feasible point of the mixed integer program of Sekiyama et al. 2018,
-//! section 3.1? With W the capacity, u the peak, x the offsets, w the sizes and E the pairs that are alive together:
-//! (2) `x_i + w_i ≤ u`; (3), (4) for each pair in E one block ends where the other begins, or below; (5) u ≤ W; (6)
-//! `x_i ≥ 0`, which unsigned offsets cannot break. Beside these: alignments and pins.
+//! Problem: given blocks and offsets, do they satisfy the constraints of the mixed integer program of Sekiyama et al.
+//! 2018, section 3.1? Let W be the capacity, u the peak, x the offsets, w the sizes and E the pairs of blocks that are
+//! alive together. The constraints are: (2) `x_i + w_i ≤ u`; (3), (4) of each pair in E, one block ends at or below the
+//! begin of the other; (5) u ≤ W; (6) `x_i ≥ 0`, which unsigned offsets cannot break. Alignments and pins are checked
+//! too.
 //!
-//! Steps: sort the blocks by offset, by first and by last step. Sweep over the steps with the set of live
-//! blocks, ordered by offset, as a bit set over ranks. As long as no two live blocks share an address they
-//! lie one above the other, so that a block that begins can only collide with its two neighbours in the set.
-//! Each pair of E is thereby judged without being looked at.
+//! Method: sort the blocks by offset, by first step and by end. Go through the steps in order, and keep the set of live
+//! blocks, ordered by offset (a bit set over their ranks in that order). As long as no two live blocks share an
+//! address, they lie one above the other. So a block that begins has to be compared only with its two neighbours in the
+//! set, and not every pair of E has to be looked at.
 //!
-//! Cost: O(n log n) time whatever the size of E, linear workspace. This module knows no planner.
+//! Cost: O(n log n) time whatever the size of E, linear workspace. The module uses no code of the planners.
 
 mod overlap;
 pub mod schedule;
@@ -23,9 +24,10 @@ pub use crate::violation::Violation;
 use crate::table::{Table, at, count};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, error::Buffer, sort};
 
-/// A plan that [`verify`] has accepted, and how good it is.
+/// A plan that was proved valid: blocks, their offsets, the peak and the max load.
 ///
-/// Only [`verify`] and [`verify_overlapping`] make one: whoever holds it holds the proof.
+/// Only [`verify`] and [`verify_overlapping`] make values of this type, and only of plans that they accept. So whoever
+/// holds one knows that its plan is valid.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifiedPlan<'a> {
     blocks: &'a [Block],
@@ -35,7 +37,7 @@ pub struct VerifiedPlan<'a> {
 }
 
 impl<'a> VerifiedPlan<'a> {
-    /// The blocks that are placed.
+    /// The blocks that the plan places.
     #[must_use]
     pub const fn blocks(&self) -> &'a [Block] {
         self.blocks
@@ -47,20 +49,21 @@ impl<'a> VerifiedPlan<'a> {
         self.offsets
     }
 
-    /// The bytes that the arena needs: the highest end of a block. Sekiyama et al. 2018 call it u.
+    /// The bytes that the arena needs: the highest end of a block in the plan. Sekiyama et al. 2018 call it u.
     #[must_use]
     pub const fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// The most bytes that are alive at one step; no plan has a lower peak. In a plan that [`verify_overlapping`] has
-    /// accepted, the bytes that overlaps may save are taken off.
+    /// The most bytes that are alive at one step; no plan has a lower peak. In a plan accepted by
+    /// [`verify_overlapping`], the bytes that overlaps may save at a step are first subtracted from those alive at the
+    /// step.
     #[must_use]
     pub const fn max_load(&self) -> u64 {
         self.max_load
     }
 
-    /// Peak over max load: 1.0 is the best possible, and the value for no blocks at all.
+    /// Peak divided by max load: 1.0 is the best possible. Without blocks it is 1.0 too.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio to be read; `is_optimal` compares the integers")]
     pub fn ratio(&self) -> f64 {
@@ -80,12 +83,12 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: Ranks::words(n), indices: 5 * n }
 }
 
-/// Proves that `offsets` is a plan for `blocks` under `constraints`, or says which constraint it breaks.
-/// O(n log n), whatever the number of pairs that are alive together.
+/// Proves that `offsets`, in bytes, is a valid plan for `blocks` under `constraints`, or says which constraint it
+/// breaks. O(n log n), whatever the number of pairs of blocks that are alive together.
 ///
 /// # Errors
-/// [`Error::Invalid`] with the first [`Violation`]; what [`block::check`] refuses;
-/// [`Error::BufferTooSmall`] if there is not one offset for each block, or the workspace is too short.
+/// [`Error::Invalid`] with the first [`Violation`] found; the errors of [`block::check`]; [`Error::BufferTooSmall`] if
+/// there is not one offset for each block, or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::verify::{self, Violation};
@@ -118,8 +121,8 @@ pub fn verify<'a>(
     Ok(VerifiedPlan { blocks, offsets, peak, max_load })
 }
 
-/// Checks one block of a plan alone: that its end does not exceed 64 bits or the capacity, and that its offset is
-/// aligned, and is its pin if it has one. Returns the end of the block, in bytes.
+/// Checks one block of a plan alone: that its end exceeds neither 64 bits nor the capacity, that its offset is aligned,
+/// and that a pinned block lies at its pin. Returns the end of the block, in bytes.
 fn check_block(block: u32, b: &Block, offset: u64, constraints: &Constraints) -> Result<u64, Error> {
     let refuse = |violation| Err(Error::Invalid(violation));
     let Some(end) = offset.checked_add(b.size) else {
@@ -191,14 +194,15 @@ enum Key {
     Offset,
 }
 
-/// A set of numbers below n, here ranks in an order, that finds the nearest member below and above a number. It is a
-/// bit set, over it a bit set that marks which of its words are not 0, and so on. O(log₆₄ n) for each operation.
+/// A set of numbers below n, which finds the nearest member below or above a number. The numbers here are ranks: the
+/// places of blocks in the order of their offsets. The set is a bit set; a second, smaller bit set marks which words of
+/// the first are not 0, a third those of the second, and so on. O(log₆₄ n) for each operation.
 struct Ranks<'a> {
     words: Table<'a, u64>,
-    /// By level, the lowest first: the index in `words` at which the level's bit set begins; 0 for levels from `height`
-    /// on, which are not used. The lowest level has a bit for each rank (a place in the order of offsets), each higher
-    /// one a bit for each word of the level below. The most blocks that can be planned, 2^28 - 1, take 5 levels; 6 are
-    /// enough for all ranks of 32 bits.
+    /// By level of bit sets, the lowest first: the index in `words` at which the level's bit set begins. The lowest
+    /// level has a bit for each rank (a block's place in the order of offsets), each higher level a bit for each word
+    /// of the level below. Levels from `height` on are not used, and 0 here. The most blocks that can be planned are
+    /// 2^28 - 1, which take 5 levels; 6 are enough for all ranks of 32 bits.
     levels: [u32; 6],
     height: u8,
 }
@@ -249,7 +253,7 @@ impl<'a> Ranks<'a> {
         }
     }
 
-    /// The highest member of the set below `rank`; `None` if there is none.
+    /// The highest member of the set that is less than `rank`; `None` if there is none.
     fn below(&self, rank: u32) -> Option<u32> {
         self.nearest(rank, |word, bit| {
             let under = word & ((1 << bit) - 1);
@@ -257,7 +261,7 @@ impl<'a> Ranks<'a> {
         })
     }
 
-    /// The lowest member of the set above `rank`; `None` if there is none.
+    /// The lowest member of the set that is greater than `rank`; `None` if there is none.
     fn above(&self, rank: u32) -> Option<u32> {
         self.nearest(rank, |word, bit| {
             let over = word & !(u64::MAX >> (63 - bit));
@@ -265,9 +269,9 @@ impl<'a> Ranks<'a> {
         })
     }
 
-    /// The member of the set nearest to `rank` on one side; `None` if there is none. `pick` finds a bit in a word on
-    /// that side of a given bit. The search climbs the levels of bit sets until a word has such a bit, and then
-    /// descends to the nearest member.
+    /// The member of the set nearest to `rank`, either below or above it; `None` if there is none. Which of the two,
+    /// `pick` decides: given a word and the number of a bit, it returns the nearest set bit in the word on the wanted
+    /// side. The search climbs the levels of bit sets until a word has such a bit, and then descends to the member.
     fn nearest(&self, rank: u32, pick: impl Fn(u64, u32) -> Option<u32>) -> Option<u32> {
         let mut i = rank;
         for level in 0..self.height {

@@ -1,38 +1,32 @@
-//! Proves that a rewritten trace computes what the recorded one computes, and finds its time.
+//! Proves that a rewritten trace computes what the recorded one computes, and simulates its time.
 //!
-//! Problem: `rewritten` holds the operators of the recording, and beside them other mallocs and frees, copies to and
-//! from the host, recomputed operators, and masks. Has every block the right value when it is read, and can the
-//! iteration be repeated?
+//! Problem: the trace `rewritten` holds the operators of the recording and, beside them, other mallocs and frees,
+//! copies to and from the host, recomputed operators, and masks. Has every block the right value when an operator reads
+//! it, and can the iteration be repeated? The rules:
 //!
-//! Order: operators that are [ordered](crate::trace::Operator::ordered), and accesses without an operator, stand in the
-//! order of the recording; others stand anywhere.
+//! - Order: operators that are [ordered](crate::trace::Operator::ordered), and accesses without an operator, stand in
+//!   the order of the recording; all others stand anywhere.
+//! - Values: a write gives a block a value, a malloc leaves its value undefined, a free loses it, a copy out keeps it
+//!   on the host, and a copy in restores the latest copy. Every operator reads the values that it read in the
+//!   recording; accesses without an operator may read any value. If a recomputed operator reads only values of its
+//!   first run, it yields the values of its first run; if not, undefined values. It leaves out the persistent blocks
+//!   that it updates.
+//! - Masks: right after a ReLU, a `write` of the mask of a block that the ReLU accesses keeps the signs of the block's
+//!   elements. The ReLU's gradient may read the mask in place of the block. The mask is allocated with at least one bit
+//!   for each element. Elements have the size that is given for the ReLU operators that access the block.
+//! - Residency: a block is accessed and copied only between its malloc and its free.
+//! - Operators: between two accesses of one operator stand only mallocs and frees of blocks that the operator allocates
+//!   or frees there in the recording. If it works in place, there may also stand, after its reads, a free of its first
+//!   input directly followed by the malloc of its first output, of the same size and at the same address.
+//! - Ends: a persistent block (allocated at time 0, never freed) is on the device with its initial value at the start,
+//!   and with its final value at the end. Where iterations repeat, a block that does not start on the device may
+//!   instead have its final value on the host. The host's copy of its initial value may be used if the host has its
+//!   final value at the end.
+//! - Addresses: as [`verify`](super::verify) judges. Time: as [`simulate`] says.
 //!
-//! Values: a write gives a block a value, a malloc leaves it undefined, a free loses it, a copy out keeps it on the
-//! host, and a copy in restores the latest copy. Every operator reads the values that it read in the recording;
-//! accesses without an operator may read any value. A recomputed operator yields the values of its first run if all
-//! that it reads has the values of the first run, and undefined values if not. It leaves out the persistent blocks that
-//! it updates.
-//!
-//! Masks: right after a ReLU, a `write` of the mask of a block that it accesses keeps the signs, and the ReLU's
-//! gradient may read the mask in place of the block. The mask is allocated with at least a bit for each element, of the
-//! element size that the ReLU operators that access the block are said to have.
-//!
-//! Residency: a block is accessed and copied only between its malloc and its free.
-//!
-//! Operators: between the accesses of an operator stand only mallocs and frees of blocks that it allocates or frees
-//! there in the recording; and, where it works in place, after its reads, a free of its first input directly followed
-//! by the malloc of its first output, of the same size and at the same address.
-//!
-//! Ends: a persistent block (allocated at time 0, never freed) is on the device with its initial value at the start and
-//! with its final value at the end. Where iterations repeat, its final value may be on the host instead if it does not
-//! start on the device; and the host's copy of its initial value may be used if the host has its final value at the
-//! end.
-//!
-//! Addresses: as [`verify`](super::verify) judges. Time: as [`simulate`] says.
-//!
-//! Values are numbered: 0 is undefined, the initial value of a block is 1 + its number, and what an operator writes to
-//! a block is numbered by the first row that writes it; the mask of a value has the value's number. Cost: O(n log n)
-//! time, linear workspace. This module knows no pass.
+//! Values are not stored but numbered: 0 is undefined, the initial value of block b is 1 + b, and the value that an
+//! operator writes to a block is numbered by the first row that writes it. The mask of a value has the value's number.
+//! Cost: O(n log n) time, linear workspace. The module uses no code of the passes that rewrite traces.
 
 use crate::error::{Buffer, RowFault};
 use crate::simulate::{self, Device, Run, Timing};
@@ -42,9 +36,9 @@ use crate::trace::recorded::{self, Operators, Progress};
 use crate::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use crate::{Block, Constraints, Error, VerifiedPlan, Workspace, WorkspaceLen, block, sort};
 
-/// A rewritten trace with a plan, both accepted by [`schedule`].
+/// A rewritten trace, its plan and its simulated time, which [`schedule`] has proved valid.
 ///
-/// Only [`schedule`] makes one: whoever holds it holds the proof.
+/// Only [`schedule`] makes values of this type: whoever holds one knows that it is valid.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifiedSchedule<'a> {
     rows: &'a [Row],
@@ -61,37 +55,37 @@ impl<'a> VerifiedSchedule<'a> {
         self.rows
     }
 
-    /// By row of the rewritten trace: when it happens, in ns, as simulated.
+    /// By row of the rewritten trace: when the row happens in the simulation, in ns.
     #[must_use]
     pub const fn timings(&self) -> &'a [Timing] {
         self.timings
     }
 
-    /// The names of the plan's blocks, in the plan's order. Each of these is one live range of a block of the trace;
-    /// its name is that block's number, and which of that block's live ranges it is, counted from 0.
+    /// By block of the plan: its name, which says which block of the trace it is a live range of, and which of that
+    /// block's live ranges, counted from 0.
     #[must_use]
     pub const fn names(&self) -> &'a [Residency] {
         self.names
     }
 
-    /// The plan: where every residency (live range of a block on the device) lies.
+    /// The plan: the offset of every residency (live range of a block on the device), in bytes.
     #[must_use]
     pub const fn plan(&self) -> &VerifiedPlan<'a> {
         &self.plan
     }
 
-    /// What the simulation of the rewritten trace yields: its time, and how much is copied and recomputed in it.
+    /// The simulated time of the rewritten trace, and how much is copied and recomputed in it.
     #[must_use]
     pub const fn run(&self) -> &Run {
         &self.run
     }
 }
 
-/// Memory for the results of [`schedule`]: a time for each row of the rewritten trace; and for each malloc in it, a
-/// block to place, and which malloc of which block of the trace that is.
+/// Memory that the caller lends for the results of [`schedule`]: one timing for each row of the rewritten trace; for
+/// each malloc in it, one block to place, and one name (which live range of which block of the trace).
 #[derive(Debug)]
 pub struct Room<'a> {
-    /// By row of the rewritten trace: when it happens, in ns.
+    /// By row of the rewritten trace: when the row happens, in ns.
     pub timings: &'a mut [Timing],
     /// The live ranges of blocks on the device, from malloc to free, as blocks to place.
     pub blocks: &'a mut [Block],
@@ -116,9 +110,9 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     recorded::workspace(rows, blocks).and(WorkspaceLen { words: 2 * blocks, indices: 4 * rows + 12 * blocks })
 }
 
-/// Proves that the trace `rewritten` computes what was recorded, and that `offsets`, one for each of its mallocs, are a
-/// plan; then simulates its time. `cyclic` says that iterations repeat, so that persistent blocks may be on the host at
-/// the start and at the end.
+/// Proves that the trace `rewritten` computes what was recorded, and that `offsets` (in bytes, one for each malloc in
+/// `rewritten`) is a valid plan; then simulates the time on `device`. `cyclic` is true if iterations repeat, so that
+/// persistent blocks may be on the host at the start and at the end.
 ///
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule: a row of `rewritten`, or for [`RowFault::NotRecorded`] a row
@@ -197,10 +191,10 @@ pub fn schedule<'a>(
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Checks all of a rewritten trace but addresses: the order of operators, the values that they read, masks, that blocks
-/// are used only while allocated, what stands between the accesses of an operator, and where persistent blocks are at
-/// the end. Writes to `taken_over`, for each live range in the order of their mallocs, 1 + the number of the live range
-/// whose memory it reuses in place; 0 if none.
+/// Checks all rules for a rewritten trace but addresses: the order of operators, the values that they read, masks, that
+/// blocks are used only while allocated, what stands between the accesses of an operator, and where persistent blocks
+/// are at the end. Writes to `taken_over`, for each live range in the order of their mallocs, 1 + the number of the
+/// live range whose memory it reuses in place; 0 if none.
 fn values(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -244,27 +238,26 @@ fn values(
     state.end().map_err(|fault| Error::Row { row: end, fault })
 }
 
-/// What the recording says of its blocks, and of the values that its rows read and write. A value is not stored: a
-/// number stands for it. Equal numbers are equal values, and 0 is an undefined value.
+/// What the recording tells: the sizes of its blocks, and the values that its rows read and write. A number stands for
+/// each value. Equal numbers are equal values, and 0 is an undefined value.
 struct Seen<'a> {
-    /// By block: its bytes; 0 if it is never allocated.
+    /// By block: its size in bytes; 0 if it is never allocated.
     size: Table<'a, u64>,
-    /// By block: the least bytes that its mask, one bit for each element, may have. The size of an element is taken
-    /// from the ReLU operators that access the block: the smallest if they differ, and at most 4 bytes. Without a ReLU
-    /// it is 4 bytes.
+    /// By block: the least size of its mask (one bit for each element), in bytes. The ReLU operators that access the
+    /// block give the size of an element: the smallest if they differ, at most 4 bytes; 4 bytes without a ReLU.
     mask: Table<'a, u64>,
     /// By recorded row: the number that stands for the value that the row reads or writes; 0 for an undefined value,
-    /// and for rows that are no accesses.
+    /// and for a row that neither reads nor writes.
     value: Table<'a, u32>,
-    /// By block: the number that stands for its value after the last recorded row; 0 for an undefined value, and for a
-    /// block that is not allocated then.
+    /// By block: the number that stands for its value after the last recorded row; 0 if the value is undefined or the
+    /// block is then not allocated.
     last: Table<'a, u32>,
 }
 
 impl<'a> Seen<'a> {
-    /// Finds the sizes of the recording's blocks, and numbers the values that its rows read and write. Refuses, as
-    /// [`RowFault::NotRecorded`], a recording with a copy to or from the host, or with a second malloc of a block.
-    /// Block numbers have been checked.
+    /// Finds the sizes of the recording's blocks, and numbers the values that its rows read and write. A copy to or
+    /// from the host, or a second malloc of a block, is refused as [`RowFault::NotRecorded`]. The caller has checked
+    /// the block numbers.
     fn new(recorded: &Recorded<'_>, operators: &Operators<'_>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let Recorded { rows, blocks: block_count, .. } = *recorded;
         let blocks = u32::try_from(block_count).unwrap_or(u32::MAX);
@@ -323,64 +316,67 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// An operator of the rewritten trace that has begun and not ended.
+/// An operator of the rewritten trace that has begun and has accesses still to do.
 #[derive(Clone, Copy)]
 struct Open {
     progress: Progress,
-    /// Whether the operator, if it is recomputed, has so far read only the values that it read in the recording; true
-    /// for other operators.
+    /// False if the operator is recomputed and has read a value other than in the recording, so that what it writes is
+    /// undefined; otherwise true.
     same: bool,
 }
 
-/// The state of the check after the rows of the rewritten trace so far: where each block is, which value it has, and
-/// which operators have run.
+/// What is known after the rows of the rewritten trace that were checked so far: where each block is, which value it
+/// has, and which operators have run. Numbers stand for values.
 struct State<'a> {
     recorded: Recorded<'a>,
     operators: Operators<'a>,
     seen: Seen<'a>,
     cyclic: bool,
-    /// By block: 1 if it is on the device, 0 if not.
+    /// By block: 1 if it is allocated on the device, 0 if not.
     resident: Table<'a, u32>,
-    /// By block: the number that stands for its value on the device, 0 for an undefined value. For a mask, it is the
-    /// number of the value whose signs the mask holds.
+    /// By block: the number that stands for its value on the device; 0 for an undefined value. For a mask: the number
+    /// that stands for the value whose signs the mask holds.
     value: Table<'a, u32>,
-    /// By block: 1 + the number that stands for the value of its copy on the host; 0 before the first copy to the host.
+    /// By block: 1 + the number that stands for the value of its copy on the host; 0 before its first copy to the host.
     host: Table<'a, u32>,
-    /// By block: its latest live range on the device, as a number; all live ranges are numbered in the order of their
-    /// mallocs.
+    /// By block: the number of its latest live range on the device. The live ranges of all blocks are numbered in the
+    /// order of their mallocs.
     residency: Table<'a, u32>,
-    /// By block, two marks, 1 for yes: it is on the device at the start; it was copied in from the host before a copy
-    /// out, so that the host's copy of its initial value was used.
+    /// By block, two marks that are 1 for yes: the block is on the device at the start; it was copied in from the host
+    /// before any copy out, so that the host's copy of its initial value was used.
     marks: Table<'a, [u32; 2]>,
-    /// By block: the latest operator to begin of those that allocate or free the block between two accesses of their
-    /// own in the recording. It is kept as 1 + the recorded row of its first access; 0 if there is none yet.
+    /// By block: an operator, stored as 1 + the recorded row of its first access; 0 if there is none yet. It is the one
+    /// that began last among those that allocate or free the block between two of their accesses in the recording.
     own: Table<'a, u32>,
-    /// How many live ranges have begun: the number of mallocs so far.
+    /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,
-    /// The recorded row from which on the next [ordered](Operator::ordered) operator is searched for: ordered operators
-    /// must run in the order of the recording.
+    /// The recorded row from which the next [ordered](Operator::ordered) operator is looked for: ordered operators must
+    /// run in the order of the recording.
     next: usize,
     /// By recorded row: 1 if the row is the first access of an operator that has begun to run, not counting
     /// recomputations.
     begun: Table<'a, u32>,
-    /// How many accesses of the recording the rewritten trace has still to do.
+    /// How many reads and writes of the recording the rewritten trace has still to do.
     missing: usize,
-    /// The operator that has begun and not ended.
+    /// The operator that has begun and has accesses still to do; `None` between operators.
     open: Option<Open>,
     /// The operator that read or wrote a block last in the rewritten trace; [`Op::None`] if none did.
     last: Op,
-    /// Whether a block was read or written so far; recomputed operators do not count.
+    /// Whether any operator has read or written a block so far; recomputed operators do not count. A persistent block
+    /// that is allocated after that is not on the device at the start.
     accessed: bool,
-    /// Whether any block has been copied so far, to the host or from it.
+    /// Whether any block has been copied so far, to the host or from it. A persistent block that is allocated after
+    /// that is not on the device at the start.
     copied: bool,
-    /// The block that an operator has just freed so that the block allocated next reuses its memory in place.
+    /// The block that the row before has freed within an operator, so that the block allocated by the next row reuses
+    /// its memory in place.
     giver: Option<u32>,
 }
 
 impl State<'_> {
-    /// Checks the next row of the rewritten trace. If the row is a malloc that takes over, in place, the memory of the
-    /// block that the row before has freed, returns the indices of two live ranges: the one that begins, and the one
-    /// that has ended. `None` for all other rows.
+    /// Checks the next row of the rewritten trace. If it is a malloc that reuses in place the memory that the row
+    /// before has freed, returns the numbers of two live ranges: the one that begins and the one that has ended. `None`
+    /// for all other rows.
     fn row(&mut self, r: &Row, following: Option<&Row>) -> Result<Option<(u32, u32)>, RowFault> {
         let b = r.block;
         let mask = self.recorded.masked(b);
@@ -451,20 +447,23 @@ impl State<'_> {
         Ok(taken_over)
     }
 
-    /// The bytes that a block has in the recording; `None` if the recording does not allocate a block of this number.
+    /// The size of a block in the recording, in bytes; `None` if the recording does not allocate a block of this
+    /// number.
     fn known(&self, block: u32) -> Option<u64> {
         let known = usize::try_from(block).is_ok_and(|b| b < self.recorded.blocks);
         known.then(|| self.seen.size[block]).filter(|&size| size > 0)
     }
 
-    /// Whether the row allocates or frees a block that the recording, too, does within the operator under way.
+    /// Whether the row allocates or frees a block that the current operator also allocates or frees between its
+    /// accesses in the recording.
     fn is_own(&self, r: &Row, progress: Progress) -> bool {
         matches!(r.event, Event::Malloc | Event::Free)
             && self.recorded.masked(r.block).is_none()
             && self.own[r.block] == row_mark(progress.first)
     }
 
-    /// Whether the operator under way may free block `giver` here so that block `taker` reuses its memory in place.
+    /// Whether the current operator may free block `giver` at this point, so that block `taker` reuses its memory in
+    /// place.
     fn hands_over(&self, progress: Progress, giver: u32, taker: Option<u32>) -> bool {
         let whole = Progress { next: progress.first, rerun: false, ..progress };
         let first = |event| {
@@ -483,8 +482,8 @@ impl State<'_> {
             && size(from) == size(to)
     }
 
-    /// Checks a row that writes the mask of `block`, and notes that the mask holds the signs of the block's value.
-    /// Refused unless the operator that has just run is a ReLU that accesses `block`.
+    /// Checks a row that writes the mask of `block`, and notes that the mask holds the signs of the block's value. An
+    /// error unless the operator that has just run is a ReLU that accesses `block`.
     fn mask(&mut self, r: &Row, block: u32) -> Result<(), RowFault> {
         let is_relu = r.op != Op::None && r.op == self.last && self.recorded.operator(r.op).kind == Kind::Relu;
         let label = if let Op::First(k) = r.op { Op::Rerun(k) } else { r.op };
@@ -537,7 +536,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Begins the operator that makes the next access; an error if the recording lacks it, or it may not run or be
+    /// Begins the operator of the next access. An error if the recording lacks the operator, or if it may not run or be
     /// recomputed here.
     fn begin(&mut self, op: Op) -> Result<Open, RowFault> {
         let progress = self.operators.begin(op).ok_or(RowFault::OtherAccess)?;
@@ -591,7 +590,7 @@ impl State<'_> {
     }
 }
 
-/// A row as it is stored in tables in which 0 means none: 1 + the row.
+/// 1 + the number of a row: how rows are stored in tables in which 0 stands for none.
 fn row_mark(row: usize) -> u32 {
     u32::try_from(row).map_or(u32::MAX, |row| row.saturating_add(1))
 }

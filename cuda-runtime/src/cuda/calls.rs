@@ -1,5 +1,5 @@
-//! Host calls: functions that run on the host in a stream's order. The driver is given a number, and the function is
-//! kept here: so nothing is leaked if a lost device never reaches the call.
+//! Host calls: functions that run on the host in a stream's order. The driver is given only a number, and the function
+//! is kept here: so it can be freed even if a lost device never reaches the call.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -38,8 +38,8 @@ pub(super) fn take(number: *mut c_void) -> Option<Call> {
     pending().calls.as_mut()?.remove(&number.addr()).map(|(_, call)| call)
 }
 
-/// Drops the host calls of the backend of this number that have not been made yet: they never will be. This is for
-/// backends that are dropped, whose device may be lost.
+/// Drops the host calls of the backend of this number that have not been made yet; they will never be made. Called when
+/// the backend is dropped, because its device may be lost.
 pub(super) fn forget(backend: u64) {
     if let Some(calls) = &mut pending().calls {
         calls.retain(|_, (of, _)| *of != backend);

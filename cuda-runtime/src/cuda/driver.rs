@@ -1,9 +1,9 @@
 //! The functions of the CUDA driver that the runtime calls, looked up at run time.
 //!
-//! They are looked up once. That a function is missing is an error, unless only newer drivers have the function: then
-//! what needs it is done without it, or is an error when it is asked for. `cudarc`'s own functions look up each symbol
-//! when it is first called, and panic without it; and their results are a Rust enum, which an unknown error of a newer
-//! driver is not a value of. Here a result is a number.
+//! They are looked up once. A missing function is an error, unless only newer drivers have it. Then the runtime does
+//! without the function, or a call that needs it is an error. `cudarc`'s own functions look up each symbol when it is
+//! first called, and panic if it is missing. They also return a Rust enum, which has no value for an unknown error of a
+//! newer driver. Here a result is a number.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
@@ -75,7 +75,8 @@ functions! {
     }
 }
 
-/// The functions of this machine's driver; `None` for those that only newer drivers have.
+/// The functions of this machine's driver, looked up once. A group of functions that only newer drivers have is `None`
+/// if this driver lacks one of them.
 pub(super) struct Driver {
     pub(super) functions: Functions,
     pub(super) host_calls: Option<HostCalls>,
@@ -88,7 +89,7 @@ impl Driver {
     /// of the wanted GPU, for the error if there is none.
     ///
     /// # Errors
-    /// [`Error::NoDriver`]; [`Error::MissingSymbol`]; [`Error::NoDevice`]; what else `cuInit` says.
+    /// [`Error::NoDriver`]; [`Error::MissingSymbol`]; [`Error::NoDevice`]; another error of `cuInit`.
     pub(super) fn get(ordinal: u32) -> Result<&'static Self> {
         static DRIVER: OnceLock<Driver> = OnceLock::new();
         if let Some(driver) = DRIVER.get() {

@@ -5,8 +5,8 @@
 //! device but [`synchronize`](Backend::synchronize) and freeing memory. Arenas are reserved addresses to which memory
 //! is mapped piece by piece (`cuMemAddressReserve`, `cuMemCreate`, `cuMemMap`), so that they grow in place. Where the
 //! device or the driver cannot do that, they are plain allocations that do not grow. The context is the device's
-//! primary one, which the CUDA runtime and frameworks use too. It is made current for each call; afterwards the one
-//! before is current again.
+//! primary one, which the CUDA runtime and frameworks use too. It is made current for each call; afterwards the
+//! thread's context from before is current again.
 
 mod calls;
 mod driver;
@@ -44,7 +44,8 @@ struct Shared {
     context: CUcontext,
     attributes: Attributes,
     virtual_memory: Option<(VirtualMemory, u64)>,
-    /// Whether other devices, such as network cards, can read and write arenas directly.
+    /// Whether arenas are allocated so that other devices, such as network cards, can read and write them directly
+    /// (GPUDirect RDMA).
     rdma: bool,
     number: u64,
 }
@@ -85,9 +86,9 @@ pub struct Arena {
 enum ArenaKind {
     /// Memory that was allocated as one piece: the arena cannot grow.
     Plain,
-    /// The arena can grow: `room` bytes of addresses are reserved, and memory is mapped to them piece by piece. Each of
-    /// `pieces` is the address at which it begins, and its length in bytes. `memory` has the driver's functions for
-    /// that.
+    /// The arena can grow: `room` bytes of addresses are reserved, and memory is mapped to them piece by piece.
+    /// `pieces` has for each piece its address and its length in bytes. `memory` has the driver's functions that map
+    /// and unmap the pieces.
     Virtual { memory: VirtualMemory, room: u64, pieces: Vec<(u64, u64)> },
 }
 
@@ -115,7 +116,7 @@ impl CudaBackend {
     /// Opens the GPU of this number, counted from 0.
     ///
     /// # Errors
-    /// [`Error::NoDriver`], [`Error::MissingSymbol`], [`Error::NoDevice`], or what the driver says.
+    /// [`Error::NoDriver`], [`Error::MissingSymbol`], [`Error::NoDevice`], or another error of the driver.
     pub fn new(ordinal: u32) -> Result<Self> {
         let driver = Driver::get(ordinal)?;
         let functions = &driver.functions;
@@ -155,17 +156,18 @@ impl CudaBackend {
     /// Calls `work` with the GPU's primary context current on this thread.
     ///
     /// # Errors
-    /// What the driver says when the context is made current.
+    /// The error of the driver if the context cannot be made current.
     pub fn in_context<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         let _current = self.shared.current()?;
         Ok(work())
     }
 
-    /// A stream of the caller's, such as a framework's, to compute on. NULL is the legacy default stream, which is
-    /// PyTorch's own unless it is told otherwise; `CU_STREAM_LEGACY` (0x1) is the same stream.
+    /// Makes a handle of a stream that the caller owns, such as a framework's, to compute on. Dropping the handle does
+    /// not destroy the stream. NULL is the legacy default stream, which is PyTorch's own unless it is told otherwise;
+    /// `CU_STREAM_LEGACY` (0x1) is the same stream.
     ///
     /// # Safety
-    /// It is a stream of this device's primary context, and lives as long as what is returned.
+    /// `stream` is a stream of this device's primary context, and lives as long as the handle that is returned.
     #[must_use]
     pub unsafe fn borrow_stream(&self, stream: CUstream) -> Stream {
         Stream { shared: self.shared.clone(), raw: stream, owned: false }
@@ -180,7 +182,8 @@ impl Stream {
     }
 }
 
-/// Keeps the GPU's context current on this thread. When it is dropped, the context from before is current again.
+/// Keeps the GPU's context current on this thread. When this guard is dropped, the context from before is current
+/// again.
 struct Current<'a> {
     shared: &'a Shared,
     pushed: bool,
@@ -231,8 +234,7 @@ impl Shared {
         CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.device }
     }
 
-    /// The properties that the driver is told of memory to allocate: it is on this device, and not shared with other
-    /// processes.
+    /// The properties of memory that the driver is to allocate: on this device, and not shared with other processes.
     fn properties(&self) -> CUmemAllocationProp {
         // SAFETY: zero is a value of every field: numbers, a pointer, and enums whose first value is 0.
         let mut properties: CUmemAllocationProp = unsafe { std::mem::zeroed() };

@@ -4,10 +4,10 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The size of a page: files can be read into whole pages past the page cache.
+/// The size of a page, in bytes. Memory begins at a page, so that files can be read into it past the page cache.
 const PAGE: usize = 4096;
 
-/// The byte that freed memory is filled with.
+/// The byte that freed memory is filled with: work that uses the memory later finds wrong values.
 const POISON: u8 = 0xdb;
 
 /// Memory that begins at a page; its bytes are 0 at first.
@@ -18,7 +18,7 @@ pub(super) struct Allocation {
     /// The address that the allocator returned. More is allocated than is used, so that the memory can begin at a page.
     whole: NonNull<u8>,
     layout: Layout,
-    /// Whether the owner has freed the memory. It goes back to the system when all work that uses it is done.
+    /// Whether the owner has freed the memory. The memory goes back to the system when all work that uses it is done.
     is_given_back: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ impl Allocation {
     }
 
     /// Marks the memory as freed by its owner, and fills the first `used` bytes with [`POISON`]. From here on work on
-    /// this memory is a fault.
+    /// this memory is a fault of the device.
     pub(super) fn give_back(&self, used: u64) {
         self.is_given_back.store(true, Ordering::SeqCst);
         let used = usize::try_from(used).map_or(self.bytes, |used| used.min(self.bytes));
@@ -123,7 +123,7 @@ impl Range {
         unsafe { std::ptr::copy_nonoverlapping(self.memory.at(self.at), to.memory.at(to.at), self.bytes) };
     }
 
-    /// The bytes of the range, to read.
+    /// The bytes of the range, as a slice to read.
     ///
     /// # Safety
     /// Nobody writes these bytes as long as the slice lives.
@@ -132,7 +132,7 @@ impl Range {
         unsafe { std::slice::from_raw_parts(self.memory.at(self.at), self.bytes) }
     }
 
-    /// The bytes of the range, to write.
+    /// The bytes of the range, as a slice to write.
     ///
     /// # Safety
     /// Nobody else uses these bytes as long as the slice lives.

@@ -1,12 +1,14 @@
-//! The host as a device: its memory, streams that are queues, events, and links of any speed.
+//! A backend without a GPU: the host stands in for a device, with memory, streams that are queues, events, and links of
+//! any speed.
 //!
 //! With [`Mode::Threads`] each stream is a thread, and races really happen. With [`Mode::Ordered`] nothing runs before
 //! something waits for it. All work then runs on the waiting thread, and an [`Order`] chooses among the streams that
-//! could go on: the same every time. Time is then computed: work begins when its stream is free and what it waits for
-//! is done, whatever order it runs in.
+//! could go on, in the same way every time. Times are then computed: work begins when its stream is free and what it
+//! waits for is done, whatever order it really runs in.
 //!
-//! [`HostBackend::races`] returns pairs of uses without an order, in both modes. Memory that is freed while work uses
-//! it is poisoned, and the work is a fault, as on a GPU; dropping a stream waits for nothing, as there.
+//! [`HostBackend::races`] returns pairs of pieces of work that use the same bytes without an order, in both modes.
+//! Memory that is freed is overwritten, and work that still uses it then is a fault, as on a GPU. Dropping a stream
+//! waits for nothing, as there.
 
 mod memory;
 mod options;
@@ -47,7 +49,7 @@ struct Ledger {
     arenas: Vec<(Arc<Allocation>, u64)>,
 }
 
-/// The host as a device. Clones are the same device.
+/// The host as a stand-in for a device. Clones are the same device.
 #[derive(Clone)]
 pub struct HostBackend {
     shared: Arc<Shared>,
@@ -96,11 +98,12 @@ impl HostBackend {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Gives a stream a kernel that takes `ns` ns. The kernel gets the bytes of its operands in their order.
+    /// Gives a stream a kernel, which takes `ns` ns of simulated time. `kernel` is called with the bytes of the
+    /// operands, in the order of `operands`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for an operand outside the arenas, [`Error::OperandsOverlap`]; [`Error::Lost`] after a
-    /// fault.
+    /// [`Error::OutOfRange`] for an operand outside the arenas; [`Error::OperandsOverlap`] if two operands share bytes
+    /// and one is written; [`Error::Lost`] after a fault.
     pub fn launch(
         &self,
         stream: &Stream,
@@ -147,7 +150,8 @@ impl HostBackend {
         lock(&self.shared.state).races.as_ref().map_or_else(Vec::new, |races| races.found().to_vec())
     }
 
-    /// Has all work done that the streams were given, including streams that were dropped, and waits for it.
+    /// Waits until all work is done that the streams were given, also those that have been dropped. With
+    /// [`Mode::Ordered`] this thread does the work.
     ///
     /// # Errors
     /// [`Error::Lost`] after a fault.
@@ -164,12 +168,12 @@ impl HostBackend {
         Shared::refuse(&lock(&self.shared.state))
     }
 
-    /// Makes the device fail after `work` more pieces of work, and stay lost.
+    /// Makes the device fail after `work` more kernels, copies and host calls; from then on it is lost.
     pub fn lose_after(&self, work: u64) {
         lock(&self.shared.state).until_fault = Some(work);
     }
 
-    /// Puts a copy into the queue of a stream; it takes `ns` of simulated time.
+    /// Puts a copy into the queue of a stream; the copy takes `ns` ns of simulated time.
     fn copy(&self, stream: &Stream, from: Range, to: Range, ns: f64) -> Result<()> {
         let used = [(span(&from), false), (span(&to), true)];
         let run = move || {

@@ -1,4 +1,4 @@
-//! The options of a host that stands in for a device, and what its kernels get.
+//! The options of a host that stands in for a device, and the types in which its kernels get their operands.
 
 use std::time::Duration;
 
@@ -9,14 +9,15 @@ use sublet_core::simulate::Device;
 pub enum Mode {
     /// Every stream is a thread.
     Threads {
-        /// Whether copies take as long as the links say, and kernels as long as their launches say; otherwise all work
-        /// is done as fast as the host can.
+        /// Whether copies take as long as the speed of the links gives, and kernels as long as their launches say; if
+        /// false, all work is done as fast as the host can.
         paced: bool,
         /// Each thread waits for a random time before each piece of work: the seed of the random numbers, and the
         /// longest wait. `None`: no such waits.
         delays: Option<(u64, Duration)>,
     },
-    /// A thread that waits for work does the work itself. The order says which stream goes on where several can.
+    /// No work is done until a thread waits for some; that thread then does the work itself. The order says which
+    /// stream goes on where several can.
     Ordered(Order),
 }
 

@@ -1,9 +1,9 @@
 //! Streams and events: queues of work, and which of them may go on.
 //!
-//! One lock holds all queues. A stream goes on with the work at its front, unless that is a wait for an event that has
-//! not happened. A wait is for the point at which the event was recorded when the wait was given. That point was given
-//! before the wait, so some stream can always go on. After a fault all work that is left is skipped, and waiting
-//! threads are woken.
+//! One lock holds all queues. A stream goes on with the work at the front of its queue, unless that work is a wait for
+//! an event that has not happened. A wait is for the point at which the event was recorded when the wait was given.
+//! That point was given before the wait, so some stream can always go on. After a fault all work that is left is
+//! skipped, and waiting threads are woken.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ pub(super) type Run = Box<dyn FnOnce() -> Result<(), Fault> + Send>;
 pub(super) enum Task {
     /// A kernel, a copy or a host call: the function that does it, and how long that takes, in ns.
     Work(Run, f64),
-    /// An event is recorded: marks its point as reached.
+    /// Marks the point, at which an event was recorded, as reached.
     Record(Arc<Point>),
-    /// Waits for an event: until another stream has reached the point at which it was recorded.
+    /// Waits for an event: until another stream has reached the point at which the event was recorded.
     Wait(Arc<Point>),
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Lane {
     pub(super) closed: bool,
 }
 
-/// All streams of a device.
+/// All streams of a device, and what they share.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) lanes: Vec<Lane>,
@@ -137,7 +137,8 @@ impl State {
         }
     }
 
-    /// Whether the device is made to fail at the next piece of work. If not, counts this piece as one of those before.
+    /// Whether the device is to fail at the piece of work that begins now. If not, counts this piece as one of those
+    /// that succeed.
     pub(super) fn fails_now(&mut self) -> bool {
         match &mut self.until_fault {
             None => false,

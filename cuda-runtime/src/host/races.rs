@@ -6,8 +6,8 @@
 //! clock of its stream, and a wait takes the maximum of both. This is known when work is given, whatever order it then
 //! runs in.
 //!
-//! If one stream uses the same range several times in the same way, only the last use is kept: what follows it follows
-//! all. Cost: O(known ranges) for each piece of work.
+//! If one stream uses the same range several times in the same way, only the last use is kept: work that follows it
+//! follows the others too. Cost: O(known ranges) for each range of a piece of work.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -72,8 +72,8 @@ impl Races {
         clock
     }
 
-    /// Notes that a stream is given a piece of work, and finds its races with earlier pieces. `ranges` are the
-    /// addresses that it uses, each with whether it is written.
+    /// Notes that a stream is given a piece of work, and finds its races with earlier pieces. `ranges` are the ranges
+    /// of addresses that the piece uses, each with whether the piece writes them.
     pub(super) fn work(&mut self, stream: usize, ranges: &[(Range<u64>, bool)]) {
         let clock = self.clock(stream);
         clock[stream] += 1;

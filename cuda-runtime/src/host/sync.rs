@@ -1,5 +1,5 @@
-//! Locks and the like for threads. In the unit tests of this crate `shuttle` provides them, and decides which thread
-//! goes on.
+//! Locks, condition variables and threads. In the unit tests of this crate `shuttle` provides them: it decides which
+//! thread goes on, and so tries many orders.
 
 #[cfg(not(test))]
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard};

@@ -1,19 +1,21 @@
-//! ReLU with a mask on the processor: the oracle of the kernels, and what the host backend runs.
+//! ReLU with a mask on the processor: the reference that the GPU's kernels are tested against, and what the host
+//! backend runs.
 //!
-//! Steps: 32 elements at a time become 32 results and a word of the mask. Everything in a block is a loop over an array
-//! without branches, which compilers make vectors of on every target; the word is gathered eight lanes at a time by a
-//! multiplication. The last, shorter block is filled up with zeros, whose bits are 0. On x86 the same code is compiled
-//! for AVX2 and F16C too, and taken where the processor has them.
+//! Steps: 32 elements at a time, a block, become 32 results and a word of the mask. All work on a block is done by
+//! loops over arrays without branches, which compilers turn into vector instructions on every target. The word is
+//! packed from eight bits at a time by a multiplication. The last, shorter block is filled up with zeros, whose bits
+//! are 0. On x86-64 the same code is also compiled for AVX2 and F16C, and that version is used where the processor has
+//! both.
 //!
-//! Leaky ReLU in 16 bits is a product of numbers of 32. F16C converts; elsewhere the conversions are integer arithmetic
-//! and one product or sum of reals that rounds, with both answers computed where they differ, so that they become
-//! vectors too.
+//! Leaky ReLU of 16-bit elements converts them to f32, multiplies, and converts back. F16C has instructions for that;
+//! elsewhere a conversion is integer arithmetic and one floating-point product or sum, which rounds. Where two cases
+//! differ, both results are computed and one is selected: so conversions become vector instructions too.
 
 use half::{bf16, f16};
 
 use super::{Activation, Error, Format, mask_words};
 
-/// How many elements a block has, which are computed together: one for each bit of a word of the mask.
+/// How many elements are computed together, as a block: one for each bit of a 32-bit word of the mask.
 const BLOCK: usize = 32;
 
 mod sealed {
@@ -83,7 +85,7 @@ impl Element for f32 {
     const FORMAT: Format = Format::F32;
 }
 
-/// A binary16 as a binary32.
+/// Converts a binary16, given as its bits, to the binary32 of the same value.
 #[inline]
 const fn f16_to_f32(bits: u16) -> f32 {
     let (sign, magnitude) = ((bits as u32 & 0x8000) << 16, (bits as u32 & 0x7fff) << 13);
@@ -94,8 +96,8 @@ const fn f16_to_f32(bits: u16) -> f32 {
     f32::from_bits(sign | if is_finite { finite } else { magnitude | 0x7f80_0000 })
 }
 
-/// The bits of the binary16 that is nearest to a binary32; if two are equally near, of the one whose last bit is 0. A
-/// NaN becomes a quiet NaN.
+/// The bits of the binary16 that is nearest to `x`; of two that are equally near, the one whose last bit is 0. A NaN
+/// becomes a quiet NaN.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "16 bits are left")]
 const fn f32_to_f16(x: f32) -> u16 {
@@ -109,14 +111,14 @@ const fn f32_to_f16(x: f32) -> u16 {
     (sign | if magnitude < 143 << 23 { finite } else { infinite }) as u16
 }
 
-/// A bfloat16 as a binary32.
+/// Converts a bfloat16, given as its bits, to the binary32 of the same value.
 #[inline]
 const fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// The bits of the bfloat16 that is nearest to a binary32; if two are equally near, of the one whose last bit is 0. A
-/// NaN becomes a quiet NaN.
+/// The bits of the bfloat16 that is nearest to `x`; of two that are equally near, the one whose last bit is 0. A NaN
+/// becomes a quiet NaN.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "16 bits are left")]
 const fn f32_to_bf16(x: f32) -> u16 {
@@ -266,14 +268,14 @@ fn scaled_by_f16c(block: &[f16; BLOCK], slope: f32) -> [f16; BLOCK] {
     scaled
 }
 
-/// ReLU or leaky ReLU, as a type: so the loops are compiled for each, and have no branch on it.
+/// ReLU or leaky ReLU, as a type: so the loops are compiled for each of the two, and need no branch to tell them apart.
 trait Kind {
     fn bit<E: Bits>(x: E) -> bool;
     /// For each element, what a pass makes of it if it does not return it unchanged: 0 for ReLU, the element times the
     /// slope for leaky ReLU. This holds for forward and backward passes.
     ///
     /// # Safety
-    /// As `Bits::scaled`.
+    /// `wide` is true only if the processor has AVX2 and F16C.
     unsafe fn stopped<E: Bits>(block: &[E; BLOCK], slope: f32, wide: bool) -> [E; BLOCK];
     /// Whether the forward pass of this activation returns the element unchanged.
     fn is_kept<E: Bits>(x: E) -> bool;
@@ -351,7 +353,7 @@ unsafe fn forward_block<K: Kind, E: Bits>(x: &[E; BLOCK], slope: f32, wide: bool
 /// the mask, is set; elsewhere 0, or `dy` times `slope` for leaky ReLU.
 ///
 /// # Safety
-/// As `Bits::scaled`.
+/// `wide` is true only if the processor has AVX2 and F16C.
 #[inline]
 unsafe fn backward_block<K: Kind, E: Bits>(dy: &[E; BLOCK], word: u32, slope: f32, wide: bool) -> [E; BLOCK] {
     // SAFETY: as promised.
@@ -365,9 +367,9 @@ fn filled<E: Bits>(rest: &[E]) -> [E; BLOCK] {
     block
 }
 
-/// Makes a function that does what `$plain` does, a loop over blocks of elements. It is compiled for any processor and,
-/// on x86-64, for AVX2 and F16C too; at run time the latter is chosen where the processor has both. `block` does the
-/// work for one block; its last argument says whether AVX2 and F16C may be used.
+/// Makes the function `$name`, which does what `$plain` does: a loop over blocks of elements. The loop is compiled for
+/// any processor and, on x86-64, for AVX2 and F16C too; at run time the second version is chosen where the processor
+/// has both. `block` does the work for one block; its last argument says whether AVX2 and F16C may be used.
 macro_rules! in_vectors {
     ($name:ident, $plain:ident($($argument:ident: $type:ty),*)) => {
         fn $name<E: Bits, W>(
@@ -431,7 +433,7 @@ fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: 
     }
 }
 
-/// How many words the mask of `elements` elements has. `words` is how many there is room for; fewer are an error.
+/// Returns how many 32-bit words the mask of `elements` elements needs. Fails if there is room for fewer, `words`.
 fn check(elements: usize, words: usize) -> Result<usize, Error> {
     let needed = mask_words(elements);
     if words < needed { Err(Error::Mask { needed, got: words }) } else { Ok(needed) }

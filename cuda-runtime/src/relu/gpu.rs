@@ -1,6 +1,7 @@
 //! ReLU with a mask on a GPU: launches of the kernels in `kernels/relu.cu`.
 //!
-//! The committed PTX is compiled for the GPU by its driver when it is loaded. A launch is work of a stream.
+//! The PTX, which is part of the sources, is compiled for the GPU by its driver when it is loaded. A launch only gives
+//! a stream work, and does not wait for it.
 
 use std::ffi::{c_char, c_uint, c_void};
 use std::ptr;
@@ -15,8 +16,8 @@ const PTX: &str = concat!(include_str!("../../kernels/relu.ptx"), "\0");
 
 /// How many threads of the GPU a block of threads has; the kernels are compiled for this number.
 const THREADS: u32 = 256;
-/// How many bytes of elements a block of threads computes: eight warps of 32 threads, each with four vectors of 16
-/// bytes.
+/// How many bytes of elements a block of threads computes: eight warps of 32 threads, each thread with four vectors of
+/// 16 bytes.
 const BLOCK_BYTES: u64 = 8 * 32 * 4 * 16;
 
 driver::functions! {
@@ -41,7 +42,8 @@ enum Direction {
     Backward,
 }
 
-/// The ReLU kernels, loaded into one context. When dropped they are unloaded there, whatever context is current then.
+/// The ReLU kernels, loaded into one CUDA context. When dropped they are unloaded there, whatever context is current
+/// then.
 pub struct Kernels {
     functions: Functions,
     context: CUcontext,
@@ -82,10 +84,10 @@ pub struct Operands {
     pub to: u64,
     /// The address of the mask, which takes [`mask_words`] words of 32 bits for `elements` elements.
     pub mask: u64,
-    /// How much memory the mask has, in bytes: for a mask of a plan, the bytes of its
+    /// How much memory the mask has, in bytes: for a mask that a plan has placed, `bytes` of its
     /// [operand](crate::Operand).
     pub mask_bytes: u64,
-    /// How many elements `from` has, and `to`.
+    /// How many elements there are at `from`, and as many at `to`.
     pub elements: u64,
     /// How each element is stored: as binary32, binary16 or bfloat16.
     pub format: Format,
@@ -157,7 +159,7 @@ impl Kernels {
     /// # Safety
     /// The stream belongs to the context of these kernels, which is current. The operands lie in memory of the
     /// context's device, with the lengths given, until the launch is done on the stream; meanwhile nobody else uses
-    /// what it writes.
+    /// what the launch writes.
     pub unsafe fn forward(&self, stream: CUstream, activation: Activation, operands: Operands) -> Result<(), Error> {
         // SAFETY: as promised.
         unsafe { self.launch(stream, activation, Direction::Forward, operands) }

@@ -1,15 +1,16 @@
 //! ReLU and leaky ReLU that keep one bit of each element for the backward pass.
 //!
 //! Problem: the gradient of an activation needs to know on which side of zero each element was. Frameworks keep the
-//! activation for it; a bit is 1/32 of that in f32, 1/16 in f16 and bf16, and lets the activation's memory go, or be
-//! written over.
+//! activations for that. One bit for each element is enough, and takes 1/32 of the memory in f32, 1/16 in f16 and bf16:
+//! then the activations can be freed or overwritten.
 //!
 //! Papers: Jin et al. 2018 (Layrub), section 4.2, with a byte for each element; Jain et al. 2018 (Gist), with a bit.
 //!
 //! **Mask.** The bit of element i is bit i mod 32 of word i / 32, words little-endian; the bits after the last element
 //! are 0. It is the same on the host and on a GPU.
 //!
-//! **Values** are those of PyTorch, whose operations have no mask, in sign, rounding and for what is not a number:
+//! **Values** are those of PyTorch's operations, which have no mask, also in the sign of zeros, in rounding, and for
+//! NaNs:
 //!
 //! | | forward | bit | backward |
 //! | - | - | - | - |
@@ -19,14 +20,15 @@
 //! - `relu` is `clamp_min(x, 0)`: a NaN stays the NaN that it is, and −0.0 stays −0.0
 //!   (`aten/src/ATen/native/cuda/TensorCompare.cu`, `launch_clamp_scalar`, and the CPU kernels; PyTorch's older CUDA
 //!   kernel took a maximum, and gave +0.0).
-//! - Its gradient is `threshold_backward(dy, y, 0)`, `y <= 0 ? 0 : dy`: a NaN lets it through, both zeros stop it, and
-//!   what is stopped is +0.0 whatever `dy` is, NaN and infinity too (`ActivationThresholdKernel.cu`).
+//! - Its gradient is `threshold_backward(dy, y, 0)`, `y <= 0 ? 0 : dy`: where `y` is a NaN, `dy` passes; where it is
+//!   +0.0 or −0.0, the result is +0.0 whatever `dy` is, NaN and infinity too (`ActivationThresholdKernel.cu`).
 //! - `leaky_relu` multiplies everything that is not above 0 (`ActivationLeakyReluKernel.cu`): −0.0 gives −0.0 where the
 //!   slope is positive, −∞ with the slope 0 gives NaN, so that a slope of 0 is not ReLU, and the gradient of a NaN is
 //!   `dy * slope`. The product of 16-bit formats is rounded twice, to f32 and then to the format.
 //! - A NaN that has been multiplied is a NaN; which one is left to the processor, as in PyTorch.
 //!
-//! In place PyTorch finds the side in `y`, and refuses negative slopes for that; with the bit of `x` they are fine.
+//! In place, PyTorch takes the side of zero from `y`, and refuses negative slopes for that reason; here the bit is that
+//! of `x`, and negative slopes are allowed.
 //!
 //! Cost: one pass over the data. Limits: elements are contiguous; `x` and `y` are the same memory or share none.
 
@@ -38,9 +40,9 @@ pub use half::{bf16, f16};
 /// An activation function, which is applied to each element of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
-    /// What is below 0 becomes 0.
+    /// ReLU: elements below 0 become 0.
     Relu,
-    /// What is not above 0 is multiplied by this slope.
+    /// Leaky ReLU: elements that are not above 0 are multiplied by this slope.
     Leaky(f32),
 }
 
@@ -84,7 +86,7 @@ pub enum Error {
         /// How many 32-bit words the mask has.
         got: usize,
     },
-    /// An operand's address is not a multiple of its elements' size.
+    /// An operand's address is not a multiple of the size of its elements; the mask's are words of 4 bytes.
     Misaligned {
         /// The operand's address.
         address: u64,
@@ -96,7 +98,7 @@ pub enum Error {
         /// The address at which the two operands begin to overlap: the higher of the addresses at which they begin.
         address: u64,
     },
-    /// There are more elements than a launch can have.
+    /// There are more elements than one launch of a GPU kernel can have.
     TooLong {
         /// How many elements there are.
         elements: u64,

@@ -1,6 +1,7 @@
 //! The driver of one device: stream-ordered allocations from a pool of its own.
 //!
-//! Where the device has no such pools (old Jetsons), allocations are plain, and what is freed waits for its stream.
+//! Where the device has no such pools (old Jetsons), allocations are plain (`cuMemAlloc`), and a free first waits until
+//! its stream's work is done.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -71,7 +72,8 @@ struct Pool {
     pool: CUmemoryPool,
 }
 
-/// A device of the CUDA driver, in its primary context, which PyTorch uses too. Both stay until the process ends.
+/// A device of the CUDA driver, used in its primary context, which PyTorch uses too. The context is held until the
+/// process ends.
 pub struct Cuda {
     functions: Functions,
     context: CUcontext,
@@ -136,8 +138,8 @@ impl Cuda {
         })
     }
 
-    /// Sets which calls of this thread the driver refuses while streams are captured: to `mode`, which receives the
-    /// setting before.
+    /// Sets which calls of this thread the driver refuses while streams are captured. `mode` is the new setting, and
+    /// receives the one before.
     fn exchange_mode(&self, mode: &mut c_uint) -> Result<()> {
         let Some(Capture { exchange_mode, .. }) = self.capture else { return Ok(()) };
         // SAFETY: a place for a number.

@@ -1,7 +1,7 @@
-//! The memory of one device.
+//! The memory of one device, which PyTorch's requests are served from.
 //!
-//! The allocator plans in a range of numbers that stand for bytes, but for no memory. The *number* of a block is where
-//! the allocator has put it in that range; its *address* is where it lies on the device.
+//! The allocator plans in a range of numbers that stand for bytes, without any memory behind them. The *number* of a
+//! block is where the allocator has put it in that range; its *address* is where it lies on the device.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,15 +12,16 @@ use super::driver::{Driver, Stream};
 use super::graphs::{Graphs, PoolId};
 use crate::{Error, Memory as Kind, Result};
 
-/// The alignment of PyTorch's own allocator, in bytes.
+/// The alignment of addresses, in bytes: that of PyTorch's own allocator.
 const ALIGNMENT: u64 = 512;
-/// The most mallocs and frees of an iteration that is planned; the bookkeeping takes about 300 bytes for each.
+/// The most mallocs and frees that an iteration may have if it is to be planned; the allocator's bookkeeping takes
+/// about 300 bytes for each.
 const EVENTS: usize = 1 << 16;
 const LIVE: usize = 1 << 15;
 /// How many bytes the allocator may hand out, more than any memory has. It hands out numbers below this, one for each
 /// byte; the device turns them into addresses.
 const RANGE: u64 = 1 << 60;
-/// Another name of the default stream (`CU_STREAM_LEGACY`).
+/// The driver's other name of the legacy default stream (`CU_STREAM_LEGACY`), besides 0.
 const LEGACY: Stream = 1;
 
 /// An allocation of the driver that backs an arena.
@@ -75,7 +76,7 @@ impl Refused {
     }
 }
 
-/// What a device has done, in bytes where nothing else is said.
+/// What the allocator of a device has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// How many requests got their address from a plan.
@@ -84,11 +85,11 @@ pub struct Statistics {
     pub unplanned: u64,
     /// How many plans were made.
     pub plans: u64,
-    /// The bytes of the allocation behind the arena; 0 without one.
+    /// The length in bytes of the driver's allocation that backs the arena of the plan; 0 if there is none.
     pub arena: u64,
     /// The bytes of the device's memory that are held now, live or not.
     pub reserved: u64,
-    /// The most bytes that were held so far.
+    /// The most bytes of the device's memory that were held so far, live or not.
     pub reserved_peak: u64,
 }
 
@@ -102,7 +103,7 @@ pub struct Device<D> {
     stream: Option<Stream>,
     /// The driver's allocation that backs the arena of the present plan, if there is one.
     backing: Option<Backing>,
-    /// Allocations that backed earlier arenas, and have live blocks.
+    /// The driver's allocations that backed the arenas of earlier plans, and still have live blocks.
     retired: Vec<Backing>,
     /// The driver's latest refusal of memory for the arena, and how many requests are to come before it is asked again.
     refused: Refused,
@@ -127,7 +128,7 @@ impl<D: Driver> Device<D> {
     /// The memory of a device, of which nothing is allocated yet.
     ///
     /// # Errors
-    /// None that is known: the allocator has the memory that it asks for.
+    /// None is known to occur: the allocator is given all the memory that it needs.
     pub fn new(driver: D) -> Result<Self> {
         Self::with_room(driver, EVENTS, LIVE)
     }
@@ -166,7 +167,7 @@ impl<D: Driver> Device<D> {
         })
     }
 
-    /// Allocates `bytes` bytes for work in this stream; for 0 bytes it returns 0.
+    /// Allocates `bytes` bytes for work in this stream; returns their address, which is 0 if `bytes` is 0.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] and others of the driver; nothing is allocated then.
@@ -204,8 +205,8 @@ impl<D: Driver> Device<D> {
     /// Frees what [`malloc`](Self::malloc) returned; 0 does nothing.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if nothing live begins there; those of the driver: even then the block is no longer live,
-    /// and what becomes of its memory is up to the driver.
+    /// [`Error::OutOfRange`] if no live block begins at `address`. Errors of the driver: even then the block is no
+    /// longer live, and what becomes of its memory is up to the driver.
     pub fn free(&mut self, address: u64, stream: Stream) -> Result<()> {
         let stream = canonical(stream);
         if address == 0 {
@@ -231,7 +232,7 @@ impl<D: Driver> Device<D> {
     /// work.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if nothing live begins there.
+    /// [`Error::OutOfRange`] if no live block begins at `address`.
     pub fn record_stream(&mut self, address: u64, stream: Stream) -> Result<()> {
         let stream = canonical(stream);
         if address == 0 || self.graphs.share(address) {
@@ -248,8 +249,8 @@ impl<D: Driver> Device<D> {
         Ok(())
     }
 
-    /// From here on what is allocated in streams that are captured belongs to this pool, until
-    /// [`end_pool`](Self::end_pool). Streams that are not captured are served as ever.
+    /// Memory that captured streams allocate from here on, until [`end_pool`](Self::end_pool), belongs to this pool of
+    /// CUDA graphs. Streams that are not captured are served as before.
     pub fn begin_pool(&mut self, pool: PoolId) {
         self.graphs.begin(pool);
     }
@@ -258,7 +259,7 @@ impl<D: Driver> Device<D> {
     /// pool.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// The error of the driver.
     pub fn end_pool(&mut self, pool: PoolId) -> Result<()> {
         self.graphs.end(pool);
         self.free_surplus()
@@ -268,7 +269,7 @@ impl<D: Driver> Device<D> {
     /// [`begin_pool`](Self::begin_pool), the pool's memory goes back to the driver, block by block as it is freed.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// The error of the driver.
     pub fn release_pool(&mut self, pool: PoolId) -> Result<()> {
         self.graphs.release(pool);
         self.free_surplus()
@@ -277,7 +278,7 @@ impl<D: Driver> Device<D> {
     /// Frees the memory that nothing uses (`torch.cuda.empty_cache`). While a graph is captured it does nothing.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// The error of the driver.
     pub fn reset(&mut self) -> Result<()> {
         if self.captures()? {
             return Ok(());
@@ -303,8 +304,8 @@ impl<D: Driver> Device<D> {
         Ok(())
     }
 
-    /// Marks the end of an iteration, and the begin of the next. After the first such call iterations are not searched
-    /// for any more.
+    /// Marks the end of an iteration, and the begin of the next. After the first such call the allocator does not
+    /// search for iterations on its own any more.
     ///
     /// # Errors
     /// [`Error::Plan`]: why there is no plan of the iteration that ends. Requests are served all the same.
@@ -317,7 +318,7 @@ impl<D: Driver> Device<D> {
     /// The statistics so far.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// The error of the driver.
     pub fn statistics(&mut self) -> Result<Statistics> {
         let (reserved, reserved_peak) = self.driver.reserved()?;
         Ok(Statistics {
@@ -354,7 +355,7 @@ impl<D: Driver> Device<D> {
         self.backing.as_mut()
     }
 
-    /// Fails if to hold `bytes` more bytes would exceed the limit.
+    /// Fails if `bytes` more bytes taken from the driver would exceed the limit of `set_memory_fraction`.
     fn within_limit(&mut self, bytes: u64) -> Result<()> {
         let Some(limit) = self.limit else { return Ok(()) };
         let (held, _) = self.driver.reserved()?;
@@ -377,8 +378,9 @@ impl<D: Driver> Device<D> {
         self.driver.trim()
     }
 
-    /// Serves a request outside the arena: the driver allocates memory for this block alone. `number` is what the
-    /// allocator has noted the block under, if it has; it is freed there if the driver fails.
+    /// Serves a request outside the arena: the driver allocates memory for this block alone. `number` is the number
+    /// under which the allocator has noted the block, if it has. If the driver fails, the block is freed in the
+    /// allocator too.
     fn malloc_apart(&mut self, bytes: u64, stream: Stream, number: Option<u64>) -> Result<u64> {
         let given = match self.alloc(bytes, stream) {
             Err(Error::OutOfMemory { .. }) => self.make_room().and_then(|()| self.alloc(bytes, stream)),
@@ -399,7 +401,8 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// Serves a request of a captured stream, with memory of the graph. It calls nothing that a capture forbids.
+    /// Serves a request of a captured stream, with memory that belongs to the CUDA graph. Makes no call that a capture
+    /// forbids.
     fn malloc_captured(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
         if let Some(address) = self.graphs.take(bytes, stream) {
             return Ok(address);
@@ -417,14 +420,14 @@ impl<D: Driver> Device<D> {
         Ok(address)
     }
 
-    /// Whether a block is live, and its memory is not a graph's.
+    /// Whether the block at this address is live, and its memory does not belong to a CUDA graph.
     fn is_live(&self, address: u64) -> bool {
         let backed = || self.backing.iter().chain(&self.retired).any(|b| b.number(address).is_some());
         (self.apart.contains_key(&address) || backed()) && self.deferred.iter().all(|(freed, _)| *freed != address)
     }
 
-    /// Whether one of a block's streams is captured: the stream in which it is freed, the others that have used it, and
-    /// the planned stream.
+    /// Whether one of a block's streams is captured: `stream`, in which it is freed, the others that have used it, and
+    /// the stream whose requests are planned.
     fn is_captured(&mut self, address: u64, stream: Stream) -> Result<bool> {
         let users = self.users.get(&address).into_iter().flatten();
         let streams: Vec<Stream> = users.copied().chain([stream]).chain(self.stream).collect();
@@ -441,7 +444,7 @@ impl<D: Driver> Device<D> {
         Ok(found)
     }
 
-    /// Frees a block, none of whose streams is captured.
+    /// Frees a block at once. None of the streams that use the block is captured.
     fn free_now(&mut self, address: u64, stream: Stream) -> Result<()> {
         let users = self.users.remove(&address).unwrap_or_default();
         let mut backings = self.backing.iter_mut().chain(&mut self.retired);
@@ -474,7 +477,8 @@ impl<D: Driver> Device<D> {
         Ok(noted?)
     }
 
-    /// Frees the blocks that could not be freed during a capture, if it is over; returns the first error.
+    /// Frees the blocks that were freed during a capture, and were kept for that, if the capture is over; returns the
+    /// first error.
     fn free_deferred(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         for (address, stream) in std::mem::take(&mut self.deferred) {
@@ -524,7 +528,8 @@ impl<D: Driver> Device<D> {
     }
 }
 
-/// The one number of a stream here: 0 for both names of the default stream, and the driver's own for any other.
+/// The one number that a stream has here: 0 for both names of the legacy default stream, and the driver's own number
+/// for any other.
 const fn canonical(stream: Stream) -> Stream {
     if stream == LEGACY { 0 } else { stream }
 }

@@ -1,76 +1,82 @@
-//! The interface of the allocator for PyTorch to a device.
+//! The interface through which the allocator for PyTorch uses a device.
 
 use crate::{MemoryInfo, Result};
 
-/// A stream, as the driver names it; 0 is the legacy default stream, and PyTorch's default.
+/// A stream: the driver's handle of it, as a number. 0 is the legacy default stream, which is also PyTorch's default.
 pub type Stream = usize;
 
-/// The driver of one device. Tests put another one in its place.
+/// The calls of one device's driver that the allocator for PyTorch makes. Tests put another implementation in the
+/// driver's place.
 pub trait Driver: Send {
-    /// Allocates memory for later work in this stream.
+    /// Allocates `bytes` bytes of device memory for work that this stream is given later; returns the address.
     ///
     /// # Errors
-    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little memory; otherwise as the driver tells
-    /// it.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little memory; otherwise the error that the
+    /// driver reports.
     fn alloc(&mut self, bytes: u64, stream: Stream) -> Result<u64>;
 
-    /// Frees memory after the work that this stream has been given so far.
+    /// Frees the memory at `address` when all work is done that this stream has been given so far. Does not wait for
+    /// that work, if the device has stream-ordered allocations.
     ///
     /// # Errors
-    /// As the driver tells it.
+    /// The error that the driver reports.
     fn free(&mut self, address: u64, stream: Stream) -> Result<()>;
 
-    /// Allocates memory outside the order of streams, which is allowed while streams are captured.
+    /// Allocates `bytes` bytes of device memory that work in any stream may use at once; returns the address. Allowed
+    /// also while streams are captured into a CUDA graph.
     ///
     /// # Errors
-    /// As the driver tells it.
+    /// The error that the driver reports.
     fn alloc_unordered(&mut self, bytes: u64) -> Result<u64>;
 
-    /// Frees what [`alloc_unordered`](Self::alloc_unordered) returned. No work uses it any more.
+    /// Frees what [`alloc_unordered`](Self::alloc_unordered) returned. The caller has made sure that no work uses the
+    /// memory any more.
     ///
     /// # Errors
-    /// As the driver tells it.
+    /// The error that the driver reports.
     fn free_unordered(&mut self, address: u64) -> Result<()>;
 
-    /// Whether work in this stream becomes part of a graph instead of being done. Allowed at any time.
+    /// Whether this stream is captured: its work becomes part of a CUDA graph instead of being done. May be called at
+    /// any time.
     ///
     /// # Errors
-    /// As the driver tells it.
+    /// The error that the driver reports.
     fn is_capturing(&mut self, stream: Stream) -> Result<bool>;
 
-    /// Makes later work of `stream` wait for the work that `other` was given. Neither is captured.
+    /// Makes later work of `stream` wait for the work that `other` has been given so far. Neither stream is being
+    /// captured into a CUDA graph.
     ///
     /// # Errors
-    /// As the driver tells it.
+    /// The error that the driver reports.
     fn follow(&mut self, stream: Stream, other: Stream) -> Result<()>;
 
-    /// Waits for the work of a stream, which is not captured.
+    /// Waits until all work of this stream is done. The stream is not being captured into a CUDA graph.
     ///
     /// # Errors
-    /// As the driver tells it.
+    /// The error that the driver reports.
     fn synchronize(&mut self, stream: Stream) -> Result<()>;
 
-    /// Waits for the work of all streams, none of which is captured.
+    /// Waits until the work of all streams is done. No stream is being captured into a CUDA graph.
     ///
     /// # Errors
-    /// As the driver tells it.
+    /// The error that the driver reports.
     fn synchronize_all(&mut self) -> Result<()>;
 
     /// Returns the driver's unused memory to the device.
     ///
     /// # Errors
-    /// As the driver tells it.
+    /// The error that the driver reports.
     fn trim(&mut self) -> Result<()>;
 
-    /// The bytes of the device's memory that are held now, used or not, and the most that were held so far.
+    /// How many bytes of the device's memory are held now, used or not, and the most that were held so far.
     ///
     /// # Errors
-    /// As the driver tells it.
+    /// The error that the driver reports.
     fn reserved(&mut self) -> Result<(u64, u64)>;
 
     /// How much memory the device has, and how much of it is free.
     ///
     /// # Errors
-    /// As the driver tells it.
+    /// The error that the driver reports.
     fn memory(&mut self) -> Result<MemoryInfo>;
 }

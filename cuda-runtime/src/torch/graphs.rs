@@ -1,21 +1,21 @@
-//! Memory of CUDA graphs.
+//! Device memory of the CUDA graphs that PyTorch captures.
 //!
 //! Problem: what is allocated while a stream is captured belongs to the graph. The graph uses the same addresses each
 //! time it is launched, also after PyTorch has freed them, and until PyTorch destroys it.
 //!
 //! Steps. Such memory is never planned. It comes from the driver block by block, and belongs to a pool, as PyTorch
-//! calls it: one for each graph, or for several that are never launched at the same time. What is freed is given out
-//! again in the same pool and stream only; it goes back to the driver when PyTorch has released the pool as often as it
-//! has begun to allocate there, and while no pool is open.
+//! calls it: one for each graph, or for several that are never launched at the same time. A freed block is given out
+//! again only in the same pool and stream. It goes back to the driver when PyTorch has released the pool as often as it
+//! has begun to allocate there, and only while PyTorch allocates in no pool.
 //!
-//! A capture of which nobody has told, or that is one of several at the same time, has its memory in a pool that is
-//! never released.
+//! If PyTorch has named no pool for a capture, or several captures go on at the same time, their memory is in a pool
+//! that is never released.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::driver::Stream;
 
-/// A pool, as PyTorch numbers it (`MempoolId_t`).
+/// PyTorch's number of a pool, the memory of one or more CUDA graphs (`MempoolId_t`).
 pub type PoolId = (u64, u64);
 
 /// Stands in for the pool of a capture where PyTorch has not named one, or has named several at once. Its memory is
@@ -29,7 +29,7 @@ struct Live {
     pool: PoolId,
     /// The size of the block, in bytes.
     bytes: u64,
-    /// The stream that uses the block; none if several do.
+    /// The stream that uses the block; `None` if several do.
     stream: Option<Stream>,
 }
 
@@ -47,7 +47,7 @@ struct Pool {
 pub(super) struct Graphs {
     pools: BTreeMap<PoolId, Pool>,
     live: HashMap<u64, Live>,
-    /// Pools in which PyTorch allocates now.
+    /// The pools in which PyTorch allocates now; an entry for each time that it has begun to, and not ended it.
     open: Vec<PoolId>,
 }
 
@@ -69,7 +69,7 @@ impl Graphs {
         }
     }
 
-    /// Whether PyTorch allocates in a pool now.
+    /// Whether PyTorch allocates in a pool for CUDA graphs now.
     pub(super) const fn is_open(&self) -> bool {
         !self.open.is_empty()
     }
@@ -81,8 +81,8 @@ impl Graphs {
         }
     }
 
-    /// Takes a free block of the current pool for this stream: the smallest that is long enough, and at most twice as
-    /// long. Returns its address; `None` if there is no such block.
+    /// Takes a free block for this stream from the pool that PyTorch allocates in now: the smallest that has at least
+    /// `bytes` bytes, and at most twice as many. Returns its address; `None` if there is no such block.
     pub(super) fn take(&mut self, bytes: u64, stream: Stream) -> Option<u64> {
         let id = self.current();
         let pool = self.pools.get_mut(&id)?;
@@ -95,7 +95,7 @@ impl Graphs {
         Some(address)
     }
 
-    /// Adds a live block, which the driver has allocated, to the current pool.
+    /// Adds a live block, which the driver has allocated, to the pool that PyTorch allocates in now.
     pub(super) fn add(&mut self, address: u64, bytes: u64, stream: Stream) {
         let pool = self.current();
         self.pools.entry(pool).or_default();
@@ -116,7 +116,7 @@ impl Graphs {
         true
     }
 
-    /// Whether there is memory that no graph uses any more.
+    /// Whether a pool that no CUDA graph uses any more has free blocks, which can go back to the driver.
     pub(super) fn has_surplus(&self) -> bool {
         let unused = |(id, pool): (&PoolId, &Pool)| pool.users == 0 && *id != UNKNOWN && !pool.free.is_empty();
         self.pools.iter().any(unused)

@@ -1,26 +1,28 @@
 //! Device memory for PyTorch: what `CUDAPluggableAllocator` asks for, served from a plan.
 //!
 //! Problem: a training loop asks for the same memory in every iteration. PyTorch's own allocator answers from lists of
-//! free blocks, and holds more than is ever live; from a plan the peak is that of the best placement.
+//! free blocks, and holds more memory than is ever live. With a plan, the peak is that of the best placement found.
 //!
 //! Paper: Sekiyama et al. 2018 (profile, plan, replay), Zhang et al. 2019, section V (the iteration is found).
 //!
-//! Steps. Each device has an [`Allocator`](sublet_core::replay::Allocator) over a range of numbers, which is larger
-//! than any memory, so that it always has room: it records, finds the iteration, plans, and follows the plan. Its arena
-//! is backed by one allocation of the driver, made at the first request that is planned; a request whose number is in
-//! the arena gets its address there. All others, those of the profile too, are the driver's own: stream-ordered
-//! allocations from a pool that the device has for this alone.
+//! Steps. Each device has an [`Allocator`](sublet_core::replay::Allocator) over a range of numbers, which stand for
+//! bytes. The range is larger than any memory, so that it always has room. The allocator records the requests, finds
+//! the iteration, plans it, and follows the plan. Its arena is backed by one allocation of the driver, made at the
+//! first request that is planned; a request whose number is in the arena gets its address there. All other requests,
+//! also those that are recorded, are served by the driver: with stream-ordered allocations from a pool that the device
+//! has for this alone.
 //!
 //! - *Streams.* The plan reuses memory in the order of one stream's work: that of the first stream that asks. Requests
 //!   of other streams are served by the driver, which knows how to order streams. A block that another stream uses too,
-//!   as `Tensor.record_stream` tells, or that is freed in another stream, is given out again after that stream's work.
+//!   as `Tensor.record_stream` tells, or that is freed in another stream, is given out again only after that stream's
+//!   work.
 //! - *Graphs.* Before anything else a request asks whether its stream is captured. Memory that is allocated during a
 //!   capture belongs to the graph (`graphs.rs`), and is never planned; blocks that are freed during a capture are taken
 //!   back when it is over. No call is made that a capture forbids.
-//! - *A new plan.* The allocation behind the plan before stays until its last block is freed; if it has no live block
-//!   it is freed at once.
-//! - *No memory.* Where the driver has no memory for a request, memory that nothing uses is given back to the device,
-//!   an arena without live blocks too, and the request is made again. Where the driver refuses an arena, the planned
+//! - *A new plan.* The allocation that backs the arena of the plan before stays until its last block is freed; if it
+//!   has no live block it is freed at once.
+//! - *No memory.* Where the driver has no memory for a request, memory that nothing uses, also an arena without live
+//!   blocks, is given back to the device, and the driver is asked again. Where the driver refuses an arena, the planned
 //!   requests are served one by one; the arena is asked for again ever more seldom.
 //! - *Failures* of the driver are errors; after each of them it is still known which memory is free and which is live.
 //!
@@ -42,7 +44,7 @@ pub use graphs::PoolId;
 
 use crate::Result;
 
-/// The devices of a process, each with its own allocator, which is made at its first request.
+/// The devices of a process, each with an allocator of its own, which is made at the first request for the device.
 pub struct Devices<D> {
     open: fn(i32) -> Result<D>,
     devices: Mutex<BTreeMap<i32, Arc<Mutex<Device<D>>>>>,
@@ -64,7 +66,7 @@ impl<D: Driver> Devices<D> {
     /// Calls `body` with a device. All threads may call it at once; on the same device they run one after the other.
     ///
     /// # Errors
-    /// Why there is no such device; or the error of the body.
+    /// The error of opening the device, for instance if there is none of this number; or the error of `body`.
     pub fn with<T>(&self, device: i32, body: impl FnOnce(&mut Device<D>) -> Result<T>) -> Result<T> {
         let found = {
             let mut devices = lock(&self.devices);
@@ -83,7 +85,7 @@ impl<D: Driver> Devices<D> {
     /// device. `None` if no device has had a request.
     ///
     /// # Errors
-    /// What the last body returns.
+    /// The error of the last call of `body`, if all of them fail.
     pub fn any<T>(&self, mut body: impl FnMut(&mut Device<D>) -> Result<T>) -> Result<Option<T>> {
         let mut outcome = Ok(None);
         for device in self.opened() {

@@ -1,4 +1,5 @@
-//! The statistics of an allocator, and what it is told beside requests.
+//! The statistics of an allocator, and what it is told beside requests: to begin new peaks, to free what it does not
+//! use, to forget its plan.
 
 use sublet_core::replay::State;
 
@@ -7,7 +8,7 @@ use crate::boundary::boundary;
 use crate::error::sublet_error;
 use crate::status::sublet_status;
 
-/// What an allocator has done so far.
+/// Writes to `statistics` what an allocator has done so far, and what it has now: requests, plans, bytes.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_stats(
@@ -46,7 +47,7 @@ pub unsafe extern "C" fn sublet_stats(
 }
 
 /// Resets `arena_peak`, `fallback_peak` and `footprint` of the statistics to their values for the present arena and the
-/// blocks that are live now. From there on they count what comes.
+/// blocks that are live now. From then on they are the peaks since this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_reset_peaks(
     allocator: *mut sublet_allocator,
@@ -74,8 +75,8 @@ pub unsafe extern "C" fn sublet_trim(allocator: *mut sublet_allocator, error: *m
     }
 }
 
-/// Forgets the plan and the record, because the network has changed. Live blocks stay at their addresses, and the next
-/// iteration is planned anew.
+/// Makes the allocator forget its plan and the requests that it has recorded, because the network has changed. Live
+/// blocks stay at their addresses, and the next iteration is planned anew.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_forget(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

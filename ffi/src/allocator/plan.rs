@@ -13,10 +13,10 @@ use crate::error::{Failure, Text, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::Needed;
 
-/// Makes the allocator follow a plan that was made elsewhere, from the plan's first request on: its blocks in the order
-/// in which an iteration allocates them, and their offsets. The plan is verified first, with a workspace of
-/// sublet_verify_workspace. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at
-/// multiples of it.
+/// Makes the allocator follow a plan that was made elsewhere: `blocks`, in the order in which an iteration allocates
+/// them, and an offset for each. The next request is taken for the plan's first. The plan is verified before, in a
+/// workspace of the size that sublet_verify_workspace tells. If an offset is not a multiple of the allocator's
+/// alignment, the blocks are placed anew, at multiples of it.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_adopt(
@@ -45,12 +45,12 @@ pub unsafe extern "C" fn sublet_adopt(
     })
 }
 
-/// Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero. sublet_plan_read
-/// can read it, in another process too. Without a plan only the line of column names is written.
+/// Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero byte.
+/// sublet_plan_read can read the text, in another process too. Without a plan only the line of column names is written.
 ///
-/// `needed`, which may be NULL, receives the bytes that the whole text takes with its zero. If `capacity` is less, the
-/// text is cut, still ended by a zero, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL; but a capacity of 0 is a
-/// question about `needed` alone, and no failure.
+/// `needed`, which may be NULL, receives the bytes that the whole text takes with its zero byte. If `capacity` is less,
+/// the text is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a capacity of 0
+/// only `needed` is written, and the call succeeds.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_export_plan(
@@ -124,10 +124,10 @@ pub unsafe extern "C" fn sublet_plan_read(
     })
 }
 
-/// The text of a plan, which is read byte by byte.
+/// Reads the text of a plan, byte by byte, and counts its lines.
 struct Lines<B> {
     rest: B,
-    /// The number of the line that is read, counted from 1.
+    /// The number of the line that is being read, counted from 1; a failure names it.
     line: u32,
 }
 
@@ -150,7 +150,7 @@ impl<B: Iterator<Item = u8>> Lines<B> {
     }
 
     /// Reads the next line, a block and its offset; returns `None` where the text ends. Fails if the line is not five
-    /// numbers, or if a step is above 32 bits or another number above 64.
+    /// numbers, if a step does not fit into 32 bits, or if another number does not fit into 64.
     fn next_block(&mut self) -> Result<Option<(sublet_block, u64)>, Failure> {
         self.line = self.line.saturating_add(1);
         let mut numbers = [0u64; 5];

@@ -13,7 +13,7 @@ use crate::lock::Caller;
 use crate::status::sublet_status as S;
 use crate::system;
 
-/// The source of an allocator's ranges of addresses.
+/// Where an allocator gets its ranges of addresses from: the caller's own range, the caller's functions, or the system.
 pub(super) struct Raw {
     /// The range of addresses that the caller has given for blocks; `None` if the caller has given none.
     lent: Option<Range>,
@@ -21,9 +21,9 @@ pub(super) struct Raw {
     lent_in_use: bool,
     /// Every range begins at a multiple of this power of two, in bytes.
     alignment: usize,
-    /// The caller's functions that allocate and free ranges; `None` takes the system's memory.
+    /// The caller's functions that allocate and free ranges of addresses; `None`: ranges are memory of the system.
     callbacks: Option<Callbacks>,
-    /// Knows which thread is in one of the caller's functions.
+    /// Notes which thread is in one of the caller's functions: a call of the allocator by that thread is refused.
     caller: &'static Caller,
 }
 
@@ -74,7 +74,7 @@ impl Raw {
     }
 }
 
-/// The most bytes that a range has: what can be addressed.
+/// The most bytes that a range of addresses may have: no pointer can be moved further.
 const MOST_BYTES: usize = isize::MAX.cast_unsigned();
 
 impl Source for Raw {

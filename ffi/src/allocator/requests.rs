@@ -1,4 +1,4 @@
-//! Requests beside malloc and free, and what is known of an address.
+//! The requests of an allocator other than malloc and free, and what it can tell of an address.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -7,9 +7,9 @@ use super::{answer, sublet_allocator};
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 
-/// As sublet_malloc, at a multiple of `alignment`, a power of two. Where that exceeds the allocator's own, the request
-/// is served beside the plan, in O(log live), and is no part of an iteration: so set `alignment` of the parameters to
-/// what most requests need.
+/// Allocates as sublet_malloc does, at a multiple of `alignment`, a power of two. If that exceeds the allocator's own
+/// alignment, the request is served outside of the plan, in O(log live blocks), and is no part of an iteration. So set
+/// `alignment` of the allocator's parameters to what most requests need.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_malloc_aligned(
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn sublet_realloc(
     unsafe { answer(allocator, (moved, 3), error, request) }
 }
 
-/// The bytes that the block at `pointer` may use: at least those that were requested.
+/// Tells in `bytes` how many bytes the user of the block at `pointer` may use: at least those that were requested.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_usable_size(
@@ -69,8 +69,8 @@ pub unsafe extern "C" fn sublet_usable_size(
     unsafe { answer(allocator, (bytes, 2), error, |handle| handle.size(pointer)) }
 }
 
-/// Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a function
-/// that frees pointers of several allocators and has to find whose a pointer is.
+/// Tells in `owns` whether `pointer` lies in the allocator's ranges of addresses, in a live block or not: 1 if so, else
+/// 0. For a function that frees pointers of several allocators and has to find out from which of them a pointer is.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_owns(
@@ -88,7 +88,8 @@ pub unsafe extern "C" fn sublet_owns(
 }
 
 impl sublet_allocator {
-    /// The bytes that the user of a block may use; argument 1 is the block's pointer.
+    /// How many bytes the user of the block at `pointer` may use. Fails if no live block begins there: an error of
+    /// argument 1 of the C function, which is the pointer.
     fn size(&self, pointer: *const c_void) -> Result<usize, Failure> {
         let address = pointer.addr() as u64;
         let size = self.inner.with(|inner| Ok(inner.allocator.size_at(address)))?;

@@ -1,4 +1,4 @@
-//! The requests of an allocator, as a trace.
+//! Records the requests of an allocator as a trace, and writes the trace as text.
 
 use core::ffi::c_char;
 
@@ -8,9 +8,9 @@ use crate::error::{Failure, Text, sublet_error};
 use crate::profile::Profile;
 use crate::status::{sublet_status, sublet_status as S};
 
-/// Begins a trace of the allocator's requests, and forgets the trace before. Blocks that are alive already are no part
-/// of it. The trace takes the system's memory, about 100 bytes a request, until the next trace begins or the allocator
-/// is destroyed. SUBLET_STATUS_UNAVAILABLE: this library was built without the standard library.
+/// Begins to record the allocator's requests as a trace, and forgets the trace before. Blocks that are alive already
+/// are no part of the new trace. It takes the system's memory, about 100 bytes a request, until the next trace begins
+/// or the allocator is destroyed. SUBLET_STATUS_UNAVAILABLE: this library was built without the standard library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_trace_begin(
     allocator: *mut sublet_allocator,
@@ -40,11 +40,12 @@ pub unsafe extern "C" fn sublet_trace_end(allocator: *mut sublet_allocator, erro
     }
 }
 
-/// Writes the trace as CSV that the command line reads (`sublet plan trace.csv`), ended by a zero.
+/// Writes the allocator's trace, which sublet_trace_begin began, as CSV that the command line reads (`sublet plan
+/// trace.csv`), ended by a zero byte.
 ///
-/// `needed`, which may be NULL, receives the bytes that the whole text takes with its zero. If `capacity` is less, the
-/// text is cut, still ended by a zero, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL; but a capacity of 0 is a
-/// question about `needed` alone, and no failure.
+/// `needed`, which may be NULL, receives the bytes that the whole text takes with its zero byte. If `capacity` is less,
+/// the text is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a capacity of 0
+/// only `needed` is written, and the call succeeds.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_export_trace(

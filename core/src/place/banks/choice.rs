@@ -1,17 +1,18 @@
 //! Which blocks lie in a bank of memory, as far as the load says: the temporal knapsack problem (Bartlett et al. 2005).
 //!
-//! Problem: what a block *gains* is the cost that is saved if it lies in the bank; what lies there and is alive
-//! together is at most the capacity. Which blocks gain most?
+//! Problem: what a block *gains* is the cost that is saved if it lies in the bank. The blocks that lie there and are
+//! alive together may take no more than the capacity. Which blocks gain most together?
 //!
-//! Steps: in order of begin each block is taken or left. A *state* is what was taken and is still alive, with the most that
-//! is gained by any choice that leads to it; of two states of which one gains no less and holds no block that the other
-//! does not, the other is dropped. If more than [`WIDTH`] are left, either the worst are dropped, and the choice that comes
-//! out is good but not proved; or they become one that holds what all of them hold and gains the most of them, and what
-//! comes out is more than any choice can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). Which are
-//! worst: what a block gains counts for the part of its life that has passed.
+//! Steps: in order of begin each block is taken or left. A *state* is the set of blocks that were taken and are still
+//! alive, with the most that is gained by any choice that leads to it. If one of two states gains no less and holds no
+//! block that the other does not hold, the other is dropped. If more than [`WIDTH`] are left, one of two things is
+//! done. Either the worst are dropped; then the choice that comes out is good but not proved. Or the worst become one
+//! state, which holds what all of them hold and gains the most of them; then what comes out is at least what any choice
+//! can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). The worst are those that have gained least
+//! so far: of a block that is still alive, only the part of its gain counts that is for the steps that have passed.
 //!
-//! A state has bits for 64 blocks that are alive together; the number of a block's bit is its *slot*. One more block is
-//! left out where a choice is made; where an upper bound on the gain is wanted, it is taken without its bytes.
+//! A state has bits for 64 blocks that are alive together; the number of a block's bit is its *slot*. A further block
+//! is left out if a choice is made; if an upper bound on the gain is wanted, its gain counts and its bytes do not.
 //!
 //! Cost: O(n (WIDTH² + WIDTH n / 64)), most of it where more states are left than are kept.
 
@@ -21,8 +22,8 @@ use crate::{Workspace, WorkspaceLen, sort};
 /// The most states that are kept from one block to the next. A state is a set of blocks to put in the bank of memory,
 /// of those looked at so far.
 const WIDTH: u32 = 256;
-/// The most blocks alive together that the search can tell apart: each has a bit in the `u64` that says which blocks
-/// are chosen. One more block gets no bit.
+/// The most blocks alive together that the search can tell apart: each has a bit in the `u64` that says which living
+/// blocks are chosen. Further blocks get no bit.
 const SLOTS: u32 = 64;
 
 /// A block that may lie in the bank of memory.
@@ -208,7 +209,7 @@ impl<'a> States<'a> {
         let mut len = if c.forced { 0 } else { self.len };
         for s in 0..self.len {
             let Some(load) = self.load[s].checked_add(c.size).filter(|&load| load <= self.capacity) else { continue };
-            // With a forced block no state stays as it was: the list is written over from its begin.
+            // With a forced block no state stays as it was: the list of states is written over from its begin.
             self.copy(s, len);
             self.load[len] = load;
             self.mask[len] |= 1 << slot;
@@ -242,9 +243,9 @@ impl<'a> States<'a> {
 
     /// Drops each state (a set of blocks to put in the bank of memory) for which another saves no less cost and has no
     /// living block that it has not. If more than [`WIDTH`] are left, drops or merges those that are least promising at
-    /// `step`, where the block in hand begins. Returns whether at most [`WIDTH`] were left.
+    /// `step`, where the present block begins. Returns whether at most [`WIDTH`] were left.
     fn narrow(&mut self, step: u32) -> bool {
-        // Every state that holds no more and gains no less comes before.
+        // Every state that gains more comes before: each is compared only with those before it.
         sort::identity(&mut self.order, self.len);
         let gain = &self.gain;
         sort::by_key(&mut self.order, self.len, &mut self.aside, |s| !gain[s]);

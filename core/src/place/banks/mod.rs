@@ -7,25 +7,26 @@
 //! allocation. `ExecuTorch`'s `banked_greedy` gives the fast bank to the blocks of highest priority as they come.
 //!
 //! Steps:
-//! 1. The *price* of a block in a bank is the bytes touched times the cost. Bank by bank, the cheapest first, the blocks are
-//!    chosen that gain most over the next more costly bank, as far as the load says (`choice`). If they cannot be placed, of
-//!    those around the block that was left the one goes to the next bank that gains least for each byte. Again of the
-//!    large blocks alone.
-//! 2. Another way: in order of what is lost for each byte and step if it does not lie in its cheapest bank, each block
-//!    goes to the cheapest of its banks in which it can be placed beside those that are there; what may lie in one bank
-//!    alone comes first. And the same with the largest first.
-//! 3. Each block is tried in cheaper banks again, until none moves: there may be room for it now. The cheapest of these
-//!    placements is kept; one whose cost is the lower bound ends the search.
+//! 1. The *price* of a block in a bank is the bytes touched times the cost. The banks are filled one by one, the
+//!    cheapest first. Each gets the blocks that save most against the next more costly bank, as far as the load says
+//!    (`choice`). If they cannot be placed, one is left out and goes to a later bank: of the block that did not fit and
+//!    those alive with it, the one that saves least for each byte. Then the same with the large blocks alone.
+//! 2. Another way: the blocks go one by one to the cheapest of their banks in which they can be placed beside those
+//!    that are there. Those come first that lose most for each byte and step if they do not lie in their cheapest bank;
+//!    a block that may lie in one bank alone comes before all others. Then the same with the largest first.
+//! 3. After each of these ways, each block is tried in cheaper banks again, until none moves: there may be room for it
+//!    now. The cheapest of these placements is kept; one whose cost is the lower bound ends the search.
 //!
 //! Whether the blocks of a bank can be placed within its capacity is found by first fit, by begin and by size; then, a
 //! few times, with the block that did not fit moved to the front.
 //!
 //! Lower bound: the sum of the least prices of all blocks, and the higher of two figures. Both are about the *fast*
-//! banks, those of least cost, taken as one. First, blocks that lie in other banks cost more; `choice` finds the most
-//! of that which any choice within the capacity of the fast banks can save. Second, at one step, the bytes above that
-//! capacity lie in other banks, those first whose price rises least for a byte: a fractional knapsack.
+//! banks, those of least cost, taken as one bank. The first is what blocks cost more because they lie in other banks:
+//! for all blocks together, less the most that a choice within the capacity of the fast banks can save (`choice`). The
+//! second looks at one step. The bytes alive there above that capacity lie in other banks; those are taken first whose
+//! price rises least for a byte: a fractional knapsack.
 //!
-//! Cost: O(n² banks) in the third step for each placement that is tried; linear workspace.
+//! Cost: O(n² banks) in step 3 for each placement that is tried; linear workspace.
 
 mod choice;
 
@@ -78,20 +79,20 @@ pub struct Cost {
 /// The most banks of memory that are used; further banks in the caller's list are left out.
 pub const MOST_BANKS: usize = 32;
 
-/// Stands for the bank of memory of a block that has none yet.
+/// Stands in place of a bank's index for a block that has no bank of memory yet.
 const NOWHERE: u32 = u32::MAX;
 
 /// A way to give each block a bank of memory.
 #[derive(Clone, Copy)]
 enum Way {
-    /// One bank of memory after the other, the set of blocks that saves most cost there. Blocks smaller than the bank's
-    /// capacity divided by this number take no part, unless they may lie in no later bank; 0 leaves out no block for
-    /// its size.
+    /// The banks of memory are filled one after the other, each with the set of blocks that saves most cost there.
+    /// Blocks smaller than the bank's capacity divided by this number take no part, unless they may lie in no later
+    /// bank; 0 leaves out no block for its size.
     Choice(u64),
-    /// Block by block, each into its cheapest bank of memory with room. First come the blocks whose cost would rise
-    /// most, for each byte and step, if they lay in the next more costly bank, see [`loss`].
+    /// Blocks go one by one into their cheapest bank of memory with room. First come those whose cost would rise most,
+    /// for each byte and step, if they lay in the next more costly bank, see [`loss`].
     Loss,
-    /// Block by block, each into its cheapest bank of memory with room, the largest block first.
+    /// Blocks go one by one into their cheapest bank of memory with room, the largest first.
     Size,
 }
 
@@ -188,7 +189,7 @@ pub fn place(
     }
     packing.bank.copy_from(&best);
     for k in 0..count(banks) {
-        // It has been placed before.
+        // All blocks of the bank have been placed like this before.
         let _ = packing.pack(k);
     }
     let mut cost = 0;
@@ -245,10 +246,10 @@ impl Packing<'_> {
         Ok((0..count(self.blocks)).map(|i| self.price(i, self.bank[i])).sum())
     }
 
-    /// Fills the banks of memory one by one, the cheapest first. A bank gets the blocks that may lie in no later one,
-    /// and of the other blocks the set that saves most cost, compared with the next more costly bank. If `parts` is not
-    /// 0, only others of at least the bank's capacity divided by `parts` take part. `None` if a block is left without a
-    /// bank.
+    /// Fills the banks of memory one by one, the cheapest first. A bank gets the blocks that may lie in no later one
+    /// and, of the other blocks, the set that saves most cost, compared with the next more costly bank. If `parts` is
+    /// not 0, these other blocks must have at least the size of the bank's capacity divided by `parts`. `None` if a
+    /// block is left without a bank.
     fn by_choice(&mut self, parts: u64, scratch: &mut Workspace<'_>) -> Option<()> {
         let (n, blocks, uses, banks) = (count(self.blocks), self.blocks, self.uses, self.banks);
         let most: u128 =
@@ -337,8 +338,8 @@ impl Packing<'_> {
         }
     }
 
-    /// Whether the bytes alive in the bank of memory of block `i` are within the bank's capacity as long as the block
-    /// is alive.
+    /// Whether the load of the bank of memory in which block `i` lies (the bytes alive there at a step) is within the
+    /// bank's capacity as long as the block is alive.
     fn has_room(&self, i: u32) -> bool {
         let (n, b, k) = (count(self.blocks), at(self.blocks, i), self.bank[i]);
         let beside = || (0..n).filter(|&j| self.bank[j] == k).map(|j| at(self.blocks, j)).filter(|o| o.collides(&b));
@@ -416,7 +417,7 @@ impl Packing<'_> {
     }
 }
 
-/// By how many bits numbers up to `most` have to be shifted right, so that 63 bits hold them.
+/// How many bits to shift numbers up to `most` to the right, so that 63 bits hold each of them.
 fn shift(most: u128) -> u32 {
     (u128::BITS - most.leading_zeros()).saturating_sub(63)
 }
@@ -446,7 +447,7 @@ fn use_of(uses: &[Use], i: u32) -> Use {
     uses.get(place).copied().unwrap_or(Use { touched: 0, banks: 0 })
 }
 
-/// The banks of memory that a block may lie in.
+/// The indices of the banks of memory in which block `i` may lie.
 fn allowed(uses: &[Use], banks: &[Bank], i: u32) -> impl Iterator<Item = u32> {
     let mask = use_of(uses, i).banks;
     (0..count(banks)).filter(move |&k| mask >> k & 1 == 1)
@@ -516,9 +517,9 @@ fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Wor
     alone + chosen.max(bound_by_step(&fast, scratch))
 }
 
-/// A lower bound on the extra cost of blocks that lie outside the *fast* banks of memory, those of least cost, compared
-/// with the cost of all blocks inside. It holds for every choice of blocks that are within the capacity of the fast
-/// banks. The unit is bytes times that of [`Bank::cost`].
+/// A lower bound on the extra cost of a placement because some blocks lie outside the *fast* banks of memory, those of
+/// least cost. It is what all blocks outside would cost more than inside, less the most that any set of blocks within
+/// the capacity of the fast banks can save. The unit is bytes times that of [`Bank::cost`].
 fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = fast.blocks.len();
     let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));
@@ -546,9 +547,9 @@ fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     sum.saturating_sub(u128::from(found.gain.unwrap_or(0)) << shift)
 }
 
-/// A lower bound on the extra cost of blocks that lie outside the *fast* banks of memory, those of least cost, found at
-/// one step: the bytes alive there beyond the capacity of the fast banks lie in other banks, and cost more by at least
-/// some amount. The result is the highest such amount of all steps, in bytes times the unit of [`Bank::cost`].
+/// A lower bound on the extra cost of a placement because some blocks lie outside the *fast* banks of memory, those of
+/// least cost. At each step, the bytes alive beyond the capacity of the fast banks lie in other banks; the least extra
+/// cost of that is computed. The highest of all steps is returned, in bytes times the unit of [`Bank::cost`].
 fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = count(fast.blocks);
     let (mut by_rate, mut aside) = (scratch.indices(fast.blocks.len()), scratch.indices(fast.blocks.len()));

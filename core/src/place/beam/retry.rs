@@ -1,40 +1,47 @@
-//! What a pass does where it fails: it goes back some blocks, and tries again with more arrangements.
+//! What a pass of the beam search (one attempt to place all blocks) does where a block fits nowhere: it goes back some
+//! blocks, and tries again with more arrangements. An *arrangement* is a list of the living blocks with their offsets.
 //!
-//! A beam that keeps many arrangements (is wide) needs them only at the few steps where memory is tight. So it is narrow at
-//! first, and widens only where it fails. The arrangements of an earlier step are not kept; they are put together again
-//! from the offsets in `Beam::back`.
+//! Many arrangements are needed only at the few steps where memory is tight. So the search keeps few at first, and more
+//! only where it fails. The arrangements of an earlier step are not kept; they are put together again from the offsets
+//! in the table `Beam::back`.
 
 use super::{Beam, WAYS, WIDTH_BITS, hashed, parts};
 use crate::table::at;
 
-/// How many blocks a pass goes back at its first try; twice as many at each further one, up to the try number
-/// [`CYCLE`], after which it begins again with this number.
+/// Where a block fits nowhere, an attempt to place all blocks goes back by this number of blocks at its first try, and
+/// twice as far at each further try. After [`CYCLE`] tries, it begins again with this number.
 const BACK: u32 = 8;
-/// After this number of tries at one place, a pass goes back by [`BACK`] blocks again.
+/// Where a block fits nowhere, an attempt to place all blocks goes back twice as far at each further try. After this
+/// number of tries, it goes back by only [`BACK`] blocks again.
 const CYCLE: u32 = 4;
-/// A failure within this number of blocks after the one at which a pass last failed is a failure at the same place.
+/// Where an attempt to place all blocks has failed at one block, and then fails at one that comes at most this number
+/// of blocks later, both failures count as at the same place.
 const NEAR: u32 = 8;
-/// How often a pass tries one place again before it is given up.
+/// Where a block fits nowhere, an attempt to place all blocks goes back and tries again. The attempt is given up after
+/// this number of tries at one place.
 pub(super) const MOST_TRIES: u32 = 12;
-/// With each try at a place twice as many arrangements (lists of the living blocks with their offsets) are kept, at
-/// most 2 to the power of this times as many as elsewhere.
+/// With each new try where a block fits nowhere, twice as many arrangements (lists of the living blocks with their
+/// offsets) are kept. The number is doubled at most this many times.
 pub(super) const MOST_DOUBLINGS: u32 = 4;
 
-/// Random numbers below this are added to the cost of each possible place for a block; 256 stands for a cost of 1. The
-/// first round has the first entry; the later rounds have the other entries in turn, over and over.
+/// Bounds of the random numbers that are added to the cost of each possible place for a block; 256 stands for a cost of
+/// 1. The first round of attempts takes the first entry. Later rounds, and new tries where a block fits nowhere, take
+/// the others in turn, over and over.
+/// 1. The first round of attempts takes the first entry. Later rounds, and tries at places where no block fits, take
+/// the others in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
-/// The place at which a pass has failed last.
+/// The last place at which the present attempt to place all blocks has failed.
 #[derive(Default)]
 pub(super) struct Hard {
     /// The step, an index in `Beam::order`, at which no arrangement had room for the block.
     step: u32,
-    /// How many tries there have been since; 0 if there is no such place, or it is behind.
+    /// How many times the attempt has gone back from this place; 0 if there is no such place, or it has been passed.
     pub tries: u32,
 }
 
 impl Hard {
-    /// Notes that the pass has failed at `step`, and returns the step to go on from; none if this place was tried too
-    /// often.
+    /// Notes that no arrangement has room for the block at `step`, its index in `Beam::order`. Returns the earlier step
+    /// to go on from; none if this place was tried too often.
     pub(super) fn failed(&mut self, step: u32) -> Option<u32> {
         if self.tries == 0 || step > self.step + NEAR {
             (self.step, self.tries) = (step, 0);
@@ -43,7 +50,8 @@ impl Hard {
         (self.tries <= MOST_TRIES).then(|| (step + 1).saturating_sub(BACK << ((self.tries - 1) % CYCLE)))
     }
 
-    /// Whether a place at which the pass has failed is behind it now, as it comes to `step`; if so, forgets that place.
+    /// Whether the attempt, which now comes to `step`, has passed the place at which it failed last. If so, forgets
+    /// that place.
     pub(super) fn is_behind(&mut self, step: u32) -> bool {
         let behind = self.tries > 0 && step > self.step + NEAR;
         if behind {
@@ -113,7 +121,8 @@ impl Beam<'_> {
     }
 }
 
-/// The bound of the random numbers that are added to costs, in the given round or try: an entry of [`NOISE`].
+/// The bound of the random numbers that are added to the costs of places for blocks, in this round of attempts, or in
+/// this new try where a block fits nowhere: an entry of [`NOISE`].
 pub(super) const fn noise(round: u32) -> u32 {
     NOISE[if round == 0 { 0 } else { 1 + (round as usize - 1) % (NOISE.len() - 1) }]
 }

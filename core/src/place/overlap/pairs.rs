@@ -1,4 +1,4 @@
-//! Which pairs of blocks may share addresses, and how far apart their begins are then.
+//! Which pairs of blocks may share addresses, and how far apart their begins in memory are then.
 
 use crate::table::{Table, at, count};
 use crate::workspace::Cell;
@@ -10,9 +10,10 @@ const INPUTS: usize = 2;
 /// The blocks, and for each the inputs that it may overlap as an output.
 pub(super) struct Pairs<'a> {
     pub(super) blocks: &'a [Block],
-    /// By output: 1 + the index of each of its inputs; 0 for none.
+    /// By block, as an output: 1 + the index of each of the inputs that it may overlap; 0 for none.
     inputs: Table<'a, [u32; INPUTS]>,
-    /// By output: the distances of its overlaps with the inputs in `inputs`, in the same order, in bytes.
+    /// By block, as an output: for each input in `inputs`, in the same order, by how many bytes at least the output
+    /// begins below that input.
     distances: Table<'a, [u64; INPUTS]>,
     /// Whether all overlaps are used: no output has more than two inputs.
     pub(super) complete: bool,
@@ -33,8 +34,8 @@ impl<'a> Pairs<'a> {
         pairs
     }
 
-    /// Enters an overlap in the tables, unless its output has two other inputs there already. Of overlaps that name the
-    /// same two blocks, the least distance is kept.
+    /// Enters an overlap in the tables, unless the tables have two other inputs of its output already. Of overlaps that
+    /// name the same two blocks, the least distance is kept.
     fn add(&mut self, &Overlap { output, input, distance }: &Overlap) {
         let reach = distance.min(at(self.blocks, output).size);
         let known = self.inputs[output].iter().position(|&other| other == input + 1);
@@ -53,7 +54,8 @@ impl<'a> Pairs<'a> {
         count(self.blocks)
     }
 
-    /// The least distance, in bytes, from the offset of block `lower` to that of block `upper`.
+    /// The least distance, in bytes, from the offset of block `lower` up to that of block `upper` if both are alive
+    /// together: the size of `lower`, or less if `lower` is an output that may overlap its input `upper`.
     pub(super) fn apart(&self, lower: u32, upper: u32) -> u64 {
         self.of(lower).find(|&(input, _)| input == upper).map_or(at(self.blocks, lower).size, |(_, distance)| distance)
     }

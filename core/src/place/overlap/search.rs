@@ -1,30 +1,31 @@
 //! Exact search where outputs may reach into dying inputs.
 //!
-//! Problem: is there a placement within a capacity, where of two blocks that are alive together one begins a distance
-//! above the other, and the distance depends on which is the lower one? [`search`](crate::place::search) relies on one
-//! distance, the size, and on sums of bytes that no two blocks share.
+//! Problem: is there a placement within a capacity? Of two blocks that are alive together, one begins at least a
+//! distance above the other, and this distance depends on which of them is lower. The search for other placements,
+//! [`search`](crate::place::search), cannot be used: its only distance is the size, and it adds up bytes that no two
+//! blocks share.
 //!
 //! Steps:
 //! 1. Only placements are looked at in which every block lies on 0, on another one, or at its pin. A block that is not
 //!    placed yet is *open*. It has a *least* offset: the lowest that the placed blocks leave it. It is *lifted* if it
 //!    lies on none of them there: then it lies on an open block.
 //! 2. A node is branched on a block b that no open block can be below while b is at its least offset. Left: b lies
-//!    there, and all open blocks that are alive with it are above. Right: b lies on an open block, and its least offset
-//!    becomes the least that one of those leaves it. As no two blocks can be each other's input, there always is such a
+//!    there, and all open blocks that are alive with it are above. Right: b lies on an open block; its least offset
+//!    becomes the lowest at which it can lie on one. As no two blocks can be each other's input, there always is such a
 //!    block b.
-//! 3. In a section, the open blocks take their bytes, less those that overlaps may spare, above the lowest of them. A
-//!    block whose least offset does not leave room for that cannot be the lowest, and is above one that can. Of two
-//!    blocks of which one cannot be the lower one, the other is.
-//! 4. The next block is of the section with the least slack for its failures so far: its lowest open block, of equals
-//!    the largest. If an open block can lie below that one, it is taken instead, and so on, down to one that none can
-//!    be below.
+//! 3. In a section (a stretch of time), the open blocks take their bytes, less those that overlaps may spare, above the
+//!    lowest of them. A block whose least offset does not leave room for all of them cannot be the lowest, and is above
+//!    one that can. If one of two blocks cannot be the lower one, the other is.
+//! 4. The next block comes from the section with the least slack, divided by its number of failures plus 1: the block
+//!    whose least offset is lowest there; of equals the largest. If an open block can lie below that one, it is taken
+//!    instead, and so on, down to a block that none can be below.
 //!
-//! To find the least peak, capacities are tried: the lower bound, half way from there to the incumbent, and just below
-//! the incumbent, each round with twice the nodes, until lower bound and incumbent meet. The number of failures of each
-//! section is kept throughout.
+//! To find the least peak, capacities are tried: the lower bound, half way from there to the peak of the best plan so
+//! far, and just below that peak, each round with twice the nodes, until lower bound and peak meet. The number of
+//! failures of each section is kept throughout.
 //!
-//! Cost: O(n) a look at what supports a block, O(alive²) a section that has changed. Scratch: n²/64 words for who is alive
-//! where, and a trail of 64 n entries; a run that needs a longer one is given up.
+//! Cost: O(n) for each look at what a block can lie on, O(alive²) for each section that has changed. Scratch: n²/64
+//! words for who is alive where, and a trail of 64 n entries; a run that needs a longer one is given up.
 
 use core::num::NonZeroU64;
 
@@ -36,16 +37,18 @@ use crate::{Constraints, Error, Workspace, WorkspaceLen};
 
 /// Instances with more blocks than this are not searched.
 pub(super) const MOST_BLOCKS: usize = 1024;
-/// How many nodes of the search tree each try of a capacity may look at in the first round.
+/// How many nodes of the search tree may be looked at for each capacity that is tried, in the first round of
+/// capacities.
 const FIRST: u64 = 256;
 /// How many sections of time the search may look at for each node of the caller's budget.
 const SECTIONS_PER_NODE: u64 = 2;
-/// To compare this number of sections of time, or of blocks, counts as much work as to look at one section.
+/// The work of the search is measured in sections of time looked at. To compare this number of sections, or of blocks,
+/// counts as one section looked at.
 const AT_ONCE: u32 = 16;
-/// The entry in `pin` of a block that is not pinned.
+/// The entry in `pin` for a block that is not pinned to an offset.
 const NO_PIN: u64 = u64::MAX;
-/// How many changes the trail has room for, for each block of the instance. The trail holds the changes that can be
-/// taken back.
+/// The trail holds the changes that can be taken back. This is how many it has room for, for each block of the
+/// instance.
 const TRAIL: usize = 64;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
@@ -55,7 +58,7 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     own.and(interval::workspace(n))
 }
 
-/// The node of the search tree has no placement below it.
+/// An error: there is no placement below the present node of the search tree.
 struct Conflict;
 
 type Outcome = Result<(), Conflict>;
@@ -74,8 +77,8 @@ enum End {
     Stopped,
 }
 
-/// Lowers the peak of `best`, whose plan is `offsets`, or raises its lower bound, until the peak is the bound or within
-/// the capacity, or `options.nodes` are used up, or `watch` breaks.
+/// Lowers the peak of `best`, whose plan is in `offsets`, or raises its lower bound. Ends when the peak is the bound or
+/// within the capacity, when the budget `options.nodes` is used up, or when `watch` breaks.
 pub(super) fn improve(
     pairs: &Pairs<'_>,
     options: &Options,
@@ -136,27 +139,28 @@ struct Search<'a, 'b> {
     size: Table<'b, u64>,
     alignment: Table<'b, u64>,
     pin: Table<'b, u64>,
-    /// By block: the least offset that it can still have; its offset once it is placed.
+    /// By block: the least offset that it can still have, in bytes; its offset once it is placed.
     least: Table<'b, u64>,
     /// Bit set: blocks that at their least offset lie on no placed block, but on one that is not placed yet.
     lifted: Table<'b, u64>,
     /// Bit set: blocks that are not placed yet.
     open: Table<'b, u64>,
-    /// By section: the bit set of the blocks that are alive in it.
+    /// By section of time: the bit set of the blocks that are alive in it.
     alive: Table<'b, u64>,
-    /// Bit set: sections in which a block was raised, placed or taken back since [`Search::propagate`] last looked at
-    /// them.
+    /// Bit set: sections of time in which a block was raised, placed or taken back since [`Search::propagate`] last
+    /// looked at them.
     dirty: Table<'b, u64>,
-    /// By section: how many times a node of the search tree has failed in it.
+    /// By section of time: how many nodes of the search tree have failed because of the blocks alive there.
     weight: Table<'b, u64>,
-    /// By section: of the blocks that are not placed yet, the one with the least offset; `u32::MAX` if there is none.
+    /// By section of time: of the blocks that are alive there and not placed yet, the one with the least offset;
+    /// `u32::MAX` if there is none.
     lowest: Table<'b, u32>,
-    /// By section: how many bytes higher than its least offset the block in `lowest` could lie, so that all unplaced
-    /// blocks there still fit within the capacity.
+    /// By section of time: how many bytes higher than its least offset the block in `lowest` could lie, so that all
+    /// unplaced blocks there still fit within the capacity.
     slack: Table<'b, u64>,
     /// Bit set: sections of time whose entries in `lowest` and `slack` are out of date.
     stale: Table<'b, u64>,
-    /// The trail: for each change that can be taken back, the block's least offset before the change.
+    /// For each change that can be taken back: the least offset that the block had before, in bytes.
     trail: Table<'b, u64>,
     /// By change in `trail`: twice the block's index, plus 1 if the block was in `lifted` before the change.
     trail_of: Table<'b, u32>,
@@ -172,7 +176,7 @@ struct Search<'a, 'b> {
     marks: Table<'b, u32>,
     depth: u32,
     nodes: u64,
-    /// The work so far, as a number of sections looked at.
+    /// The work so far, as a number of sections of time looked at.
     looks: u64,
 }
 
@@ -235,7 +239,7 @@ impl<'a, 'b> Search<'a, 'b> {
         self.unit = NonZeroU64::new(unit).unwrap_or(NonZeroU64::MIN);
     }
 
-    /// The least multiple of the unit above a capacity, in bytes.
+    /// The least multiple of the unit above a capacity, in bytes: the lower bound if no plan is within that capacity.
     fn next(&self, capacity: u64) -> u64 {
         (capacity / self.unit + 1) * self.unit.get()
     }
@@ -244,9 +248,9 @@ impl<'a, 'b> Search<'a, 'b> {
         (0..self.n).map(|b| self.least[b] + self.size[b]).max().unwrap_or(0)
     }
 
-    /// Looks for a placement within `capacity`, by at most `nodes` more nodes of the search tree. Ends at its limit
-    /// also when `looks` sections of time have been looked at since the search began. `stopped` is asked every few
-    /// hundred nodes whether to end.
+    /// Looks for a placement within `capacity`, and looks at no more than `nodes` further nodes of the search tree.
+    /// Also ends at its limit when the search has looked at `looks` sections of time since it began. `stopped` is asked
+    /// every few hundred nodes whether to end.
     fn run(&mut self, capacity: u64, nodes: u64, looks: u64, stopped: &mut impl FnMut() -> bool) -> End {
         if self.reset(capacity).is_err() {
             return End::Infeasible;
@@ -293,7 +297,7 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The highest offset that the block can have within the capacity; none if it does not fit.
+    /// The highest offset, in bytes, that the block can have within the capacity; none if it does not fit.
     fn latest(&self, b: u32) -> Option<u64> {
         if self.pin[b] != NO_PIN {
             return (self.pin[b] + self.size[b] <= self.capacity).then_some(self.pin[b]);
@@ -305,7 +309,7 @@ impl<'a, 'b> Search<'a, 'b> {
         self.low[a] < self.high[b] && self.low[b] < self.high[a]
     }
 
-    /// Marks the sections in which a block is alive as changed.
+    /// Marks the sections of time in which a block is alive as changed, so that they are looked at again.
     fn soil(&mut self, b: u32) {
         for s in self.low[b]..self.high[b] {
             self.dirty[s / 64] |= 1 << (s % 64);
@@ -345,13 +349,13 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The least offset of block `upper` if it lies on block `lower`.
+    /// The least offset, in bytes, of block `upper` if it lies on block `lower`, which is at its own least offset.
     fn on(&self, lower: u32, upper: u32) -> u64 {
         align_up(self.least[lower] + self.pairs.apart(lower, upper), self.alignment[upper])
     }
 
-    /// The least offset of block `b` if it lies on a block that is not placed yet; `u64::MAX` if no such block is alive
-    /// with it.
+    /// The least offset, in bytes, of block `b` if it lies on a block that is not placed yet; `u64::MAX` if no such
+    /// block is alive with it.
     fn support(&self, b: u32) -> u64 {
         let mut least = u64::MAX;
         for c in bits(&self.open, self.row).filter(|&c| c != b && self.collide(b, c)) {
@@ -440,14 +444,14 @@ impl<'a, 'b> Search<'a, 'b> {
         }
     }
 
-    /// The blocks that are alive in a section and not placed yet.
+    /// The blocks that are alive in section `s` of time and not placed yet.
     fn members(&self, s: u32) -> impl Iterator<Item = u32> + Clone {
         let base = s * self.row;
         (0..self.row).flat_map(move |w| ones(self.alive[base + w] & self.open[w]).map(move |bit| w * 64 + bit))
     }
 
-    /// The highest offset that the lowest of a section's unplaced blocks may have, so that all of them fit; none if
-    /// they do not fit.
+    /// The highest offset, in bytes, that the lowest unplaced block of section `s` of time may have, so that all
+    /// unplaced blocks there fit above that; none if they do not fit at all.
     fn room(&self, s: u32) -> Option<u64> {
         let is_member = |b: u32| (self.alive[s * self.row + b / 64] & self.open[b / 64]) >> (b % 64) & 1 == 1;
         let (mut bytes, mut spared) = (0, 0);
@@ -458,8 +462,8 @@ impl<'a, 'b> Search<'a, 'b> {
         self.capacity.checked_sub(bytes - spared)
     }
 
-    /// Raises the unplaced blocks of section `s` for which the others there leave no room at their least offsets. `Err`
-    /// if that shows that they do not all fit within the capacity.
+    /// Raises unplaced blocks of section `s` of time to the least offsets that the other unplaced blocks there allow.
+    /// `Err` if that shows that they do not all fit within the capacity.
     fn section(&mut self, s: u32) -> Outcome {
         self.looks += 1 + u64::from(self.n / (4 * AT_ONCE));
         let room = self.room(s).ok_or(Conflict)?;
@@ -478,9 +482,9 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The least offset of block `b` that the other unplaced blocks of section `s` allow; 0 if they allow any. `room`
-    /// is the highest offset that the lowest block there may have so that all of them fit: if `b` cannot lie as low as
-    /// that, it is above a block that can. And `b` is above each block that cannot be above `b`.
+    /// The least offset, in bytes, of block `b` that the other unplaced blocks of section `s` of time allow; 0 if they
+    /// allow any. `room` is the highest offset that the lowest block there may have so that all of them fit. If `b`
+    /// cannot lie as low as that, it is above a block that can. Also, `b` is above each block that cannot be above `b`.
     fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
         let others = self.members(s).filter(|&c| c != b);
         let mut v = 0;
@@ -496,7 +500,7 @@ impl<'a, 'b> Search<'a, 'b> {
         v
     }
 
-    /// The block to place next; none if all are placed.
+    /// The block to place next, taken from the section of time with the least slack; none if all are placed.
     fn choose(&mut self) -> Option<u32> {
         let mut chosen: Option<(u32, u64, u32)> = None;
         for s in 0..self.sections {
@@ -526,7 +530,7 @@ impl<'a, 'b> Search<'a, 'b> {
             };
             b = lower;
         }
-        // But for blocks that all live alike, each of which is an input of another.
+        // This is reached only if some blocks all live alike, and each is an input of another.
         self.full = true;
         Some(b)
     }

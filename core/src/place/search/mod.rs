@@ -1,47 +1,52 @@
 //! Exact search: the least peak, and the proof that there is none below.
 //!
-//! Problem: offline dynamic storage allocation is NP-hard (Garey and Johnson 1979, SR2). Is there a
-//! placement within a capacity c? Peers are `MiniMalloc` (Moffitt 2023) and `SuperMalloc`.
+//! Problem: offline dynamic storage allocation is NP-hard (Garey and Johnson 1979, SR2). Is there a placement within a
+//! capacity c? Peers are `MiniMalloc` (Moffitt 2023) and `SuperMalloc`.
 //!
-//! Steps; in brackets, the function and, where a [`Technique`] can be turned off, its name:
-//! 1. Times are compressed to *sections*, the maximal cliques (`Search::new`); sizes are divided by their greatest
-//!    common divisor; blocks are numbered by content, so that names, order of rows and scale of time do not matter
-//!    (`Search::new`, `unit`).
-//! 2. Only placements in which every block lies on 0, on another block or on a pinned one are looked at, and of like
+//! Steps; in brackets the function and, if it can be turned off, the name of the [`Technique`]:
+//! 1. Times are compressed to *sections*, the maximal cliques: sets of blocks that are alive together (`Search::new`).
+//!    Sizes are divided by their greatest common divisor. Blocks are numbered by content, so that names, order of rows
+//!    and scale of time do not matter (`Search::new`, `unit`).
+//! 2. Only placements are looked at in which every block lies on 0, on another block or on a pinned one; and of like
 //!    blocks the lower number lies lower (`State::load`, `twins`). They are built from the bottom: every block that is
-//!    still *open* lies above the placed ones that are alive with it.
+//!    still *open* (not placed yet) lies above the placed ones that are alive with it.
 //! 3. A node is branched on an open block b whose least possible offset m is the least in its component. Left: b lies
-//!    at m, and all open blocks that are alive with it above. Right: it does not, so it lies on another open block; its
-//!    m becomes the least end that one of those can have, over and over until nothing moves (`State::place`,
-//!    `State::refuse`). No order of the blocks is fixed in advance.
+//!    at m, and all open blocks that are alive with it above. Right: b does not lie at m. So b lies on another open
+//!    block, and its m becomes the least end that one of those can have, over and over until nothing moves
+//!    (`State::place`, `State::refuse`). No order of the blocks is fixed in advance.
 //! 4. A node fails when in some section the lowest m and the open bytes together exceed c (`State::refresh`). A block
-//!    of which that is true of its own m cannot be the next one in that section: it lies above one that can
-//!    (`State::tighten`). Where small blocks climb on each other in turn, the end of the climb is found by shortest
+//!    whose own m exceeds c together with the open bytes cannot be the next one in that section: it lies above one that
+//!    can (`State::tighten`). Where small blocks climb on each other in turn, the end of the climb is found by shortest
 //!    paths (`State::settle`, `climbs`). In small instances the blocks of a section are looked at as the jobs of a
-//!    machine, and edges found (Carlier and Pinson 1989; `State::find_edges`, `edges`).
-//! 5. The section to branch in has the lowest floor; among equals the fewest blocks that could lie there, divided by
-//!    the failures that it has seen (of which each restart forgets a quarter; `Tree::choose`, `State::fade`,
-//!    `failures`). In it the block comes first that has the largest load beside it, then the longest, then the largest
-//!    area (`order::rank`).
-//! 6. Where no open block crosses from one section to the next, the components are searched one by one, and a failure
-//!    in one goes back past all decisions that were about others (`Tree::narrow`, `Tree::back`, `components`).
-//! 7. Run times are heavy-tailed: after a long first run, short ones follow (Luby, Sinclair and Zuckerman 1993) whose
-//!    lengths and sizes are off by up to a tenth in 5, where the load no longer counts (`Search::attempt`, `restarts`).
-//! 8. Above the bound, where something may be wasted, three runs of four keep the ground level, as heuristics for
-//!    packing strips do (Burke, Kendall and Whitwell 2004): in 5 a block gains ranks for each end of the level ground
-//!    that it reaches, and again if its top is level with what lies beyond (`Tree::choose`, `level`).
+//!    machine, and edges found: blocks that must lie below others (Carlier and Pinson 1989; `State::find_edges`,
+//!    `edges`).
+//! 5. The section to branch in has the lowest floor, the least m of its open blocks. Among equals it is the one with
+//!    the fewest blocks that could lie there, divided by the failures that it has seen (of which each restart forgets a
+//!    quarter; `Tree::choose`, `State::fade`, `failures`). In the section the block comes first that has the largest
+//!    load beside it, then the longest, then the largest area (`order::rank`).
+//! 6. Where no open block crosses from one section to the next, the sections on both sides are *components*, which are
+//!    searched one by one. A failure in one goes back past all decisions that were about others (`Tree::narrow`,
+//!    `Tree::back`, `components`).
+//! 7. Run times are heavy-tailed: after a long first run, short ones follow (Luby, Sinclair and Zuckerman 1993). In
+//!    step 5, these change lengths and sizes at random by up to a tenth, and do not count the load (`Search::attempt`,
+//!    `restarts`).
+//! 8. At capacities above the bound, where something may be wasted, three runs of four keep the ground level, as
+//!    heuristics for packing strips do (Burke, Kendall and Whitwell 2004). In step 5, a block gains ranks for each end
+//!    of the level ground that it reaches, and again if its top is level with what lies beyond (`Tree::choose`,
+//!    `level`).
 //! 9. States that were refuted are kept, and fail at once where other decisions lead to them again (`Nogoods`,
 //!    `nogoods`).
-//! 10. Where the bound is not reached, a part of the nodes goes to windows of time, which may lift it (`Windows::lift`,
-//!     `windows`).
+//! 10. Where the bound is not reached, a part of the nodes goes to searches of windows of time, which may raise the
+//!     bound (`Windows::lift`, `windows`).
 //!
-//! To find the least peak, capacities are tried between bound and incumbent: the bound itself, then a half, a quarter
-//! and an eighth of the gap below the incumbent, each for as long as that succeeds; each round with twice the nodes of
-//! the last (`Search::minimise`). Failures are remembered throughout. Where the constraints have a capacity, nothing
-//! else is tried: a plan within it ends the search, and so does the proof that there is none.
+//! To find the least peak, capacities are tried between the lower bound and the peak of the best plan so far: first the
+//! bound itself, then capacities below that peak by a half, a quarter and an eighth of the gap between the two. Each is
+//! tried again for as long as it succeeds; each round has twice the nodes of the last (`Search::minimise`). Failures
+//! are remembered throughout. Where the constraints have a capacity, nothing else is tried: a plan within it ends the
+//! search, and so does the proof that there is none.
 //!
-//! Cost: O(alive + changed) per touched section and node. Scratch: n²/64 words for who is alive where, and
-//! a trail of 128 n entries; a descent that needs a longer one is given up.
+//! Cost: O(alive + changed) for each section that a node touches. Scratch: n²/64 words for who is alive where, and a
+//! trail of 128 n entries; a descent that needs a longer one is given up.
 
 mod nogood;
 mod order;
@@ -82,18 +87,20 @@ const RUNS: u64 = 32;
 /// times the length of the shortest run. A run is a search from the root of the tree; its length is the number of nodes
 /// after which it ends.
 const RUNS_AT_BOUND: u64 = 256;
-/// The lower bound is tried as the capacity until the search's budget divided by this is used up, if [`RUNS_AT_BOUND`]
-/// is more than that.
+/// In each round, the lower bound is tried as the capacity for as many nodes as [`RUNS_AT_BOUND`] says, but this is cut
+/// to the search's whole budget of nodes divided by this number.
 const PART_AT_BOUND: u64 = 4;
-/// Where the load is the max load at every step, and this number of times the length of the shortest run is more than
-/// the search's budget, the first capacity is close to the incumbent's peak.
+/// The first capacity that is tried is near the peak of the best plan so far if the load is the max load at every step
+/// and the budget of nodes is small: at most this number of times the length of the shortest run, a search from the
+/// root of the tree.
 const RUNS_NEAR: u64 = 1_024;
 /// Of this number of nodes of the search, one may go to the searches of windows of time, which raise the lower bound.
 const PART_OF_WINDOWS: u64 = 8;
 /// The searches of windows of time are granted a part of the search's nodes. For each node granted they may look at
 /// this number of their own, which are cheaper because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
-/// Of this number of runs of the search, one does not prefer blocks that keep the top of what is placed level.
+/// To keep the top of what is placed level, runs of the search prefer blocks that begin or end where a level part does.
+/// Of this number of runs, one does not do so.
 const UNLEVELLED: u64 = 4;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -249,7 +256,7 @@ impl<'a> Search<'a> {
                 (None, None) => self.lower,
             };
             let limit = if self.capacity.is_some() {
-                // The windows have their turn in between.
+                // The searches of windows have their turn in between.
                 let most = nodes - nodes / PART_OF_WINDOWS;
                 if self.spent() < most { most } else { nodes }
             } else {
@@ -289,8 +296,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Raises the lower bound by searches of windows of time, until `limit` nodes have been spent, those of windows
-    /// included.
+    /// Raises the lower bound by searches of windows of time, until `limit` nodes of the search's budget have been
+    /// spent, those of the windows included.
     fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
         let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
         let (mut progress, before) = (self.summary(), self.tree.nodes);
@@ -320,7 +327,8 @@ impl<'a> Search<'a> {
         self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
     }
 
-    /// Looks for a placement within `capacity` units until `limit` nodes have been spent, as [`Tree::spent`] counts.
+    /// Looks for a placement within `capacity` units, by one run from the root of the tree after the other, until
+    /// `limit` nodes have been spent, as [`Tree::spent`] counts them.
     fn attempt(&mut self, capacity: u64, limit: u64, offsets: &mut [u64], watch: Watch<'_>) -> End {
         let mut progress = self.summary();
         for run in 0.. {
@@ -383,7 +391,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The i-th member, from 1, of Luby's sequence 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, …
+/// The i-th member, from 1, of Luby's sequence 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, … The length of run i of
+/// the search is a multiple of it.
 const fn luby(mut i: u64) -> u64 {
     loop {
         let k = u64::BITS - i.leading_zeros();
@@ -394,8 +403,8 @@ const fn luby(mut i: u64) -> u64 {
     }
 }
 
-/// The largest number of bytes of which all offsets can be multiples: the greatest common divisor of sizes, pins and
-/// alignments, but for alignments that divide all sizes and pins anyway.
+/// The unit of the search: the largest number of bytes of which all offsets can be multiples. It is the greatest common
+/// divisor of sizes, pins and alignments; alignments that divide all sizes and pins do not count.
 fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> NonZeroU64 {
     let sizes = blocks.iter().fold(0, |g, b| gcd(gcd(g, b.size), b.pin.unwrap_or(0)));
     let unit = blocks.iter().map(alignment).filter(|&a| sizes.checked_rem(a) != Some(0)).fold(sizes, gcd);

@@ -1,12 +1,14 @@
-//! States that were refuted, so that the search meets each but once.
+//! States that were refuted (searched to the end without a placement), so that the search goes through each but once.
 //!
-//! What the rest of a component allows depends on its open blocks alone: on the least offset that each can have, and on
-//! whether it lies on another of them. Other orders of the same blocks below lead to the same state again. A
-//! state that was searched to the end is kept; where it comes again, in the same run, after a restart or at a
-//! lower capacity, it fails at once.
+//! A *component* is a range of time that no open block crosses; *open* blocks are those that are not placed yet.
+//! Whether a component can be completed depends on its open blocks alone: on the least offset that each can have, and
+//! on whether it lies on another of them. Other orders of the same placed blocks lead to the same state again. A state
+//! that was searched to the end is kept; where it comes again, in the same run, after a restart or at a lower capacity,
+//! it fails at once.
 //!
-//! States are compared word by word, the hash only finds them: a proof rests on no probability. They are written one
-//! after the other into a ring, and new ones overwrite the oldest. Cost: O(blocks of the component) for each look.
+//! States are compared word by word, the hash only finds them: so no proof rests on a probability. They are written one
+//! after the other into a ring buffer, and new ones overwrite the oldest. Cost: O(blocks of the component) for each
+//! look.
 
 use super::state::State;
 use crate::table::Table;
@@ -15,14 +17,16 @@ use crate::{Workspace, WorkspaceLen, hash};
 /// How many words the ring buffer of refuted states has for each block of the instance, beside [`FOR_ANY`] words for
 /// any number of blocks; in all, at most [`MOST`].
 const FOR_EACH: usize = 1 << 11;
-/// Words that the ring buffer of refuted states has for any number of blocks, beside [`FOR_EACH`] words for each block.
+/// How many words the ring buffer of refuted states has for any number of blocks, beside [`FOR_EACH`] words for each
+/// block.
 const FOR_ANY: usize = 1 << 17;
 /// The most words that the ring buffer of refuted states has.
 const MOST: usize = 1 << 20;
-/// Words of the ring buffer of refuted states for each entry of `index`, the hash table that finds a state there.
+/// The hash table `index` finds a refuted state in the ring buffer. It has one entry for this number of words of the
+/// ring buffer.
 const WORDS_PER_STATE: usize = 16;
-/// Words of a refuted state in the ring buffer before those that tell its blocks: the range of its sections, and the
-/// capacity within which it has no placement.
+/// How many words of a refuted state in the ring buffer come before those that tell its blocks: the range of its
+/// sections, and the capacity within which it has no placement.
 const HEAD: u64 = 2;
 
 /// The states of the search that were refuted (searched to the end without a placement), so that they fail at once when
@@ -59,9 +63,9 @@ impl<'a> Nogoods<'a> {
         }
     }
 
-    /// Whether it is known that the blocks that are still to be placed in the sections `part` (the first, and one past
-    /// the last) have no placement within the state's capacity: whether [`add`](Self::add) noted them like this, with
-    /// this capacity or a higher one.
+    /// Whether it is known that the blocks that are still to be placed in the sections of time `part` (the first, and
+    /// one past the last) have no placement within the state's capacity: whether [`add`](Self::add) noted them with the
+    /// same least offsets, and with this capacity or a higher one.
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
         // There is no such state, or what was written later has overwritten it.
@@ -81,8 +85,8 @@ impl<'a> Nogoods<'a> {
         same
     }
 
-    /// Notes that the blocks that are still to be placed in the sections `part` (the first, and one past the last) have
-    /// no placement within the state's capacity.
+    /// Notes that the blocks that are still to be placed in the sections of time `part` (the first, and one past the
+    /// last) have no placement within the state's capacity.
     pub(super) fn add(&mut self, state: &State<'_>, part: (u32, u32)) {
         let slot = self.slot(state, part);
         self.index[slot] = 1 + self.written;
@@ -91,9 +95,9 @@ impl<'a> Nogoods<'a> {
         state.each_word(part, |word| self.write(word));
     }
 
-    /// The entry of `index` for a state: a hash of the words that [`State::each_word`] gives for the sections `part`.
-    /// Each word is hashed by itself, with a number that differs from word to word, and the hashes are added up, so that
-    /// a processor works on several at once.
+    /// The index in the hash table `index` for a state: a hash of the words that [`State::each_word`] gives for the
+    /// sections `part`. Each word is hashed by itself, with a number that differs from word to word, and the hashes are
+    /// added up, so that a processor works on several at once.
     fn slot(&self, state: &State<'_>, part: (u32, u32)) -> u32 {
         let (mut hash, mut salt) = (range(part), 0u64);
         state.each_word(part, |word| {

@@ -1,4 +1,4 @@
-//! The order in which blocks that could lie lowest are tried.
+//! The order in which the search tries blocks that could all lie lowest.
 
 use rand_xoshiro::rand_core::Rng;
 
@@ -6,9 +6,10 @@ use super::state::State;
 use crate::sort;
 use crate::table::Table;
 
-/// Puts the blocks in the order in which the search tries them: those with the largest load beside them first, of
-/// equals the longest, of these the largest area (size times length). With `noise`, a random generator and a number,
-/// length and size are each changed at random by up to that many thousandths, and the load does not count.
+/// Writes to `state.rank` the order in which the search tries the blocks: those with the largest load beside them
+/// first, of equals the longest, of these the largest area (size times length in time). With `noise`, a random
+/// generator and a number, length and size are each changed at random by up to that many thousandths, and the load does
+/// not count.
 pub(super) fn rank(
     state: &mut State<'_>,
     key: &mut Table<'_, u64>,

@@ -1,13 +1,14 @@
 //! The techniques of the search, by name, so that each can be turned off.
 //!
-//! The optimum is the same without any of them; the search takes longer to find or to prove it. They are turned off to see
-//! what each is worth, and to find the one that is at fault when an answer is wrong.
+//! The optimum is the same without any of them; but the search takes longer to find or to prove it. They are turned off
+//! to see what each is worth, and to find the one that is at fault when an answer is wrong.
 
 /// A technique of the exact search that can be turned off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Technique {
-    /// Of blocks with equal lifetime, size and alignment, the one with the lower number lies lower.
+    /// Of blocks with equal lifetime, size and alignment, the one with the lower number lies lower: plans with two of
+    /// them in the other order are not looked at.
     Twins,
     /// Ranges of time are searched one by one if no block that is still to be placed crosses from one to the other.
     Components,
@@ -21,10 +22,11 @@ pub enum Technique {
     /// A run of the search ends after a number of nodes, and the next run tries the blocks in another order, for which
     /// their lengths and sizes are changed at random.
     Restarts,
-    /// Blocks are preferred whose lifetime begins or ends where the level stretch on which they lie does, and more so
-    /// if their top is level with what lies beyond.
+    /// The top of what is placed is kept level. Where it is level over a range of time, blocks are preferred that begin
+    /// or end with the range, and more so if their top is then level with what is placed beyond it.
     Level,
-    /// States of the search that were refuted are kept, and fail at once when they come again.
+    /// States of the search that were refuted (shown to have no placement) are kept, and fail at once when they come
+    /// again.
     Nogoods,
     /// Windows of time are searched alone: if the blocks of one do not fit within the lower bound, the bound is raised.
     Windows,

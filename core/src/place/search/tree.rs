@@ -1,4 +1,4 @@
-//! One descent through the tree: decisions, and the way back.
+//! The search tree: runs from its root, the decisions on the way to the present node, and the way back.
 
 use core::ops::ControlFlow;
 
@@ -28,7 +28,7 @@ pub(super) enum End {
 
 /// The decisions on the way from the root of the search tree to the present node.
 pub(super) struct Tree<'a> {
-    /// By depth in the tree: the block that the decision there was about.
+    /// By depth in the search tree: the block that the decision there was about.
     block: Table<'a, u32>,
     /// By depth in the search tree: how many changes of blocks had been recorded before the decision there. To take the
     /// decision back, all later changes are undone.
@@ -44,27 +44,28 @@ pub(super) struct Tree<'a> {
     /// component is a range of sections of time such that no block still to be placed is alive both in it and outside
     /// of it.
     high: Table<'a, u32>,
-    /// By depth in the search tree: how many changes of blocks, and how many of the records kept of each section of
-    /// time, had been recorded when the search came to the present node of that depth, before it excluded any block's
-    /// least offset there.
+    /// By depth in the search tree: how many changes of blocks, and how many of sections' records, had been recorded
+    /// when the search came to the present node of that depth. If all later changes are undone, the state is that in
+    /// which the node was entered. A section is a stretch of time, its record a summary of its unplaced blocks.
     entry: Table<'a, [u32; 2]>,
-    /// By depth in the tree: how many nodes had been looked at when a node of this depth was first entered.
+    /// By depth in the search tree: how many nodes had been looked at in all when the present node of this depth was
+    /// entered.
     since: Table<'a, u64>,
     nogoods: Nogoods<'a>,
     /// How many decisions lead to the present node.
     depth: u32,
     /// The component that is searched, as a range of sections: no block that is still to be placed crosses its ends.
     part: (u32, u32),
-    /// By how many ranks a block is preferred if it begins where the level ground begins, if it ends where that ends,
-    /// and again for each of the two if its top is then as high as the ground beyond ([`Tree::choose`]); 0 where that
-    /// does not count. The level ground is the sections of time around the chosen one in which a block can still lie as
-    /// low as there, and no lower.
+    /// Blocks are tried in the order of their ranks, the lowest first. A block is preferred by this number of ranks if
+    /// it begins where the level ground begins; by as many if it ends where that ends; and again for each of the two if
+    /// its top is then as high as the ground beyond ([`Tree::choose`]). 0 where this does not count. The level ground
+    /// is the range of time around the chosen section in which the lowest offset for a block is the same.
     pub fit: u32,
     /// How many nodes were looked at since the search began.
     pub nodes: u64,
-    /// The most that may be spent until the present capacity is given up, in nodes, as `spent` counts it.
+    /// The most nodes that may be spent, as `spent` counts them, until the present capacity is given up.
     pub budget: u64,
-    /// `watch` is called when this has been spent, in nodes.
+    /// The number of spent nodes, as `spent` counts them, at which `watch` is called next.
     next_watch: u64,
 }
 
@@ -107,7 +108,7 @@ impl<'a> Tree<'a> {
             return End::Infeasible;
         }
         let keeps = state.techniques.has(Technique::Nogoods);
-        // Whether the node comes of a placement, and not of a refusal at the same depth.
+        // Whether the node is a new one, and not the one at the same depth after its block was refused.
         let mut entered = true;
         while state.open_count > 0 {
             let spent = self.spent(state);
@@ -149,8 +150,8 @@ impl<'a> Tree<'a> {
     }
 
     /// What the search has spent since it began, in nodes: those it has looked at, and one for each [`WORK_OF_NODE`]
-    /// blocks and sections looked at, so that it tells the time on all instances alike: about 3 µs each. Budgets are
-    /// compared with this. The length of a run, a search from the root of the tree, counts the nodes alone.
+    /// blocks and sections of time looked at. So a node stands for about 3 µs on all instances. Budgets are compared
+    /// with this number. The length of a run, a search from the root of the tree, counts the nodes alone.
     pub(super) fn spent(&self, state: &State<'_>) -> u64 {
         self.nodes.saturating_add(state.looked / WORK_OF_NODE)
     }
@@ -194,9 +195,9 @@ impl<'a> Tree<'a> {
     /// The block to place next. First a section of time is chosen: one with the lowest floor, the least offset that an
     /// unplaced block there can have. Of equals, it is the one with the fewest blocks that could lie at the floor,
     /// divided by 1 + how many nodes have failed there (less what was taken off since). Of these blocks, the one of
-    /// least rank is placed. The level ground is the sections around the chosen one with the same floor. A rank counts
-    /// as less by `fit` if the block begins where the level ground begins, and once more if its top is then level with
-    /// the floor before; the same where the block and the level ground end.
+    /// least rank is placed. The level ground is the sections around the chosen one with the same floor. A block's rank
+    /// counts as less by `fit` if the block begins where the level ground begins, and once more if its top is then
+    /// level with the floor before. The same holds where the block and the level ground end.
     fn choose(&self, state: &State<'_>) -> u32 {
         let (mut chosen, mut floor, mut choices, mut weight) = (0, u64::MAX, 1, 0);
         for s in self.part.0..self.part.1 {

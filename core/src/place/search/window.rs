@@ -1,23 +1,23 @@
 //! Lower bounds above the max load: windows of time that have no placement.
 //!
 //! Problem: the max load looks at one step at a time. Blocks that cross from one crowded step to the next may have no
-//! common place in both. What is alive in a window of time, cut off at its ends, is an instance of its own; if it
-//! has no placement within a capacity, the whole has none: destructive lower bounds (Klein and Scholl 1999), by the
-//! search itself.
+//! place that suits both. What is alive in a window of time, cut off at its ends, is an instance of its own. If it has
+//! no placement within a capacity, the whole has none: destructive lower bounds (Klein and Scholl 1999), by the search
+//! itself.
 //!
 //! Steps:
-//! 1. Windows have two sections, then four, eight and so on; each begins a quarter of its length after the one before
-//!    it. Lengths end when no window has as few blocks as have edges found. A window whose load stays well below the
-//!    capacity is not searched.
-//! 2. Blocks that are alive in all of a window lie at its bottom: in any placement they can be taken out, what is above
-//!    them moves down, and they fit below. So they are left out, and the capacity is lower by as much; not where
-//!    something is pinned or aligned.
-//! 3. A window that is refuted is searched again, with capacities that grow in steps that double, until it has a
-//!    placement.
+//! 1. Windows have two sections (stretches of time), then four, eight and so on; each begins a quarter of its length
+//!    after the one before it. Windows get longer until none of a length has few enough blocks ([`SMALL`]). A window
+//!    whose load stays well below the capacity is not searched.
+//! 2. Blocks that are alive in all of a window can lie at its bottom: in any placement they can be taken out, the
+//!    blocks above them move down, and they are put below. So they are left out, and the capacity is lower by their
+//!    bytes. This is not done where something is pinned or aligned.
+//! 3. A window that has no placement within a capacity is searched again, with capacities that grow in steps that
+//!    double, until it has a placement.
 //!
-//! When all windows have been searched, those that may still have no placement are searched again with four times the nodes.
-//! Ties: windows come by their length, then by their beginning. Cost: a window costs its blocks in nodes, beside
-//! those of its search. Memory for one window of few blocks.
+//! When all windows have been searched, those that may still have no placement are searched again with four times the
+//! nodes. Ties: windows come by their length, then by their beginning. Cost: a window costs as many nodes as it has
+//! blocks, beside the nodes of its search. Memory for one window of few blocks.
 
 use core::ops::ControlFlow;
 
@@ -29,29 +29,31 @@ use super::tree::{self, End, Tree};
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// A window is searched only if the highest load in it is at least the capacity less the capacity divided by this.
+/// A window, a range of time whose blocks are searched alone, is skipped if the load in it is everywhere below the
+/// capacity less the capacity divided by this.
 const NEAR: u64 = 8;
 /// How many nodes the first search of a window of time may look at, for each block of the window.
 const NODES_PER_BLOCK: u64 = 8;
 /// In each pass over the windows of time, a search may look at four times as many nodes as in the pass before. After
-/// this number of passes, it stays at that.
+/// this number of passes, the number of nodes no longer grows.
 const MOST_PASSES: u32 = 16;
 
 /// The windows of time that are searched one after the other to raise the lower bound.
 pub(super) struct Windows<'a> {
     scratch: Workspace<'a>,
-    /// By section of the whole instance: its load, in units of the search.
+    /// By section of time of the whole instance: its load, in units of the search (numbers of bytes).
     load: Table<'a, u64>,
     /// The blocks of the window of time that is looked at, by their numbers in the whole instance.
     members: Table<'a, u32>,
     aside: Table<'a, u32>,
-    /// The first section of the next window.
+    /// The first section of time of the next window, a range of time that is searched alone.
     begin: u32,
-    /// How many sections the next window has; `u32::MAX` if no window is left.
+    /// How many sections of time the next window has; `u32::MAX` if no window is left to be searched.
     length: u32,
-    /// How many windows come before the next one in the same pass.
+    /// The number of the next window, counted from 0 in each pass over all windows of time.
     number: u32,
-    /// Bit set, by the number of a window in its pass: windows of which a placement within the lower bound was found.
+    /// Bit set, by the number of a window of time in its pass: windows for which a placement within the lower bound was
+    /// found, so that they are not searched again.
     decided: Table<'a, u64>,
     /// How many of the whole search's nodes the searches of windows of time have used: one for each `NODES_OF_WINDOWS`
     /// nodes of their own that they have looked at.
@@ -59,8 +61,8 @@ pub(super) struct Windows<'a> {
     /// How many passes over all windows of time have ended; it counts up to [`MOST_PASSES`].
     passes: u32,
     /// Whether, of the windows (stretches of time) with the present number of sections, one had few enough blocks for a
-    /// search, or needed no search: its load is far below the capacity ([`NEAR`]), or a placement of it within the
-    /// lower bound is known. If not, longer windows are not looked at.
+    /// search, or needed no search: because its load is far below the capacity ([`NEAR`]), or because it is known to
+    /// have a placement within the lower bound. If false, longer windows are not looked at.
     small: bool,
     /// Whether the search of a window of time was cut off in this pass over the windows.
     undecided: bool,
@@ -73,18 +75,18 @@ pub(super) struct Budget<'a> {
     pub nodes: u64,
     /// The most nodes that the searches of windows may look at.
     pub limit: u64,
-    /// A function that is called with the number of nodes so far; if it breaks, the search ends.
+    /// A function that is called with the number of nodes that windows have used so far; if it breaks, the search ends.
     pub watch: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 
-/// The most blocks of a window that is searched, in an instance of `n` blocks.
+/// The most blocks that a window of time may have to be searched, in an instance of `n` blocks.
 const fn most(n: usize) -> usize {
     if n < SMALL { n } else { SMALL }
 }
 
 /// The length, in words, of a bit set of all windows of a pass over an instance of `n` blocks. Windows of two sections
 /// and windows of four, taken together, are fewer than twice as many as the sections; windows of each doubled length
-/// after that are half as many as those of the length before.
+/// after these are half as many as those of the length before.
 const fn decided_len(n: usize) -> usize {
     (4 * n).div_ceil(64)
 }
@@ -123,10 +125,10 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// Raises the lower bound `lower`, in units, by searches of windows, to one more than `enough` at most, until the
-    /// budget is used up or no window is left.
+    /// Raises the lower bound `lower`, in units of the search, by searches of windows of time, to one more than
+    /// `enough` at most, until the budget is used up or no window is left.
     pub(super) fn lift(&mut self, whole: &State<'_>, lower: &mut u64, enough: u64, budget: &mut Budget<'_>) -> End {
-        // A window of all sections is left out: it is the whole search.
+        // A window of all sections is left out: its search would be that of the whole instance.
         while self.length < whole.sections {
             if *lower > enough {
                 return End::Infeasible;

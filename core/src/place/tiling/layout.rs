@@ -1,5 +1,6 @@
-//! Offsets from the last state: the states on the way to it are made again, and then their events are undone one by
-//! one.
+//! Reads the offsets of a plan from the states that the search went through. A *state* is the set of orders in which
+//! the living blocks can lie; at an *event*, blocks that lie side by side end, and others take their place. The states
+//! on the way to the last one are made again, and then their events are undone, the last first.
 
 use super::pq_tree::{children, copy, is_free, leaf};
 use super::{STATE, Tiling};
@@ -9,8 +10,8 @@ use crate::table::{Table, at, count};
 impl Tiling<'_> {
     /// Writes the plan to `offsets`, from the last section of time backwards. The blocks alive in that section are put
     /// in one of the orders that its first PQ-tree allows. Then the plan's events, at which blocks that lie side by
-    /// side ended and others took their place, are undone. False if the PQ-trees before the events have more tokens
-    /// than there is room for.
+    /// side ended and others took their place, are undone. False if there is no room for the PQ-trees before the
+    /// events.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };
@@ -60,9 +61,9 @@ impl Tiling<'_> {
         Some(events)
     }
 
-    /// Keeps, as number `event`, the event from which `item` came, a PQ-tree of the orders in which the living blocks
-    /// can lie: the blocks that ended at the event, those that took their place, and the PQ-tree before it. None if
-    /// there is no room for the tree.
+    /// Keeps, as event number `event`, the event by which `item` was made (a PQ-tree of the orders in which the living
+    /// blocks can lie): the blocks that ended at the event, those that took their place, and the PQ-tree before it.
+    /// None if there is no room for the tree.
     fn keep(&mut self, event: u32, section: u32, item: u32) -> Option<()> {
         let [mut used, mut ended, mut begun] = self.event[event];
         let source = self.items.source[item];

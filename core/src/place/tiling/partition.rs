@@ -1,4 +1,5 @@
-//! Groups of blocks that end or begin together, and how they are divided into events.
+//! Groups of blocks that end or begin together, and how they are divided into events. At an event, some blocks end and
+//! others of the same total size take their place.
 
 /// A group of blocks is divided into a part that has the first block, and the rest. If the group has up to this number
 /// of other blocks, all such parts are tried. Of a larger group only these are tried: the first block alone or with one
@@ -8,8 +9,8 @@ const MOST_DIVIDED: u32 = 10;
 /// been looked at.
 const MOST_STEPS: u32 = 500;
 
-/// Some of the blocks that end in a section, or of those that begin there: bit i stands for the i-th of them. If there
-/// are more than 63 blocks, the only group is that of all of them.
+/// Some of the blocks that end in a section of time, or of those that begin there: bit i stands for the i-th of them.
+/// If there are more than 63 such blocks, the only group is that of all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group(pub u64);
 
@@ -50,14 +51,15 @@ impl Group {
         })
     }
 
-    /// The bits of those members of the group whose places, counted from 0, are set in `which`.
+    /// Selects members of the group: bit k of `which` stands for the group's k-th member, counted from 0. Returns the
+    /// bits that the selected members have in the group.
     fn spread(self, which: impl Into<u64>) -> u64 {
         let which = which.into();
         self.members().zip(0..).fold(0, |mask, (i, place)| mask | (which >> place & 1) << i)
     }
 }
 
-/// The search for the parts of a group whose blocks' sizes add up to a given sum.
+/// A search for the parts of a group of blocks whose sizes add up to a given sum.
 pub(super) struct Sums {
     group: Group,
     /// The blocks chosen so far whose sizes are to add up to the given sum, a bit for each.

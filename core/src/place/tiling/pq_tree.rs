@@ -1,12 +1,13 @@
 //! A PQ-tree: a set of orders of leaves (Booth and Lueker 1976).
 //!
-//! The children of a P node may stand in any order, those of a Q node in one order or its reverse. Every set of orders in
-//! which some subsets of the leaves are consecutive is such a tree.
+//! The children of a P node may stand in any order, those of a Q node in one order or its reverse. If some subsets of
+//! the leaves must each be consecutive, such a tree describes all orders in which they are.
 //!
-//! A tree is a row of tokens in preorder: a leaf is its number, an inner node its kind and the number of tokens of its
-//! subtree, itself included. [`PqTree::replace`] keeps the orders in which some leaves are consecutive, and puts new leaves
-//! in their place, in any order among themselves. Subtrees of which no leaf is replaced are copied as they are; what is
-//! between them and the new leaves becomes one Q node. O(tokens) each time, without recursion.
+//! A tree is a row of tokens in preorder. The token of a leaf is its number; that of an inner node is its kind and the
+//! number of tokens of its subtree, itself included. [`PqTree::replace`] keeps the orders in which some leaves are
+//! consecutive, and puts new leaves in their place, in any order among themselves. Subtrees of which no leaf is
+//! replaced are copied as they are; what is between them and the new leaves becomes one Q node. O(tokens) each time,
+//! without recursion.
 
 use crate::table::at;
 use crate::workspace::workspace;
@@ -26,43 +27,45 @@ enum Part {
 }
 
 workspace! {
-    /// A PQ-tree as a row of tokens, and room to change it.
+    /// A PQ-tree, which is a set of orders of leaves, as a row of tokens (nodes and leaves), and room to make another
+    /// one.
     pub(super) struct PqTree<'a>(row) {
         tables {
             token: u32[row],
             /// The PQ-tree that [`PqTree::begin`] or [`PqTree::replace`] makes, as a row of tokens: one for each node,
             /// a parent before its children.
             next: u32[row],
-            /// By token: how many leaves are before it in the row.
+            /// By token of the loaded PQ-tree: how many leaves are before it in the row of tokens.
             leaves: u32[row + 1],
-            /// By token: how many leaves that are to be replaced are before it in the row.
+            /// By token of the loaded PQ-tree: how many leaves that are to be replaced are before it in the row of
+            /// tokens.
             marked: u32[row + 1],
-            /// The indices of the tokens of one node's children.
+            /// The children of one node of the PQ-tree, as indices of their tokens.
             child: u32[row],
             /// A path down the tree, as indices of nodes: each is a child of the one before it, and some, but not all,
             /// of the leaves below it are to be replaced.
             chain: u32[row],
         }
         state {
-            /// The number of tokens of the loaded tree.
+            /// The number of tokens (nodes and leaves) of the PQ-tree that is loaded.
             pub(super) len: u32 = 0,
-            /// The number of tokens in `next`, the tree in the making.
+            /// The number of tokens in `next`, the PQ-tree in the making.
             next_len: u32 = 0,
         }
     }
 }
 
-/// The number of tokens of the subtree that begins with a token.
+/// The number of tokens (nodes and leaves) of the subtree whose first token this is.
 const fn span(token: u32) -> u32 {
     if token & KIND == 0 { 1 } else { token & !KIND }
 }
 
-/// The number of the leaf that a token stands for; none if the token stands for an inner node.
+/// The number of the leaf that a token of a PQ-tree stands for; none if the token stands for an inner node.
 pub(super) const fn leaf(token: u32) -> Option<u32> {
     if token & KIND == 0 { Some(token) } else { None }
 }
 
-/// Whether the children of the node that a token begins may stand in any order.
+/// Whether this token stands for a node of a PQ-tree whose children may stand in any order.
 pub(super) const fn is_free(token: u32) -> bool {
     token & KIND == P
 }
@@ -75,7 +78,7 @@ pub(super) fn children(tokens: &[u32], node: u32) -> impl Iterator<Item = u32> +
 }
 
 impl PqTree<'_> {
-    /// Makes the PQ-tree that allows all orders of these leaves.
+    /// Makes the PQ-tree that allows all orders of `leaves`.
     pub(super) fn begin(&mut self, leaves: impl Iterator<Item = u32>) {
         self.next_len = 0;
         self.put_leaves(leaves);
@@ -96,8 +99,9 @@ impl PqTree<'_> {
         self.next.range(0, self.next_len)
     }
 
-    /// Replaces the `count` leaves for which `replaced` holds by new ones; false if in no order of the tree they are
-    /// consecutive. The tree that was loaded stays loaded.
+    /// Makes a PQ-tree from the loaded one. Of the orders that this allows, it keeps those in which the `count` leaves
+    /// for which `replaced` holds are consecutive, and puts the leaves `new` in their place. False if there is no such
+    /// order. The tree that was loaded stays loaded.
     pub(super) fn replace(
         &mut self,
         replaced: impl Fn(u32) -> bool,
@@ -168,10 +172,10 @@ impl PqTree<'_> {
         n
     }
 
-    /// Replaces leaves below node `root` of the tree, whose children may stand in any order, by the new leaves.
-    /// Children with none of the old leaves stay. The others become one child: the new leaves and, on each side of
-    /// them, what stays of one child that loses some but not all of its leaves. False if more than two children lose
-    /// some but not all, or one of them cannot have those that it loses at one end.
+    /// Replaces the old leaves below node `root`, a node whose children may stand in any order, by the new leaves.
+    /// Children without old leaves stay. The others become one child: the new leaves and, on each side of them, what
+    /// stays of one child that loses some but not all of its leaves. False if more than two children lose some but not
+    /// all, or if the old leaves of one of these two cannot stand at one of its ends.
     fn replace_in_free(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let (mut kept, mut ends, mut end) = (0, 0, [0; 2]);
@@ -207,10 +211,9 @@ impl PqTree<'_> {
         true
     }
 
-    /// Replaces leaves below node `root` of the tree, whose children stand in one order or its reverse, by the new
-    /// leaves. The children with old leaves must stand next to each other and lose all their leaves. Only the first of
-    /// them may keep some, which then stand before the new leaves, and the last, whose leaves stand after them. False
-    /// if that is not so.
+    /// Replaces the old leaves below node `root`, a node whose children stand in one order or its reverse, by the new
+    /// leaves. The children with old leaves must stand next to each other. Of these, only the first and the last may
+    /// keep other leaves, which then stand before the new leaves and after them. False if that is not so.
     fn replace_in_row(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let kept = |tree: &Self, i: u32| tree.part(tree.child[i]) == Part::None;
@@ -235,9 +238,9 @@ impl PqTree<'_> {
         true
     }
 
-    /// Writes to `next`, the tree in the making, what stays of node `top` when its leaves that are to be replaced are
-    /// gone. False if these leaves cannot all stand at one end of the node, next to the new leaves. With
-    /// `nearest_first`, what stood nearest to them is written first, else last.
+    /// Writes to `next`, the tree in the making, what stays of node `top` without its leaves that are to be replaced.
+    /// False if the leaves to be replaced cannot all stand at one end of the node, next to the new leaves. With
+    /// `nearest_first`, what stood nearest to the replaced leaves is written first, else last.
     fn put_chain(&mut self, top: u32, nearest_first: bool) -> bool {
         let (mut node, mut nodes) = (Some(top), 0);
         while let Some(i) = node {
@@ -273,7 +276,8 @@ impl PqTree<'_> {
         })
     }
 
-    /// Writes to `next` those of the first `n` children in `child` of which no leaf is to be replaced.
+    /// Writes to `next`, the tree in the making, those of the first `n` children in `child` of which no leaf is to be
+    /// replaced.
     fn put_kept(&mut self, n: u32) {
         for i in 0..n {
             let c = self.child[i];
@@ -289,7 +293,7 @@ impl PqTree<'_> {
         self.next_len = end;
     }
 
-    /// Writes these leaves to `next`, the tree in the making, so that they may stand in any order.
+    /// Writes `leaves` to `next`, the tree in the making, as leaves that may stand in any order.
     fn put_leaves(&mut self, leaves: impl Iterator<Item = u32>) {
         let node = self.next_len;
         self.next_len += 1;
@@ -306,7 +310,7 @@ impl PqTree<'_> {
     }
 }
 
-/// Copies tokens; of lengths that differ, the shorter counts.
+/// Copies tokens. If one slice is longer, the rest of it is left out.
 pub(super) fn copy(from: &[u32], to: &mut [u32]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from;

@@ -22,8 +22,8 @@ const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reo
 /// How often, at most, the search for the lowest limit that works halves its interval, which at first reaches from half
 /// of the least footprint that was made to that footprint.
 const PROBES: u32 = 7;
-/// While the lowest limit that works is searched for, schedules are made for several limits: for each, a search for
-/// swaps or recomputation may do the work that the options allow divided by this.
+/// While the lowest limit that works is searched for, several limits are tried. For each of them, a search for swaps or
+/// recomputation may do the work that the options allow divided by this.
 const PROBE: u64 = 16;
 
 /// Blocks that are smaller than the max load of the recording divided by 2 to the power of this are not recomputed.
@@ -34,7 +34,7 @@ const LEAST: u32 = 14;
 pub(super) struct Orders<'s> {
     pub(super) recorded: &'s Recorded<'s>,
     pub(super) options: &'s Options,
-    /// The recorded trace in one order, with sizes rounded up to the alignment.
+    /// The recorded trace with its operators in one order, and with sizes rounded up to the alignment.
     pub(super) rows: &'s mut [Row],
     /// Room for the trace in `rows` with masks: of a block that a ReLU reads or writes, only one bit for each element
     /// is kept for the gradient.
@@ -67,8 +67,8 @@ impl<'s> Orders<'s> {
         Self { recorded, options, rows, masked, shared }
     }
 
-    /// Calls `then` with the traces of each order in turn, until the best schedule takes no more than `most` ns
-    /// longer than the original or the work is ended.
+    /// Calls `then` with the traces of each order of the operators in turn, until the best schedule takes no more than
+    /// `most` ns longer than the original, or the work is ended.
     pub(super) fn each<'a, 'w>(
         &mut self,
         most: f64,
@@ -128,8 +128,8 @@ impl<'s> Orders<'s> {
     }
 }
 
-/// The max load of a trace, and the one that is left if every block that has a gap where the load is highest is swapped
-/// out in that gap (`load_min` of Zhang et al. 2019), both in bytes. `Err` if a row is refused.
+/// The max load of a trace, and the max load that is left if every block that no operator accesses at the first one is
+/// swapped out then (`load_min` of Zhang et al. 2019), both in bytes. `Err` if a row is refused.
 fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<(u64, u64), Error> {
     let mut scratch = scratch.reborrow();
     let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
@@ -150,8 +150,8 @@ pub(super) struct Bases<'s> {
     starts: [Option<Base<'s>>; 2],
     /// The max load, in bytes, of the recording with its operators in this order, before masks and in-place reuse.
     pub(super) peak: u64,
-    /// The max load if every block that has a gap at the max load of the recording, with its operators in this order,
-    /// is swapped out in that gap, in bytes: `load_min` of Zhang et al. 2019.
+    /// The max load that is left if every block that no operator accesses at the max load of the recording, with its
+    /// operators in this order, is swapped out then, in bytes: `load_min` of Zhang et al. 2019.
     pub(super) load_min: u64,
 }
 

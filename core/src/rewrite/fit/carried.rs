@@ -1,8 +1,8 @@
 //! What the links carry: how many bytes can be on the host while each operator runs.
 //!
-//! The values that are not recomputed can be swapped. While an operator runs, as many of their bytes can be away as the
-//! links have copied out by then and can copy back in before they are read: few at the start and at the end of the
-//! iteration, many in the middle, where the load is highest. This is the relaxation of
+//! The values that are not recomputed can be swapped. While an operator runs, as many of their bytes can be on the host
+//! as the links have copied out by then and can copy back in before they are read: few at the start and at the end of
+//! the iteration, many in the middle, where the load is highest. These bytes are estimated as in
 //! [`lower_bound`](crate::rewrite::lower_bound), for each operator alone.
 
 use super::Options;
@@ -10,7 +10,8 @@ use crate::rewrite::lower_bound::{Away, Delay, IdleBlocks, bytes};
 use crate::rewrite::means::recompute::Recomputer;
 use crate::{Workspace, WorkspaceLen};
 
-/// How many operators are looked at, at most. Those between two of them are taken to be as the earlier one.
+/// The bytes that can be on the host are computed for at most this many operators, at even distances. The operators
+/// between two of these get the figure of the earlier one.
 const LOOKS: u32 = 256;
 
 /// Length of the workspace that [`hold_back`] needs.
@@ -19,10 +20,11 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     IdleBlocks::workspace(rows, blocks).and(Away::workspace(rows + blocks)).and(carried)
 }
 
-/// Sets the headroom of each operator for recomputation (the bytes held back below its limit), such that what is left
-/// is the limit of the fit and the bytes that the links carry if the iteration takes `delay` ns longer, one half of it
-/// before the operator and one after. Returns the limit in bytes from which the headroom is taken off. The links are
-/// to carry all values that `recomputer` may not evict.
+/// Sets how far recomputation has to lower the load in each operator: to the limit of the fit plus the bytes that the
+/// links can carry, that is, that can be on the host while the operator runs. The load in an operator is one limit for
+/// all, which is returned in bytes, less the operator's headroom, which is set here. The iteration may take `delay` ns
+/// longer, one half of it before the operator and one after. The links are to carry all values that `recomputer` may
+/// not evict (free, to be recomputed).
 pub(super) fn hold_back(
     recomputer: &mut Recomputer<'_>,
     options: &Options,

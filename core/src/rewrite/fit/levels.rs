@@ -1,19 +1,21 @@
 //! Recomputation down to a level, then a search for swaps down to the limit.
 //!
-//! A level says how much is recomputed: down to which load, and of which values: those whose recompute cost per byte is
-//! least. Both leave to the links what is dear to recompute. The load is
+//! A level says how much is recomputed: down to which load, and which values, namely those whose recompute cost per
+//! byte is least. Values that are dear to recompute are left to the links, to be swapped. The load is
 //! - the same in all operators, between the limit and the peak: good where the links are busy all the time
 //!   (transformers);
-//! - or in each operator the limit and what the links [carry](super::carried) there: more in the middle of the iteration
-//!   than at its ends. Good where the limit is tight and the links have time.
+//! - or in each operator the limit and what the links [carry](super::carried) there (the bytes that can be on the host
+//!   while the operator runs): more in the middle of the iteration than at its ends. Good where the limit is tight and
+//!   the links have time.
 //!
 //! Where the links are mostly idle (convolutions), a few cheap values are best, down to the limit.
 //!
 //! Steps:
-//! 1. Levels are estimated: loads at even distances, where all values may be recomputed; parts of the values, down to
-//!    the limit; what the links carry within several delays; then neighbours of good levels, at half the distance each
-//!    time. By turns these are the neighbours of the best level, and those of the best whose neighbours are not known
-//!    yet. An estimate is a search with a part of the work, without a placement.
+//! 1. The time that a level adds is estimated for several levels: loads at even distances, where all values may be
+//!    recomputed; parts of the values, down to the limit; what the links carry within several delays. Then come
+//!    neighbours of good levels, at half the distance each time: by turns those of the best level, and those of the
+//!    best level whose neighbours are not known yet. An estimate is a search with a part of the work, without a
+//!    placement.
 //! 2. For some levels with the best estimates, schedules are made and placed until one fits; where none does, for more
 //!    levels.
 //! 3. The search goes on from the level whose schedule takes least time, and from the level with the best estimate.
@@ -33,16 +35,18 @@ const LOADS: u64 = 8;
 /// The values that can be recomputed are divided into this many parts of equal bytes, the cheapest to recompute first.
 /// For each k from 1 to `PARTS` - 1, the time that is added if only the first k parts may be recomputed is estimated.
 const PARTS: u64 = 8;
-/// The delays, in hundredths of the original's time, for which levels by what the links carry are estimated.
+/// Levels are estimated for what the links can carry if the iteration takes longer by each of these delays, in
+/// hundredths of the original's time.
 const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
-/// How many of the [`PARTS`] may be recomputed; the links are to carry the others within each of the [`DELAYS`].
+/// How many of the [`PARTS`] of the values may be recomputed in the levels for what the links can carry. The links are
+/// to carry the other parts within each of the [`DELAYS`].
 const SHARES: [u64; 2] = [8, 6];
-/// How many times the estimates are refined: each time the four neighbours of one [`Level`] are estimated. In the first
-/// round, the third and the fifth it is the level with the best estimate; in the others the best of those that were not
-/// refined so far, since many neighbours have the same estimate. Levels with equal estimates count once.
+/// How many times the estimates are refined: each time the four neighbours of one [`Level`] are estimated. In the
+/// first, the third and the fifth round this is the level with the best estimate. In the others it is the best of those
+/// that were not refined so far, since many neighbours have the same estimate. Levels with equal estimates count once.
 const ROUNDS: usize = 6;
-/// The most [`Level`]s of recomputation that are estimated: one for each of the [`LOADS`], one fewer than [`PARTS`], one
-/// for each of the [`DELAYS`] with each of the [`SHARES`], and four in each of the [`ROUNDS`].
+/// The most [`Level`]s of recomputation that are estimated: one for each of the [`LOADS`], one fewer than [`PARTS`],
+/// one for each of the [`DELAYS`] with each of the [`SHARES`], and four in each of the [`ROUNDS`].
 const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
 /// Schedules are made for this many [`Level`]s of recomputation, those with the best estimates, and for more until a
 /// schedule fits.
@@ -55,11 +59,11 @@ const FIRST: u64 = 4;
 /// No schedule is made for a [`Level`] of recomputation whose estimated added time is at least this many times the time
 /// that the best schedule adds to the original.
 const HOPELESS: f64 = 1.25;
-/// A [`Level`] of recomputation is not estimated where it is proved that it adds at least this many times the time of the
-/// best estimate and of [`LITTLE`] together.
+/// A [`Level`] of recomputation is not estimated if a lower bound on the time that it adds is at least this many times
+/// the sum of the best estimate and [`LITTLE`] of the original's time.
 const POOR: f64 = 2.0;
-/// A small part of the original's time: levels that add less are estimated even if the best estimate adds nothing, since
-/// its schedule may not fit once it is placed.
+/// A fraction of the original's time. Levels that may add less than [`POOR`] times this are estimated even if the best
+/// estimate is that nothing is added, since the schedule of the best may not fit once it is placed.
 const LITTLE: f64 = 0.01;
 /// The search does not go on from a schedule that adds at least this many times the time that the best schedule adds to
 /// the original.
@@ -71,23 +75,24 @@ struct Estimate {
     /// The time in ns that recomputation to the level, and then swaps, are estimated to add to the original.
     promise: f64,
     level: Level,
-    /// The distance to the neighbours that are estimated next is that between two of the first levels, halved this often
-    /// and once more. A neighbour begins with the halvings that led to it.
+    /// How often distances around this level are halved: the neighbours that are estimated next differ from it by the
+    /// step between two of the first levels (or by the delay itself), halved once more than this. 0 for the first
+    /// levels; a neighbour begins with the halvings that led to it.
     halvings: u32,
 }
 
-/// The estimates of [`Level`]s so far, and what makes more of them.
+/// The [`Level`]s that were estimated so far, and what is needed to estimate more.
 struct Estimates<'e, 'a, 'w, 's> {
     pass: &'e mut Pass<'a, 'w, 's>,
-    /// How much work one estimate may do.
+    /// What is planned for an estimate, recomputation and then swaps, and how much work each may do.
     quick: Arrangement<'e>,
     found: [Estimate; LOOKS],
     len: usize,
 }
 
 impl Estimates<'_, '_, '_, '_> {
-    /// Estimates a [`Level`], unless that was done before; `halvings` as in [`Estimate`]. `Err` if a row is refused or
-    /// the memory is too short.
+    /// Estimates a [`Level`], unless that was done before, and adds it to `found`; `halvings` as in [`Estimate`]. `Err`
+    /// if a row is refused or the memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn look(&mut self, level: Level, halvings: u32) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|found| found.level == level);
@@ -111,8 +116,8 @@ impl Estimates<'_, '_, '_, '_> {
 }
 
 /// Tries, for several [`Level`]s, to recompute as much as the level says and to swap until the load is within the
-/// limit. `limit` and `peak` are in bytes, `work` is that of a search, in operators and gaps looked at. `Err` if a row
-/// is refused or the memory is too short.
+/// limit. `limit` and `peak` are in bytes, `work` is how much a search may do, in operators and gaps looked at. `Err`
+/// if a row is refused or the memory is too short.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let swaps = Swaps::By(&[Policy::Auto]);
     let estimate = work / ESTIMATE;
@@ -155,8 +160,9 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
 
 /// Estimates, for several [`Level`]s, how much time recomputation to the level, and then swaps, add to the original.
 /// First come [`LOADS`] loads between `limit` and `peak`, both in bytes; then the cheapest k of [`PARTS`] parts of the
-/// values, for each k below [`PARTS`]; then what the links carry within [`DELAYS`]; then the neighbours of the best
-/// levels. `quick` says how much work one estimate may do. `Err` if a row is refused or the memory is too short.
+/// values, for each k below [`PARTS`]; then the bytes that the links carry within each of the [`DELAYS`]; then the
+/// neighbours of the best levels. `quick` says how much work one estimate may do. `Err` if a row is refused or the
+/// memory is too short.
 fn estimates(
     pass: &mut Pass<'_, '_, '_>,
     quick: Arrangement<'_>,

@@ -2,25 +2,27 @@
 //! together.
 //!
 //! It is a relaxation: each operator is looked at by itself. While it runs, the blocks that it touches are on the
-//! device. Of the blocks that are idle then and needed later, as many bytes are elsewhere as are above the limit, and
-//! each of these bytes has to come back:
+//! device. Other blocks are idle then and needed later. Of these, as many bytes have to be away from the device as are
+//! above the limit, and each of these bytes has to come back:
 //! - by a copy, which leaves after the value was made, and is back before the next use. No link moves more than its
 //!   bandwidth allows in the time between;
 //! - by recomputation, which costs the time of the operator that made the value, shared out among the bytes that this
-//!   operator writes. The blocks that it reads are taken to be there. But where one of them cannot be recomputed itself
-//!   and nobody else reads it by then, it has to be kept in place of the value, and so the value has to be copied.
+//!   operator writes. Its inputs are taken to be on the device, with one exception: an input that cannot be recomputed
+//!   itself, is not smaller than the value, and is read by nobody else by then. Either this input or the value has to
+//!   be kept, so the value counts as one that has to be copied.
 //!
-//! Overhead lies before the operator or after it. Only what lies before gives copies out more time; only what lies after
-//! gives copies in more time, and can be spent on recomputation, since a value that is elsewhere while the operator runs
-//! is recomputed after it. Copies across the end of the iteration get all of it.
+//! A part of the overhead is spent before the operator and the rest after it. The part before gives copies out more
+//! time. The part after gives copies in more time, or is spent on recomputation, since a value that is away while the
+//! operator runs is recomputed after it. Copies across the end of the iteration get the whole overhead.
 //!
-//! The bound is the least overhead that can be divided so that both together bring back enough bytes, those that are
-//! cheapest per byte first (a fractional knapsack, Dantzig 1957). Blocks move in parts and without latency, outputs that
-//! may be written over an input of their size take no memory, a mask takes none, and blocks that only gradients of
-//! `ReLU`s read next may be away for nothing.
+//! The bound is the least overhead for which some division lets copies and recomputation together bring back enough
+//! bytes. The bytes that are cheapest to recompute are recomputed first (a fractional knapsack, Dantzig 1957). Blocks
+//! move in parts and without latency. Outputs that may be written over an input of their size take no memory, masks
+//! take none, and blocks that only gradients of `ReLU`s read next may be away for nothing.
 //!
 //! Where operators may run in another order ([`Means::Order`]), nothing is known of when a block is idle. The blocks
-//! that an operator touches have to be there all the same, and the bound says only whether they are within the limit.
+//! that an operator touches have to be on the device all the same, and the bound says only whether they are within the
+//! limit.
 //!
 //! The obvious alternative, a linear program over all operators at once, would see that copies share the link with
 //! others and that a recomputed operator needs its own inputs; it takes minutes where this takes milliseconds.
@@ -39,12 +41,13 @@ use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
-/// How many operators the bound looks at, at most: those whose bytes needed on the device are most above the limit.
+/// How many operators the bound looks at, at most: those for which the bytes of the blocks that they touch and of the
+/// idle blocks are most above the limit.
 pub(super) const FEW: u32 = 256;
 /// How many times bisection halves the interval in which an operator's least overhead lies: the least added time in
-/// which copies and recomputation can bring back the bytes that exceed the limit while the operator runs.
+/// which copies and recomputation can bring back the bytes by which it exceeds the limit.
 const BISECTIONS: u32 = 48;
-/// Longer than any overhead, in ns.
+/// An overhead in ns that is longer than any real one: as a bound it means that no schedule is within the limit.
 const FOREVER: f64 = 1e18;
 /// A factor that lowers the bound by more than the rounding of its sums can have raised it.
 const SAFE: f64 = 1.0 - 1e-9;
@@ -127,8 +130,8 @@ pub(super) fn takes_at_least(
     Ok(proved)
 }
 
-/// Calls `each` for each of the `few` operators that are most above the limit: with the blocks that are idle while it
-/// runs, and with the bytes by which it is above the limit. Ends early where `each` breaks. Errors as
+/// Calls `each` for each of the `few` operators that are most above the limit, with the blocks that are idle while the
+/// operator runs and the bytes by which it is above the limit. Ends early where `each` breaks. Errors as
 /// [`least_overhead`].
 fn look(
     recorded: &Recorded<'_>,
@@ -204,21 +207,23 @@ impl Network<'_> {
 }
 
 record! {
-    /// What is known of a block that may be the source of others.
+    /// What is known of a block that may be the source of others: a block from which an operator makes their values.
     struct Source {
-        /// The operator that writes the block; none if none does.
+        /// The last operator that writes the block; none if none does.
         writer: Option<u32>,
-        /// Whether several operators write it, so that it holds more than one value.
+        /// Whether several operators write the block, so that it holds more than one value.
         changes: bool,
         /// The last operator that accesses the block.
         last: u32,
-        /// The block that is made from this one, and for which this one counts as kept; none if there is none so far.
+        /// The block whose value is made from this one, and in place of whose value this one counts as kept. A source
+        /// counts for one block only; none if it counts for none so far.
         kept_for: Option<BlockId>,
     }
 }
 
 workspace! {
-    /// The values that cannot be recomputed, from which others are made.
+    /// The blocks from which the values of other blocks are made, to find values that can be recomputed only from a
+    /// block that cannot be recomputed itself.
     struct Sources<'a>(blocks) {
         records {
             block[BlockId]: Source[blocks],
@@ -227,7 +232,7 @@ workspace! {
 }
 
 impl Sources<'_> {
-    /// Finds who writes each block and who accesses it last.
+    /// Finds which operator writes each block, and which accesses it last.
     fn find(&mut self, network: &Network<'_>) {
         let program = network.program;
         for o in 0..program.accessing {
@@ -242,9 +247,10 @@ impl Sources<'_> {
         }
     }
 
-    /// If an idle value can be recomputed only from another that cannot be recomputed, is not smaller, and is read for
-    /// the last time before: the operator that writes the other. Either of the two has to be kept, on the device or on
-    /// the host. Each such source counts for one block.
+    /// The operator that writes the source of an idle block, if the block's value can be recomputed only from a source
+    /// that cannot be recomputed itself, is not smaller, and is read for the last time before the idle time. Then
+    /// either of the two has to be kept, on the device or on the host. Each such source counts for one block. None if
+    /// there is no such source.
     fn source(&mut self, network: &Network<'_>, idle: &Idle) -> Option<u32> {
         let program = network.program;
         let writer = idle.writer.filter(|&writer| network.recomputes(writer))?;
@@ -265,29 +271,31 @@ impl Sources<'_> {
 }
 
 workspace! {
-    /// The bytes that each operator needs on the device, and those of idle blocks, which are on the device or have to
-    /// come back.
+    /// For each operator, the bytes that it needs on the device and those of the blocks that are idle while it runs.
+    /// The idle blocks are on the device too, or have to come back.
     struct Needs<'a>(rows, blocks) {
         tables {
-            /// By operator: the bytes that it touches, plus those of the blocks that are idle while it runs.
+            /// For each operator, the bytes of the blocks that it touches, plus those of the blocks that are idle while
+            /// it runs.
             need: u64[rows + 1],
             /// The operators, the one with the most bytes in `need` first.
             by_need: u32[rows + 1],
             /// Scratch memory for sorting the operators.
             aside: u32[rows + 1],
-            /// By operator: the bytes that it writes.
+            /// For each operator, the bytes of the blocks that it writes.
             written: u64[rows + 1],
         }
         records {
-            /// By block: the operator in whose bytes it was counted last; none if it was counted in none so far.
+            /// For each block, the operator in whose sum of bytes it was counted last, so that it counts once in each
+            /// sum; none if it was counted in none so far.
             counted[BlockId]: Option<u32>[blocks],
         }
     }
 }
 
 impl Needs<'_> {
-    /// Fills the tables: the bytes that each operator needs on the device and those that it writes, and the operators
-    /// by what they need.
+    /// Fills the tables: the bytes that each operator needs on the device, the bytes that it writes, and the list of
+    /// operators sorted by what they need.
     fn find(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>) {
         let program = network.program;
         for o in 0..program.accessing {
@@ -330,7 +338,8 @@ impl Needs<'_> {
         }
     }
 
-    /// Counts a block in the bytes of operator `o`; false if it is counted in them already.
+    /// Notes that a block is counted in the sum of bytes of operator `o`. Returns false if it was counted in this sum
+    /// already.
     fn counts(&mut self, block: BlockId, o: u32) -> bool {
         let counts = !self.counted.is(block, Some(o));
         self.counted.set(block, Some(o));
@@ -340,7 +349,7 @@ impl Needs<'_> {
     /// The most bytes on the device at once of the blocks that an operator touches or allocates.
     fn touched(&mut self, network: &Network<'_>, o: u32) -> u64 {
         let program = network.program;
-        // What it allocates itself is counted with the rows below.
+        // What the operator allocates itself is counted with the rows below.
         for r in program.rows_in(o).filter(|r| r.event == Event::Malloc) {
             self.counts(r.block_id(), o);
         }
@@ -376,8 +385,9 @@ workspace! {
     /// The blocks that are idle while one operator runs, and what it costs to bring them back to the device.
     struct Returns<'a>(rows, blocks) {
         tables {
-            /// By idle time of a block: what it costs to recompute the block, in ns per byte, as the bits of an `f64`.
-            /// The bits sort as the numbers do, since none is below 0. Infinite if the block cannot be recomputed.
+            /// For each idle time of a block, the cost of recomputing the block, in ns per byte, as the bits of an
+            /// `f64`. The bits sort as the numbers do, since none is below 0. Infinite if the block cannot be
+            /// recomputed.
             cost[IdleId]: u64[rows + blocks],
             /// The indices of the idle times, the one with the least recompute cost first.
             by_cost: u32[rows + blocks],
@@ -385,8 +395,8 @@ workspace! {
             aside: u32[rows + blocks],
         }
         parts {
-            /// The idle blocks, each with its bytes and the two times, in ns, that there are to copy it: out after its
-            /// value is written, and back in before its next use.
+            /// The idle blocks, each with its bytes and the time, in ns, that there is for each of its two copies: out
+            /// after its value is written, and back in before its next use.
             away: Away(rows + blocks),
         }
         state {
@@ -399,7 +409,7 @@ workspace! {
 }
 
 impl Returns<'_> {
-    /// Finds the recompute costs of all blocks that are ever idle.
+    /// Finds the recompute costs (ns per byte) of the blocks of all idle times, and whether blocks may be swapped.
     fn price(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, needs: &Needs<'_>) {
         let Network { program, using, .. } = *network;
         (self.swaps, self.ever) = (using.has(Means::Swap) || using.has(Means::Layer), idle.list.len());
@@ -437,7 +447,8 @@ impl Returns<'_> {
         low
     }
 
-    /// Whether copies and recomputation can bring `excess` bytes of idle blocks back to the device within `overhead` ns.
+    /// Whether copies and recomputation can bring `excess` bytes of idle blocks back to the device within `overhead`
+    /// ns.
     fn suffice(&self, options: &Options, excess: u64, overhead: f64) -> bool {
         let enough = bytes(excess) * SAFE;
         let most = best_division(overhead, Some(enough), |delay| {

@@ -6,30 +6,32 @@
 //!    reordered, one with early updates and the one with the least max load. The next steps are done for each order.
 //! 2. Where masks or in-place reuse change the trace, two traces are tried: first the one that has masks and in-place
 //!    reuse, then the recorded one. Masks are made first, since they change which blocks are alive. In-place reuse is
-//!    made last, over the rows that the other means write, and the other means take it into account. Both take no time:
-//!    where they are enough, nothing else is tried.
-//! 3. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, which is then tightened without
-//!    taking longer. [`Policy::Auto`] and [`Policy::Bayes`] try other policies too, each as it would be tried alone,
-//!    and keep the schedule of least time, of equal ones the first: neither is ever worse than a policy that it
-//!    contains. The search of [`Policy::Auto`] then goes on from the best schedule. Where recomputation is possible too
-//!    and swapping alone is estimated to be slow, swapping alone is tried last.
-//! 4. Recomputation alone. Where there are few values, the least recomputation is found and proved.
-//! 5. Both, one after the other: recomputation down to a level, then swaps down to the limit, for a grid of levels
-//!    (`levels`).
+//!    made last, in the rows that swaps and recomputation give, and these take it into account. Masks and in-place
+//!    reuse take no time: where they are enough, nothing else is tried.
+//! 3. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit. The times for which blocks are on
+//!    the device are then shortened as far as the schedule takes no longer. [`Policy::Auto`] and [`Policy::Bayes`] try
+//!    other policies too, each as it would be tried alone. They keep the schedule of least time, and of equal ones the
+//!    first, so that neither is ever worse than a policy that it contains. The search of [`Policy::Auto`] then goes on
+//!    from the best schedule. Where recomputation is possible too and swapping alone is estimated to be slow, swapping
+//!    alone is tried last.
+//! 4. Recomputation alone. Where there are few values, the recomputation that takes least time is found and proved.
+//! 5. Both, one after the other: recomputation down to a level (a load, or what the links can carry), then swaps down
+//!    to the limit, for a grid of levels (module `levels`).
 //! 6. The residencies of each schedule are placed; residencies that share memory in place are placed as one block.
-//!    Where the placement is above the limit, a part of the excess is held back as headroom in the operators where it
-//!    is, from recomputation and swaps alike, and the means decide again, several times.
-//! 7. Where no schedule fits, those that take least memory are made, however long they take. They do not depend on the
-//!    limit, so that the least limit that is reported is one that works.
+//!    Where the placement is above the limit, headroom is set in the operators where it is: a part of the excess is
+//!    held back below the limit. Recomputation and swaps are then decided again, several times.
+//! 7. Where no schedule fits, schedules that take least memory are made, however long they take. They do not depend on
+//!    the limit, so that the least limit that is reported is one that works.
 //!
-//! Nothing is tried that the [lower bound](least_overhead) proves to be no better than the incumbent: means alone, both
-//! together, swaps after a level of recomputation, an order in which no schedule fits. While none fits, the work is
-//! limited over all orders together.
+//! Nothing is tried that the [lower bound](least_overhead) proves to be no better than the best schedule so far. The
+//! bound is asked of each means alone, of both together, of swaps after a level of recomputation, and of each order of
+//! the operators, which is left out if no schedule in it fits. While no schedule fits, the work is limited over all
+//! orders together.
 //!
 //! The schedule of least time wins. Each means alone is tried as if it were the only one, and on the recorded trace
-//! too, except where it is proved not to win: so more means are not worse than fewer. The result has
-//! been accepted by [`verify::schedule`](crate::verify::schedule::schedule) for iterations that repeat: persistent
-//! blocks may be on the host at the start and the end of the iteration.
+//! too, except where the bound proves that it cannot win: so a fit with more means is not worse than one with fewer.
+//! The result has been accepted by [`verify::schedule`](crate::verify::schedule::schedule) for iterations that repeat:
+//! persistent blocks may be on the host at the start and the end of the iteration.
 
 mod bases;
 mod carried;
@@ -80,16 +82,16 @@ pub struct Options {
     pub alignment: u64,
     /// The seed of random choices. The same seed gives the same result on every machine.
     pub seed: u64,
-    /// The work that a search may do for each row of the trace, in operators and gaps looked at. Rows beyond the first
-    /// 10,000 add none.
+    /// The work that a search for swaps may do for each row of the trace, counted in operators and gaps (times in which
+    /// a block is idle) looked at. Rows beyond the first 10,000 add none.
     pub work: u64,
 }
 
 impl Options {
     /// The default alignment, in bytes: that of memory on GPUs, and of the runtime that runs fitted networks with CUDA.
     pub const DEFAULT_ALIGNMENT: u64 = 256;
-    /// The default of [`work`](Self::work), the work that a search may do for each row of the trace, in operators and
-    /// gaps looked at. With it a search takes about a second for 5,000 rows.
+    /// The default of [`work`](Self::work), the work that a search for swaps may do for each row of the trace, in
+    /// operators and gaps looked at. With it a search takes about a second for 5,000 rows.
     pub const DEFAULT_WORK: u64 = 5_000;
 
     /// Options for a limit, in bytes, and a device: with all ways to save memory ([`Means`]), and swaps of the blocks
@@ -182,8 +184,9 @@ pub struct Fitted<'a> {
     pub policy: Policy,
     /// The max load of the original trace, in bytes.
     pub original_peak: u64,
-    /// The max load if every block that has a gap at the original's max load is swapped out in that gap, in bytes:
-    /// `load_min` of Zhang et al. 2019. It is about swaps alone: with other means a footprint may be lower.
+    /// The max load that is left if every block that no operator accesses at the original's max load is swapped out
+    /// then, in bytes: `load_min` of Zhang et al. 2019. It is about swaps alone: with other means a footprint may be
+    /// lower.
     pub load_min: u64,
 }
 
@@ -256,8 +259,8 @@ pub fn fit<'a>(
 }
 
 /// As [`fit`], and calls `watch` for every schedule that is tried, and in between to say that work goes on. If `watch`
-/// ends the work, the result is the best schedule so far. Between two calls lies at most one search for what is
-/// recomputed: seconds for 100,000 rows.
+/// ends the work, the result is the best schedule so far. At most one search for recomputation runs between two calls,
+/// which takes seconds for 100,000 rows.
 ///
 /// # Errors
 /// As [`fit`]; [`Error::Stopped`] where the work was ended before anything was within the limit.
@@ -271,9 +274,9 @@ pub fn fit_watched<'a>(
     fit_patiently(recorded, options, scratch, output, watch, pass::patience(work(recorded, options)))
 }
 
-/// As [`fit_watched`], but while no schedule fits, at most `patience` work is spent, in blocks placed. If none fits, as
-/// much work again may be spent to find the least limit that works. Some schedules are tried once even if the work is
-/// spent.
+/// As [`fit_watched`], but while no schedule fits, work is spent only up to `patience`, in blocks placed. If none fits,
+/// as much work again may be spent to find the least limit that works. Some schedules are tried once even if the work
+/// is spent.
 fn fit_patiently<'a>(
     recorded: &Recorded<'_>,
     options: &Options,
@@ -378,7 +381,7 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
 }
 
 /// Swapping alone is tried before recomputation if the time that it adds, as estimated from the published policies, is
-/// at most this fraction of the original's time.
+/// at most this fraction of the original's time. Otherwise it is tried last.
 const HIDDEN: f64 = 0.02;
 
 /// The work of a search for recomputation alone, as a multiple of that of a search for swaps: a plan of recomputation
@@ -444,7 +447,8 @@ fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Resu
     Ok(least)
 }
 
-/// The most rows for which the work of a search grows: with more, it takes minutes, and finds little more.
+/// Rows of a trace beyond this number do not add to the work that a search may do: a longer search takes minutes, and
+/// finds little more.
 const MOST_ROWS: usize = 10_000;
 
 /// The work that a search may do, in operators and gaps looked at.
@@ -452,9 +456,9 @@ fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
     u64::try_from(recorded.rows.len().min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(options.work)
 }
 
-/// Which policies plan swaps. With [`Means::Swap`] in `using`: the policy in the options, and for [`Policy::Auto`] and
-/// [`Policy::Bayes`] those that they contain too, of which the best schedule is kept. With [`Means::Layer`] alone:
-/// [`Policy::Layer`]. With neither: none.
+/// Which policies plan swaps. With [`Means::Swap`] in `using`: the policy in the options and, for [`Policy::Auto`] and
+/// [`Policy::Bayes`], the policies that it contains too; the best of their schedules is kept. With [`Means::Layer`]
+/// alone: [`Policy::Layer`]. With neither: none.
 const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
     if using.has(Means::Swap) {
         return Swaps::By(match options.policy {

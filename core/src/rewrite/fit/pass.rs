@@ -1,4 +1,4 @@
-//! The work on one trace: combinations of the means are tried, and the best schedule is kept.
+//! The work on one trace: combinations of swaps and recomputation are tried, and the best schedule is kept.
 //!
 //! Recomputation is planned in two ways: by *walks* over the operators, which free values where memory runs out and
 //! recompute them before their next use; and by the *segments* of Chen et al. 2016, whose values are freed together and
@@ -23,15 +23,15 @@ use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// How often recomputation is planned for one arrangement, at most, each time with more headroom: bytes held back below
-/// the limit.
+/// How often, at most, recomputation is planned for one combination of swaps and recomputation, each time with more
+/// headroom: bytes held back below the limit.
 const CHOICES: u32 = 10;
-/// The work of each plan of recomputation after the first is that of the first divided by this.
+/// Each plan of recomputation after the first, made with more headroom, may do the work of the first divided by this.
 const LATER: u64 = 12;
-/// The work that may be spent while no schedule fits is [`VAIN`] times the sum of this, in blocks placed, and the work
-/// of one search for swaps.
+/// While no schedule fits, at most [`VAIN`] times this many blocks may be placed, plus [`VAIN`] times the work of one
+/// search for swaps.
 const BLOCKS: u64 = 2_000_000;
-/// The work that may be spent while no schedule fits, [`patience`], is this many times the sum of [`BLOCKS`] and the
+/// While no schedule fits, the work that may be spent ([`patience`]) is this many times the sum of [`BLOCKS`] and the
 /// work of one search for swaps. All traces that are tried share it, up to two for each order of the operators.
 const VAIN: u64 = 10;
 
@@ -71,8 +71,8 @@ impl Arrangement<'_> {
 pub(super) struct Level {
     /// The load down to which values are recomputed.
     pub(super) target: Target,
-    /// How many of the [`Level::ALL`] equal parts of the bytes may be recomputed: those of the values with the least
-    /// recompute cost.
+    /// How many parts of the values may be recomputed: the bytes of all values that can be recomputed are divided into
+    /// [`Level::ALL`] equal parts, of which those with the least recompute cost per byte come first.
     pub(super) cheap: u64,
 }
 
@@ -81,8 +81,8 @@ pub(super) struct Level {
 pub(super) enum Target {
     /// This load in every operator, in bytes.
     Load(u64),
-    /// In each operator the limit, and as much more as the links carry of the values that are not recomputed, if the
-    /// iteration takes so many ns longer.
+    /// In each operator the limit, and as much more as the links carry (can hold on the host) of the values that are
+    /// not recomputed, if the iteration takes so many ns longer.
     Carried(u64),
 }
 
@@ -202,9 +202,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Estimates how much longer than the original it takes to recompute as much as `level` says and then to swap until
-    /// the load is within the limit, in ns. Nothing is placed. None if the limit is missed, if it is known to take at
-    /// least `most` ns or too long to be worth making, or if the work is spent or ended; `Err` if a row is refused or
-    /// the memory is too short.
+    /// the load is within the limit, in ns. Nothing is placed. None if the limit is missed, or the work is spent or
+    /// ended. None also if the schedule is known to take at least `most` ns longer, or so much that it is not worth
+    /// making. `Err` if a row is refused or the memory is too short.
     pub(super) fn promise(
         &mut self,
         arrangement: &Arrangement<'_>,
@@ -246,9 +246,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Plans to recompute as much as `level` says: by walks over the operators, which free values where memory runs
-    /// out, or, if every value may be recomputed, by the segments of Chen et al. 2016, whichever takes less time.
-    /// Returns whether there is a plan that adds less than `most` ns; its load may be above that of `level`. `Err` if a
-    /// row is refused or the memory is too short.
+    /// out. If every value may be recomputed, the segments of Chen et al. 2016 are tried too, and the plan that takes
+    /// less time is kept. Returns whether there is a plan that adds less than `most` ns; its load may be above that of
+    /// `level`. `Err` if a row is refused or the memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level, most: f64) -> Result<bool, Error> {
         self.recomputer.headroom().fill(0);
@@ -275,9 +275,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.recomputer.exactly(self.options.limit, walked, self.scratch.reborrow())
     }
 
-    /// Plans recomputation until the load is within `limit` bytes, by about as much work as `choice`, in accesses and
-    /// values looked at, and counts that work. Returns the cost of the plan; none if no plan was completed that adds less
-    /// than `most` ns to the original.
+    /// Plans recomputation that brings the load within `limit` bytes, by about as much work as `choice`, in accesses
+    /// and values looked at, and counts that work. Returns the cost of the plan; none if no plan was completed that
+    /// adds less than `most` ns to the original.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     fn walk(&mut self, limit: u64, choice: u64, most: f64) -> Option<Cost> {
         let walked = self.recomputer.plan(limit, choice, most as u64);
@@ -302,8 +302,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Plans the swaps that `arrangement` asks for, and places the schedules. Returns whether one fits, and if not,
-    /// why. `Err` if a row is refused or the memory is too short.
+    /// Plans the swaps that `arrangement` asks for, and places the schedules. Returns whether one of them fits, and if
+    /// not, why. `Err` if a row is refused or the memory is too short.
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
         self.trial(arrangement, |trial| trial.run(swaps, work))
@@ -324,7 +324,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.kept.watched.stopped()
     }
 
-    /// The cutoff: a schedule that takes at least so much longer than the original, in ns, is not worth making.
+    /// The cutoff, in ns: a schedule that takes at least so much longer than the original is not worth making.
     pub(super) fn cutoff(&self) -> f64 {
         self.stage.kept.cutoff()
     }
@@ -371,9 +371,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         takes_at_least(self.recorded, &options, self.best(), FEW, self.scratch.reborrow())
     }
 
-    /// Writes the trace of an arrangement before swaps, with what it recomputes, and calls `then` with a [`Trial`] that
-    /// plans swaps in this trace. Returns what `then` returns; `Err` also if a row is refused or the memory is too
-    /// short.
+    /// Writes the trace of an arrangement (combination of swaps and recomputation) before swaps, with what it
+    /// recomputes, and calls `then` with a [`Trial`] that plans swaps in this trace. Returns what `then` returns; `Err`
+    /// also if a row is refused or the memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn trial<R>(
         &mut self,
@@ -415,9 +415,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         then(&mut trial)
     }
 
-    /// Adds headroom (bytes held back below the limit) in the segments where the last placement is above the limit:
-    /// `part` thirds of the excess, and at least 1/512 of the limit. A segment is an operator with the operators that
-    /// are recomputed before it.
+    /// Adds headroom for recomputation (bytes held back below the limit) where the last placement is above the limit:
+    /// `part` thirds of the excess, and at least 1/512 of the limit. The headroom is set for each segment, which is an
+    /// operator with the operators that are recomputed before it.
     fn add_headroom(&mut self, part: u32) {
         let limit = self.options.limit;
         let rows = self.stage.made.rows();
@@ -454,9 +454,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Makes the schedule of an arrangement that takes least memory, and keeps it if it fits. Returns its footprint, in
-    /// bytes; `u64::MAX` if there is none. `peak` is the max load, in bytes, of the recording with its operators in the
-    /// order of this trace. `Err` if a row is refused or the memory is too short.
+    /// Makes the schedule that takes least memory with an arrangement (combination of swaps and recomputation), and
+    /// keeps it if it fits. Returns its footprint, in bytes; `u64::MAX` if there is none. `peak` is the max load, in
+    /// bytes, of the recording with its operators in the order of this trace. `Err` if a row is refused or the memory
+    /// is too short.
     pub(super) fn least(&mut self, arrangement: &Arrangement<'_>, peak: u64) -> Result<u64, Error> {
         if arrangement.recomputes {
             self.recomputer.headroom().fill(0);

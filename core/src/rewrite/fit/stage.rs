@@ -17,16 +17,17 @@ use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// How many nodes of its tree the search for a placement may look at: it places most schedules whose load is within the
-/// limit, and those that it does not place would take far more nodes.
+/// How many nodes of its tree the search for a placement may look at. Within these the search places most schedules
+/// whose load is within the limit; those that it does not place would take far more nodes.
 const NODES: u64 = 5_000;
-/// Looking at a node of the search for a placement takes as long as placing this many blocks.
+/// Looking at a node of the search for a placement takes as long as placing this many blocks: a node counts as so much
+/// work.
 const BLOCKS_PER_NODE: u64 = 8;
 /// The most blocks for which the search for a placement runs, after a few starts of the heuristics. With more blocks it
 /// finds nothing within the nodes that it may look at.
 const MOST_SEARCHED: u64 = 600;
-/// A placement is given up if its peak is above the limit by more than the limit divided by this, after the search or,
-/// where there is none, once enough blocks have been placed: another schedule is needed then.
+/// A placement is given up if its peak is above the limit by more than the limit divided by this: another schedule is
+/// needed then. It is given up after the search or, where there is none, once enough blocks have been placed.
 const FAR: u64 = 64;
 /// The work that the heuristics may do for one placement, in blocks placed, after the search or where there is none. It
 /// is little: many placements are made, and most of them fit or do not within a few starts.
@@ -69,8 +70,8 @@ pub(super) struct Placed<'a, 'w> {
     blocks: &'a mut [Block],
     names: &'a mut [Residency],
     offsets: &'a mut [u64],
-    /// By residency (live range of a block on the device): the number of the placed block of which it is a part. Where
-    /// operators write in place, several residencies are placed as one block.
+    /// For each residency (live range of a block on the device), the number of the placed block of which it is a part.
+    /// Where operators write in place, several residencies are placed as one block.
     part_of: &'w mut [u32],
     /// Whether operators write in place, so that several live ranges (an input's and the output's written over it) may
     /// be one block for the placement.
@@ -96,7 +97,7 @@ pub(super) struct Kept<'a, 'w> {
     offsets: Table<'w, u64>,
     best: Option<Best>,
     /// The least overhead, in ns, of the schedules that fit and were made since [`Kept::forget`]: another that takes as
-    /// long is not worth making. Infinite if there is none.
+    /// long or longer is not worth making. Infinite if there is none.
     cutoff: f64,
     /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
     spent: u64,
@@ -120,8 +121,8 @@ struct Best {
     residencies: usize,
 }
 
-/// When the placement of a schedule is given up: enough blocks have been placed, and the peak is above the limit by
-/// more than one part in [`FAR`].
+/// When the placement of a schedule is given up: once enough blocks have been placed, if the peak is above the limit by
+/// more than the limit divided by [`FAR`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Within {
     /// The limit for the peak of the placement, in bytes.
@@ -186,14 +187,14 @@ impl<'a, 'w> Stage<'a, 'w> {
     }
 
     /// Drops the cutoff, the added time from which on a schedule is not worth making: the schedules that follow are
-    /// made as if there were none before. The best is kept.
+    /// made as if there were none before. The best schedule is kept.
     pub(super) fn forget(&mut self) {
         self.kept.forget();
     }
 
     /// Writes the trace in which swaps are then planned: the trace of `base` or, if `rerun`, that trace with the
-    /// recomputations of the best plan that `recomputer` has. Returns how many rows it has. `Err` if a row is refused
-    /// or the memory is too short.
+    /// recomputations of the best plan that `recomputer` has. Returns how many rows the written trace has. `Err` if a
+    /// row is refused or the memory is too short.
     pub(super) fn between(
         &mut self,
         recorded: &Recorded<'_>,
@@ -218,8 +219,8 @@ impl<'a, 'w> Stage<'a, 'w> {
         in_place::rewrite(recorded, aside.get(..rows).unwrap_or_default(), scratch, interim)
     }
 
-    /// Gives the rows of the best schedule their times, and has it verified. Returns it with the policy that made it.
-    /// To be called if there is a schedule.
+    /// Gives the rows of the best schedule their times, has the schedule verified, and returns it with the policy that
+    /// made it. Fails with [`Error::OverLimit`] if no schedule fits, and with what the verification finds wrong.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     pub(super) fn prove(
         self,
@@ -273,8 +274,8 @@ fn unalign(recorded: &Recorded<'_>, rows: &mut [Row], mut scratch: Workspace<'_>
 }
 
 impl<'a> Kept<'a, '_> {
-    /// The cutoff: a schedule that takes at least so much longer than the original, in ns, is not worth making. Once
-    /// the work has been ended, none is.
+    /// The cutoff, in ns: a schedule that takes at least so much longer than the original is not worth making. Once the
+    /// work has been ended, no schedule is.
     pub(super) fn cutoff(&self) -> f64 {
         if self.watched.stopped() { f64::NEG_INFINITY } else { self.cutoff }
     }
@@ -317,8 +318,9 @@ impl<'a> Kept<'a, '_> {
         self.cutoff = self.cutoff.min(cutoff);
     }
 
-    /// Keeps the schedule in `made`, if it takes less time than the best. The rows that were kept before become the
-    /// room for the next schedule. Overhead in ns, footprint in bytes.
+    /// Keeps the schedule in `made` as the best, if it takes less time than the best so far; lowers the cutoff in any
+    /// case. The rows that were kept before become the room for the next schedule. `overhead` is in ns, `footprint` in
+    /// bytes.
     pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, (overhead, footprint): (f64, u64), policy: Policy) {
         self.recall(overhead);
         if self.best.is_some_and(|best| best.overhead <= overhead) {
@@ -337,7 +339,7 @@ impl<'a> Kept<'a, '_> {
 }
 
 impl Placed<'_, '_> {
-    /// The room for the times of a schedule of `rows` rows, one for each row; empty if there is not so much.
+    /// The room for the times of a schedule of `rows` rows, one for each row; empty if there is not so much room.
     pub(super) fn timings(&mut self, rows: usize) -> &mut [Timing] {
         self.timings.get_mut(..rows).unwrap_or_default()
     }
@@ -359,8 +361,9 @@ impl Placed<'_, '_> {
     }
 
     /// Writes the rows of the schedule that `swapper` has planned, and places its residencies (the live ranges of
-    /// blocks on the device). Returns the peak in bytes, which may be above the limit; none if there is no room for the
-    /// rows or residencies. `Err` if a row is refused or the workspace is too short.
+    /// blocks on the device). `within` says when the placement is given up; none for never. Returns the peak in bytes,
+    /// which may be above the limit; none if there is no room for the rows or residencies. `Err` if a row is refused or
+    /// the workspace is too short.
     pub(super) fn place(
         &mut self,
         recorded: &Recorded<'_>,
@@ -404,7 +407,7 @@ impl Placed<'_, '_> {
                 continue;
             }
             let mut cost = 0u64;
-            // Is told of each start of a heuristic, and of the progress of the search.
+            // This function is told of each start of a heuristic, and of the progress of the search.
             let mut watch = |now: &place::Summary| {
                 cost = residencies.saturating_add(cost);
                 watched.tell(&Progress::Working)?;

@@ -1,11 +1,12 @@
-//! The trial of one arrangement: policies decide which blocks are swapped, and their schedules are placed until one
-//! fits.
+//! The trial of one arrangement (combination of swaps and recomputation): policies decide which blocks are swapped, and
+//! their schedules are placed until one fits.
 //!
 //! A policy plans within the limit. Where the placement is above the limit, headroom (bytes held back below the limit)
-//! is added there, and the policy plans again, or starts over where that costs much ([`Trial::insist`]). The schedule
-//! of a policy does not depend on the policies before it, so that it is the same whether the policy is tried alone or
-//! as a part of another: a policy that contains others is never worse. The search goes on from the best schedule of all
-//! policies: it is improved, placed again, and kept if it fits and takes less time ([`Trial::climb`]).
+//! is added there, and the policy plans again, or starts over where the new plan takes much longer ([`Trial::insist`]).
+//! The schedule of a policy does not depend on the policies before it, so that it is the same whether the policy is
+//! tried alone or as a part of another: a policy that contains others is never worse. The search goes on from the best
+//! schedule of all policies: the schedule is improved, placed again, and kept if it fits and takes less time
+//! ([`Trial::climb`]).
 
 use core::num::NonZeroU64;
 
@@ -21,22 +22,23 @@ use crate::{Error, Workspace};
 
 /// How often a policy plans, at most, until a schedule fits.
 const ATTEMPTS: u32 = 14;
-/// The work of each plan of a policy after the first is that of the first divided by this.
+/// Each plan of a policy after the first may do the work of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
 /// After headroom (bytes held back below the limit) is added, the search for swaps changes its last plan. If the time
 /// that the plan adds grows by more than this factor, the search begins anew instead: in a network of some thousand
 /// operators the swaps that are added for headroom are far from the best, and the little work of a later plan does not
 /// mend that.
 const LEAP: f64 = 1.5;
-/// When [`LEAP`] is applied, the earlier of the two plans counts as adding at least this part of the recording's time:
-/// small differences are no reason to begin the search anew.
+/// When the times that two plans add are compared by [`LEAP`], the earlier plan counts as adding at least this part of
+/// the recording's time: small differences are no reason to begin the search anew.
 const LEAST_LEAP: f64 = 0.002;
 /// A search for swaps that starts over may do the work of the policy's first plan divided by this.
 const OVER: u64 = 4;
-/// Placing a block takes as long as this work of a search, in operators and gaps looked at.
+/// Placing a block takes as long as looking at this many operators and gaps in a search. By this the work of searches
+/// is converted to blocks placed.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
-/// How many operators the lower bound of a trial looks at: one of the first mostly proves what can be proved, and all
-/// of them would take longer than the search that the proof saves.
+/// How many operators the lower bound on the time of a schedule looks at, before swaps are planned. One of the first
+/// mostly proves what can be proved, and all of them would take longer than the search that a proof saves.
 const FEW_OPERATORS: u32 = 16;
 /// How many blocks are placed, at least, before a placement far above the limit is given up, for the schedules of all
 /// policies but [`Policy::Auto`].
@@ -45,7 +47,7 @@ const FEW: u64 = 20_000;
 /// [`Policy::Auto`]: fewer than [`FEW`], as its search plans more often.
 const FEW_OF_SEARCH: u64 = 12_000;
 
-/// How far the search for swaps goes on from a schedule that fits, to find better ones.
+/// How the search for swaps goes on from a schedule that fits, to find better ones, and when it ends.
 #[derive(Clone, Copy)]
 struct Climb {
     /// The work that may be spent ([`Trial::spent`]) before the search ends, in blocks placed for each row of the
@@ -101,8 +103,8 @@ pub(super) enum Outcome {
     Fails,
 }
 
-/// One arrangement as it is tried: the flat trace, which is the trace before swaps; the swapper that plans swaps in it;
-/// and the memory in which the schedules are placed.
+/// One arrangement (combination of swaps and recomputation) as it is tried: the flat trace, which is the trace before
+/// swaps; the swapper that plans swaps in it; and the memory in which the schedules are placed.
 pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) recorded: &'t Recorded<'t>,
     /// The rows of the trace before swaps.
@@ -147,8 +149,8 @@ impl Trial<'_, '_, '_, '_> {
         takes_at_least(&flat, &options, overhead - self.added, FEW_OPERATORS, self.scratch.reborrow())
     }
 
-    /// Plans the swaps, and places the schedules. `work` is that of the search, in operators and gaps looked at. `Err`
-    /// if a row is refused or the memory is too short.
+    /// Plans the swaps, and places the schedules. `work` is how much a search for swaps may do, in operators and gaps
+    /// looked at. `Err` if a row is refused or the memory is too short.
     pub(super) fn run(&mut self, swaps: Swaps<'_>, work: u64) -> Result<Outcome, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(Outcome::Fails);
@@ -161,8 +163,8 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Tries these policies one after the other. [`Policy::Auto`], a search, goes on from its own first schedule that
-    /// fits, and after all policies from the best of their schedules. `work` is that of the search, in operators and
-    /// gaps looked at. `Err` if a row is refused or the memory is too short.
+    /// fits, and after all policies from the best of their schedules. `work` is how much a search may do, in operators
+    /// and gaps looked at. `Err` if a row is refused or the memory is too short.
     fn by(&mut self, policies: &[Policy], work: u64) -> Result<Outcome, Error> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;
@@ -193,9 +195,9 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Searches for swaps in this trace, in which values are recomputed, until a schedule fits. If `climbs`, the search
-    /// goes on from that schedule to better ones. `work` is that of a search, in operators and gaps looked at. Returns
-    /// how much longer than the original the best schedule takes, in ns; none if none fits. `Err` if a row is refused
-    /// or the memory is too short.
+    /// goes on from that schedule to better ones. `work` is how much a search may do, in operators and gaps looked at.
+    /// Returns how much longer than the original the best schedule takes, in ns; none if none fits. `Err` if a row is
+    /// refused or the memory is too short.
     pub(super) fn level(&mut self, work: u64, climbs: bool) -> Result<Option<f64>, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(None);
@@ -210,9 +212,9 @@ impl Trial<'_, '_, '_, '_> {
         Ok(Some(self.added + best))
     }
 
-    /// Plans and places by a policy, at first with no bytes held back below the limit (headroom), until a schedule fits
-    /// or the policy is given up. `work` is that of the search, in operators and gaps looked at. `Err` if a row is
-    /// refused or the memory is too short.
+    /// Plans swaps by a policy and places the schedule, at first with no bytes held back below the limit (headroom),
+    /// until a schedule fits or the policy is given up. `work` is how much a search may do, in operators and gaps
+    /// looked at. `Err` if a row is refused or the memory is too short.
     fn first(&mut self, policy: Policy, work: u64) -> Result<Settled, Error> {
         let searches = policy == Policy::Auto;
         (self.attempt, self.spent) = (0, 0);
@@ -233,18 +235,19 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Improves the schedule that [`Swapper::remember`] saved, as [`climb`](Self::climb) does. `best` is how much
-    /// longer that schedule takes than the trace before swaps, in ns; returns the same of the best schedule. `work` is
-    /// that of a whole search, in operators and gaps looked at. `Err` if a row is refused or the memory is too short.
+    /// longer that schedule takes than the trace before swaps, in ns; returns the same figure for the best schedule.
+    /// `work` is how much a whole search may do, in operators and gaps looked at. `Err` if a row is refused or the
+    /// memory is too short.
     fn climb_on(&mut self, best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         self.spent = 0;
         self.swapper.recall();
         self.climb(best, work, climb)
     }
 
-    /// Places what is planned, and plans again with more bytes held back below the limit (headroom), until a schedule
-    /// fits. `planned` is how much longer the plan takes than the trace before swaps, in ns; `work` is that of the
-    /// first plan, in operators and gaps looked at. A placement far above the limit is given up after `few` blocks
-    /// placed. `Err` if a row is refused or the memory is too short.
+    /// Places the planned schedule, and plans again with more bytes held back below the limit (headroom), until a
+    /// schedule fits. `planned` is how much longer the plan takes than the trace before swaps, in ns; `work` is how
+    /// much the first plan could do, in operators and gaps looked at. A placement far above the limit is given up after
+    /// `few` blocks placed. `Err` if a row is refused or the memory is too short.
     fn insist(&mut self, policy: Policy, mut planned: Option<f64>, work: u64, few: u64) -> Result<Settled, Error> {
         let mut settled = Settled::NoRoom;
         for attempt in 0..ATTEMPTS {
@@ -266,8 +269,8 @@ impl Trial<'_, '_, '_, '_> {
     /// Improves the schedule that is planned, by plans that take less time. The headroom (bytes held back below the
     /// limit) is lowered after a schedule that fits and after a plan that is no better, and raised after a placement
     /// above the limit. `best` is how much longer the schedule takes than the trace before swaps, in ns; returns the
-    /// same of the best schedule. `work` is that of a whole search, in operators and gaps looked at. `Err` if a row is
-    /// refused or the memory is too short.
+    /// same figure for the best schedule. `work` is how much a whole search may do, in operators and gaps looked at.
+    /// `Err` if a row is refused or the memory is too short.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
         let budget = climb.budget.saturating_mul(rows).max(climb.least);
@@ -319,15 +322,15 @@ impl Trial<'_, '_, '_, '_> {
         before.max(LEAST_LEAP * time) * LEAP
     }
 
-    /// Searches for swaps from the start, with the present headroom (bytes held back below the limit); `work` is that
-    /// of the search, in operators and gaps looked at. Keeps the present schedule if the new one takes no less time.
-    /// `planned` is how much longer the present schedule takes than the trace before swaps, in ns; none if it misses
-    /// the limit. Returns the same of the schedule that is kept; none also if the work has been ended.
+    /// Searches for swaps from the start, with the present headroom (bytes held back below the limit); `work` is how
+    /// much the search may do, in operators and gaps looked at. Keeps the present schedule if the new one takes no less
+    /// time. `planned` is how much longer the present schedule takes than the trace before swaps, in ns; none if it
+    /// misses the limit. Returns the same figure for the schedule that is kept; none also if the work has been ended.
     fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
         self.plan_later(work, |swapper, limit| swapper.start_over(planned, limit, work))
     }
 
-    /// Calls `plan` with the limit in bytes and returns what it returns; none, without a call, if the work has been
+    /// Calls `plan` with the limit in bytes and returns what `plan` returns; none, without a call, if the work has been
     /// ended. Counts as spent the `work` that `plan` may do, in operators and gaps looked at, and the work that it does
     /// to choose gaps.
     fn plan_later(&mut self, work: u64, plan: impl FnOnce(&mut Swapper<'_>, u64) -> Option<f64>) -> Option<f64> {
@@ -355,9 +358,9 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Shortens the times for which blocks are on the device, as far as the schedule takes no longer then. Places the
-    /// schedule, and keeps it if it fits and is the best. `overhead` is how much longer it takes than the trace before
-    /// swaps, in ns. A placement far above the limit is given up after `few` blocks placed. `Err` if a row is refused
-    /// or the memory is too short.
+    /// schedule, and keeps it if it fits and is the best. `overhead` is how much longer the schedule takes than the
+    /// trace before swaps, in ns. A placement far above the limit is given up after `few` blocks placed. `Err` if a row
+    /// is refused or the memory is too short.
     fn settle(&mut self, policy: Policy, overhead: f64, few: u64) -> Result<Settled, Error> {
         let limit = self.options.limit;
         self.swapper.tighten();

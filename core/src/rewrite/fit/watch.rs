@@ -28,7 +28,7 @@ impl Strategy {
     /// All strategies.
     pub const ALL: [Self; 4] = [Self::Free, Self::Swap, Self::Recompute, Self::RecomputeThenSwap];
 
-    /// The name of the strategy, for people.
+    /// The name of the strategy, to be shown to people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -49,14 +49,15 @@ pub struct Tried {
     pub policy: Policy,
     /// Whether the schedule is made from the trace as it was recorded, without masks and in-place reuse.
     pub as_recorded: bool,
-    /// The order in which the operators run; none is the recorded one.
+    /// The order in which the operators run; none means the recorded order.
     pub reordering: Option<Reordering>,
     /// How much longer the schedule takes than the original, simulated, in ns.
     pub overhead_ns: f64,
-    /// The highest end of a block, in bytes; where that is above the limit, the schedule is refused.
+    /// The highest end of a block, in bytes from the start of the arena. A schedule whose footprint is above the limit
+    /// is refused.
     pub footprint: u64,
-    /// The limit that the schedule was made for, in bytes. While the least limit is searched for, it is not the one
-    /// that was asked for.
+    /// The limit that the schedule was made for, in bytes: the one that was asked for, or another while the least limit
+    /// that works is searched for.
     pub limit: u64,
 }
 

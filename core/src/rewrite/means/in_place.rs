@@ -7,8 +7,8 @@
 //! still reads; the rule below excludes it.
 //!
 //! Steps:
-//! 1. One pass over the rows finds the last row that needs each live range: an access, a copy, or a mask that is made
-//!    of it.
+//! 1. One pass over the rows finds the last row that needs each live range: an access, a copy, or the write of a mask
+//!    (one bit for each element) that is made from it.
 //! 2. For each operator that may work in place, run or recomputed, take its first input and first output in the
 //!    recording, its workspaces left out. The output reuses the input's memory if neither is persistent, both have the
 //!    same size, nothing needs the input's live range after the operator's reads, and the output is not touched before
@@ -17,9 +17,9 @@
 //!    nowhere else. Both live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the
 //!    placement.
 //!
-//! This pass runs last, over the rows that the others wrote: they look for the free of a block, and a block whose
-//! memory is reused has none of its own. The load rises nowhere. There are no ties. Cost: O(rows log rows), linear
-//! workspace.
+//! This pass runs last, over the rows that the other means wrote: those look for the free of each block, and a block
+//! whose memory is reused has none of its own. The load rises nowhere. There are no ties. Cost: O(rows log rows),
+//! linear workspace.
 
 use crate::error::RowFault;
 use crate::id::Id;
@@ -41,8 +41,8 @@ pub const fn workspace(recorded: usize, rows: usize, blocks: usize) -> Workspace
         .and(Pass::workspace(rows, blocks))
 }
 
-/// The most rows that [`rewrite`] writes: those of the trace and one for each live range, as a block that was never
-/// freed is freed where another reuses its memory.
+/// The most rows that [`rewrite`] writes: the rows of the trace, and one free for each live range. A block that was
+/// never freed needs this free if another block takes over its memory.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + liveness::residencies(rows)
@@ -53,8 +53,9 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// them.
 ///
 /// # Errors
-/// [`Error::Row`] for a row that cannot follow the rows before it, or a recording whose operators do not stand
-/// together; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
+/// [`Error::Row`] for a row that cannot follow the rows before it, or a recording in which another operator's accesses
+/// come between those of one operator; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is
+/// too short.
 ///
 /// ```
 /// use sublet_core::rewrite::means::in_place;
@@ -99,16 +100,16 @@ pub fn rewrite(
 record! {
     /// What is known of a live range of a block: the rows that need it, and whether its memory is reused.
     struct Range {
-        /// The row of the live range's malloc.
+        /// The row of the live range's malloc; none if there is none.
         begin: Option<u32>,
-        /// The first row that accesses or copies the block in this live range.
+        /// The first row that accesses or copies the block in this live range; none if there is none.
         first: Option<u32>,
         /// 1 + the last row that needs the block in this live range: an access, a copy, or the write of a mask that is
-        /// made of it. 0 if there is none; `u32::MAX` if its memory cannot be reused.
+        /// made from the block. 0 if there is none; `u32::MAX` if the block's memory cannot be reused.
         last: u32,
-        /// Whether the live range's free is moved to where another block takes over its memory.
+        /// Whether the free of the block is moved to where another block takes over its memory.
         free_moved: bool,
-        /// Whether the live range's malloc is moved to where it takes over the memory of another block.
+        /// Whether the malloc of the block is moved to where the block takes over the memory of another.
         malloc_moved: bool,
     }
 }
@@ -127,15 +128,15 @@ workspace! {
     /// The live ranges of a trace's blocks, and where one takes over the memory of another.
     struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, of: Records<'a, ResidencyId>) {
         records {
-            /// By row: whether an operator's output takes over the memory of its input after it.
+            /// For each row: which output takes over the memory of an input directly after the row, if any does.
             reuses: Reuse[rows],
             range[ResidencyId]: Range[rows],
-            /// By block: its live range that began last, of those seen so far.
+            /// For each block: the live range that began last, among the rows read so far.
             latest[BlockId]: Option<ResidencyId>[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// By row: the live range of a block that the row belongs to.
+            /// For each row: the live range of a block to which the row belongs.
             of: Records<'a, ResidencyId> = of,
         }
     }
@@ -148,7 +149,7 @@ impl Pass<'_> {
         for (row, r) in (0u32..).zip(rows) {
             running.go_to(rows, row);
             let masked = self.recorded.masked(r.block).map(BlockId::of);
-            // Nothing is reused of a mask; but making it needs the block.
+            // The memory of a mask is not reused. But a mask is made from a block, which is needed until then.
             let Some(range) = masked.map_or(Some(self.of.get(row)), |block| self.latest.get(block)) else { continue };
             let s = self.range.get(range);
             let found = match r.event {
@@ -158,8 +159,8 @@ impl Pass<'_> {
                     self.latest.set(r.block_id(), Some(range));
                     Range { begin: Some(row), ..s }
                 }
-                // It is freed inside an operator: as its workspace, or because its memory is reused there already. Its
-                // memory is not reused again.
+                // The block is freed inside an operator: it is the operator's workspace, or its memory is reused there
+                // already. So it is not reused again.
                 Event::Free if row < running.end => Range { last: u32::MAX, ..s },
                 Event::Free => continue,
                 _ => Range { first: s.first.or(Some(row)), last: row + 1, ..s },
@@ -187,8 +188,9 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Lets an operator write block `y` over block `x`, its first output over its first input, if it can. None if the
-    /// operator does not read the one and write the other, or if either has no malloc.
+    /// Lets an operator write block `y` over block `x`, its first output over its first input, if it can. Returns none
+    /// if the operator does not read `x` and write `y`, or if either has no malloc; else `Some`, whether or not `y` is
+    /// written over `x`.
     fn reuse(&mut self, running: &Running, rows: &[Row], (x, y): (u32, u32)) -> Option<()> {
         let accesses = || running.rows(rows);
         // An operator that reads a mask in place of the input does not read the input itself, and reuses nothing.

@@ -1,9 +1,9 @@
 //! Masks: the signs of a ReLU's output, kept in place of the output.
 //!
 //! Problem: the gradient of a ReLU needs only the signs of what the ReLU read or wrote. Where nothing else reads the
-//! block so late, one bit for each element is enough. The ReLU's
-//! [`Operator::element`](crate::trace::Operator::element) says how many bytes an element has; where several operators
-//! that access a block say different things, the mask is long enough for the most elements.
+//! block so late, one bit for each element is enough. The ReLU's [`Operator::element`](crate::trace::Operator::element)
+//! says how many bytes an element has; where several operators that access a block give different sizes, the mask has
+//! room for the most elements.
 //!
 //! Papers: Jin et al. 2018 (section 4.2, a byte for each element); Jain et al. 2018 (Gist, a bit).
 //!
@@ -18,8 +18,9 @@
 //! A live range gets no mask if its block is persistent, is written between the ReLU and the gradient, is reused in
 //! place, has masks already, or if the mask does not pay. A mask lives from the ReLU on, but the block is freed only
 //! after its last other reader. So that reader has to be in the forward pass, which ends with the last operator that
-//! may be recomputed and before the first gradient of a ReLU. And the mask's bytes times rows have to be fewer than
-//! those that the block saves.
+//! may be recomputed and before the first gradient of a ReLU. And two products are compared: the mask's bytes times the
+//! rows for which the block is alive too have to be fewer than the bytes saved times the rows for which the mask is
+//! alive alone.
 //!
 //! Ties: where several ReLU operators access the block, the last one makes the mask. Masks of one ReLU come in the
 //! order of its accesses. Cost: O(rows), linear workspace.
@@ -41,15 +42,16 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     liveness::of_rows_workspace(rows, 2 * blocks).and(Masks::workspace(rows, blocks))
 }
 
-/// The most rows that [`rewrite`] writes: those of the trace, and for each live range of a block the malloc and the
-/// write of a mask and an early free of the block.
+/// The most rows that [`rewrite`] writes: the rows of the trace, and three for each live range of a block: the malloc
+/// of a mask, its write, and an early free of the block.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 3 * liveness::residencies(rows)
 }
 
-/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that ReLU operators write masks. Writes
-/// the new rows to `out` and returns how many they are. Added rows have the time of the row above them.
+/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that ReLU operators write masks, one
+/// bit for the sign of each element, and their gradients read these in place of the elements. Writes the new rows to
+/// `out` and returns how many they are. Added rows have the time of the row above them.
 ///
 /// # Errors
 /// [`Error::Row`] for a row that cannot follow the rows before it; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`]
@@ -100,7 +102,8 @@ pub fn rewrite(
 }
 
 record! {
-    /// What is known of a live range of a block, for deciding whether a mask may take the block's place.
+    /// What is known of a live range of a block, for deciding whether a mask (a bit for the sign of each element) may
+    /// take the block's place.
     struct Range {
         /// 1 + the last row of the ReLU that can make the mask, which keeps the signs of the block's elements; 0 if
         /// there is none.
@@ -112,9 +115,10 @@ record! {
         /// How many times gradients of ReLU operators read the block after the row in `needed`. They use the signs of
         /// its elements only, so that each may read a mask instead.
         reads: u32,
-        /// The row of the block's free; the number of rows if there is none.
+        /// The row of the block's free; the number of rows in the trace if there is none.
         end: u32,
-        /// What has been written so far: 0 nothing, 1 the block's mask, 2 the mask and the early free of the block.
+        /// Which rows have been added to the output so far: 0 none, 1 the malloc and the write of the block's mask, 2
+        /// these and the early free of the block.
         written: u32,
     }
 }
@@ -124,19 +128,21 @@ workspace! {
     /// element.
     struct Masks<'a>(rows, blocks; recorded: Recorded<'a>, of: Records<'a, ResidencyId>) {
         tables {
-            /// By block: its bytes.
+            /// The size of each block, in bytes.
             size[BlockId]: u64[blocks],
-            /// By block: the bytes of its mask, which has a bit for each element; 0 if no ReLU accesses the block.
+            /// The size in bytes of each block's mask, which has a bit for each element; 0 if no ReLU accesses the
+            /// block.
             mask[BlockId]: u64[blocks],
         }
         records {
             range[ResidencyId]: Range[rows],
-            /// By block: whether no mask may take its place, because it is persistent or has one already.
+            /// For each block: true if no mask may take its place, because the block is persistent or has a mask
+            /// already.
             excluded[BlockId]: bool[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// By row: the live range of a block that the row belongs to.
+            /// For each row: the live range of a block to which the row belongs.
             of: Records<'a, ResidencyId> = of,
             /// 1 + the last row of the forward pass; `u32::MAX` before it is found.
             turn: u32 = u32::MAX,
@@ -190,7 +196,8 @@ impl Masks<'_> {
             let s = self.range.get(self.of.get(row));
             let found = match r.event {
                 Event::Malloc => Range { end: count(rows), ..s },
-                // Freed inside an operator: its memory is reused in place there, so it gets no mask.
+                // The block is freed inside an operator: its memory is reused in place there, so the block gets no
+                // mask.
                 Event::Free => Range { end: row, relu: if row < running.end { 0 } else { s.relu }, ..s },
                 Event::Read if operator.kind == Kind::ReluBackward => Range { reads: s.reads + 1, ..s },
                 Event::SwapOut => Range { needed: row + 1, reads: 0, ..s },
@@ -207,7 +214,7 @@ impl Masks<'_> {
     }
 
     /// The live range of `block` that `row` belongs to, if a mask takes the block's place there for the gradients of
-    /// ReLU operators; none if the block cannot have a mask, or if it would save no memory.
+    /// ReLU operators; none if the block cannot have a mask, or if a mask would save no memory.
     fn masked(&self, row: u32, block: BlockId) -> Option<Range> {
         let recorded = self.recorded.masked(block.number()).is_none();
         let s = self.range.get(self.of.get(row));
@@ -240,7 +247,7 @@ impl Masks<'_> {
     }
 
     /// Writes what follows an operator: the mallocs and writes of the masks that it makes, and the frees of the blocks
-    /// with masks that it is the last to need in full.
+    /// that have a mask and that no later operator needs in full.
     fn after_operator(&mut self, running: &Running, rows: &[Row], writer: &mut Writer<'_>) {
         for written in [1, 2] {
             for (row, r) in running.rows(rows).filter(|(_, r)| r.event.is_access()) {

@@ -1,8 +1,8 @@
 //! The means of saving memory: their list, and a file or a folder for each.
 //!
 //! There are two kinds:
-//! - means that change the trace with which all others begin: [`order`], [`mask`], [`in_place`]. `rewrite` applies
-//!   the last two, masks first: they change which blocks are alive, and in-place reuse has to know that;
+//! - means that change the trace with which all others begin: [`order`], [`mask`], [`in_place`]. `rewrite` applies the
+//!   last two, masks first: masks change which blocks are alive, and in-place reuse depends on that;
 //! - means that are decided for a limit: [`swap`], [`recompute`]. [`fit`](super::fit) combines them.
 
 pub mod in_place;
@@ -57,8 +57,8 @@ means! {
     /// Of a block that a ReLU reads or writes, only the sign of each element is kept for the gradient, as one bit
     /// ([`mask`]).
     Relu = 8 "relu",
-    /// Activations are swapped by the layers' rule of Jin et al. 2018, to compare with: out after their last forward
-    /// reader, and back one operator ahead of the next reader.
+    /// Activations are swapped by the rule of Jin et al. 2018, only to compare other means with it: they are copied out
+    /// after their last forward reader, and back one operator before the next reader.
     Layer = 16 "layer",
     /// Operators run in another order, where they do not [keep their place](crate::trace::Operator::ordered)
     /// ([`order`]).
@@ -66,7 +66,7 @@ means! {
 }
 
 impl Means {
-    /// The means of saving memory with this name; none if there is none.
+    /// The means of saving memory whose [`name`](Self::name) this is; none if no means has this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|m| m.name() == name)
@@ -156,19 +156,22 @@ impl Using {
     }
 }
 
-/// A trace that masks and in-place reuse have rewritten, before anything is swapped or recomputed.
+/// A trace after the means that come first: masks (one bit for each element that a ReLU's gradient reads) and in-place
+/// reuse. Nothing in it is swapped or recomputed yet.
 #[derive(Clone, Copy)]
 pub(in crate::rewrite) struct Rewritten<'s> {
-    /// The rows of the trace with masks; as recorded if no mask was made.
+    /// The rows of the trace in which gradients of ReLU operators read masks; the recorded rows if no mask was made.
     pub(in crate::rewrite) rows: &'s [Row],
-    /// The rows of `rows`, but operators write outputs over inputs where they can; the same as `rows` if none does.
+    /// The same trace, but operators write their outputs over their inputs where they can; the same as `rows` if none
+    /// does.
     pub(in crate::rewrite) shared: &'s [Row],
     /// Whether operators may write their outputs over their inputs.
     pub(in crate::rewrite) in_place: bool,
 }
 
-/// The most rows that [`rewrite`] writes for a trace of `rows` rows. A mask adds three rows, so that there is room for
-/// one mask for every sixth row; a trace that needs more gets no masks.
+/// The most rows that [`rewrite`] writes for a trace of `rows` rows. A mask (bits that replace the elements that a
+/// ReLU's gradient reads) adds three rows. So there is room for one mask for every six rows; a trace that needs more
+/// masks gets none.
 pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     rows + rows / 2
 }

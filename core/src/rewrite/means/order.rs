@@ -1,8 +1,9 @@
 //! Reordering: operators run in another order, in which each reads the same values as in the recording.
 //!
-//! It helps because the order decides when values can be freed. Recordings update parameters at the end of a step, and
-//! all gradients live until then. If each parameter is updated as soon as its gradient is complete, the gradient is
-//! freed before the next is made. Then less is alive in the backward pass, and the other means reach lower limits.
+//! Another order helps because the order decides when values can be freed. Recordings update parameters at the end of
+//! an iteration, and all gradients live until then. If each parameter is updated as soon as its gradient is complete,
+//! the gradient is freed before the next is made. Then fewer bytes are alive in the backward pass, and the other means
+//! reach lower limits.
 //!
 //! Steps:
 //! 1. An operator waits for the last writer of what it reads, and for all readers of what it overwrites. Operators that
@@ -11,9 +12,9 @@
 //! 2. [`Reordering::Early`]: the recorded order, but an operator that lowers the load runs as soon as it can.
 //!    [`Reordering::LeastLoad`]: from that order, a search for the one with the least max load ([`order`]).
 //! 3. Rows are written in this order. A block is allocated before the first operator that accesses it and freed after
-//!    the last. Between the accesses of an operator stand only the mallocs and frees that stood there.
+//!    the last. Between the accesses of an operator stand only the mallocs and frees that the recording has there.
 //!
-//! The other means take the result as their recording. It has the same rows as the recorded one, in another order.
+//! The other means take the result as their recording. It has the same rows as the recording, in another order.
 //!
 //! Cost: O(rows · operators that are ready) for [`Reordering::Early`]. The search of [`Reordering::LeastLoad`] does
 //! less for longer traces.
@@ -28,13 +29,13 @@ use crate::trace::{Event, Op, Recorded, Row};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, sort};
 
-/// An order of operators other than the recorded one.
+/// How to find an order of operators that needs less memory than the recorded one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reordering {
     /// The recorded order, but operators that free memory run as early as they can.
     Early,
-    /// The order with the least max load that a search finds.
+    /// The order with the least max load (the most bytes alive at a step) that a search finds.
     LeastLoad,
 }
 
@@ -60,42 +61,44 @@ const fn effort(rows: usize) -> Options {
     Options { states: states as u32, width: width as u32 }
 }
 
-/// The exact search for an order may keep this many sets of operators that have run, divided by the rows of the trace.
+/// This number divided by the rows of the trace is how many sets of operators that have run the exact search for an
+/// order may keep. A set takes more memory if there are more operators.
 const REMEMBERED: usize = 100_000_000;
-/// For each number of operators that have run, the beam search for an order keeps this many sets of them, divided by
-/// the square of the rows of the trace.
+/// This number divided by the square of the rows of the trace is how many sets of operators that have run the beam
+/// search for an order keeps, for each number of operators in them.
 const WORK: usize = 1_000_000_000;
 
 workspace! {
     /// What is known of the blocks and rows of a recording, and the new order of its operators.
     struct Pass<'a>(rows, blocks) {
         tables {
-            /// By block: the row of its recorded malloc.
+            /// For each block: the row of its malloc in the recording.
             malloc_row[BlockId]: u32[blocks],
-            /// By block: how many of the operators that are still to be written in the new order access it.
+            /// For each block: how many of the operators that access it are still to be written, in the new order.
             users[BlockId]: u32[blocks],
-            /// By block: whether it is allocated after the rows that are written so far.
+            /// For each block: 1 if it is allocated after the rows that are written so far, else 0.
             resident[BlockId]: u32[blocks],
-            /// By block: 1 if its first access is a read, 2 if it is a write, 0 if it has none.
+            /// For each block: 1 if its first access is a read, 2 if it is a write, 0 if it has none.
             begins[BlockId]: u32[blocks],
-            /// By block: whether the recording frees it.
+            /// For each block: 1 if the recording frees it, else 0.
             freed[BlockId]: u32[blocks],
-            /// By row: 1 + the next row that accesses its block, and 1 + the next row that writes it; 0 is none.
+            /// For each access of a block, by row: 1 + the next row that accesses the same block, and 1 + the next row
+            /// that writes it; 0 where there is none.
             next: [u32; 2][rows],
-            /// By row: the number of the operator that it belongs to.
+            /// For each row: the number of the operator to which it belongs.
             operator: u32[rows],
             /// The numbers of the operators in the recording, in their new order.
             order: u32[rows],
         }
         state {
-            /// How many operators have block accesses: all, or all but the last.
+            /// How many operators access blocks: all, or all but the last, which may have mallocs and frees only.
             operators: u32 = 0,
         }
     }
 }
 
-/// The most edges of a recording of `rows` rows, where an edge is an operator that waits for another: two for each
-/// access, and one from each ordered operator.
+/// The most edges (pairs of operators of which the second waits for the first) of a recording of `rows` rows: two for
+/// each access, and one from each operator that is [`ordered`](crate::trace::Operator::ordered).
 const fn edges(rows: usize) -> usize {
     3 * rows
 }
@@ -110,11 +113,12 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 
 /// Writes the rows of a recording to `out`, which is as long, with the operators in another order. Returns false where
 /// every operator has to stay in the recorded order ([`ordered`](crate::trace::Operator::ordered)), where the order
-/// that is found is the recorded one, or where [`Reordering::LeastLoad`] finds no lower max load; then `out` means
-/// nothing. The search ends when `stops` returns true, with the best order so far.
+/// that is found is the recorded one, or where [`Reordering::LeastLoad`] finds no lower max load than
+/// [`Reordering::Early`]; then the contents of `out` are of no use. The search ends when `stops` returns true, with the
+/// best order so far.
 ///
 /// # Errors
-/// As [`Program::new`] of a trace that is not as recorded.
+/// As [`Program::new`], for a trace that is no recording: with copies or recomputed operators, for example.
 pub(in crate::rewrite) fn rewrite(
     recorded: &Recorded<'_>,
     goal: Reordering,
@@ -170,8 +174,8 @@ impl Pass<'_> {
                 _ => {}
             }
         }
-        // By block: `next` for an access that would come before all rows looked at so far. These tables are free until
-        // the rows are written.
+        // For each block: what `next` would be for an access that comes before all rows looked at so far. The two
+        // tables are used for this until the rows are written.
         let (next, next_write) = (&mut self.users, &mut self.resident);
         for row in (0..count(program.rows)).rev() {
             let r = at(program.rows, row);
@@ -203,7 +207,7 @@ impl Pass<'_> {
                 }
             }
         }
-        // The ordered operators, in their order.
+        // The operators that have to keep their order among themselves, in that order.
         let keeps_place = |operator: u32| recorded.is_ordered(program.op(operator));
         let mut in_turn = (0..self.operators).filter(|&operator| keeps_place(operator)).peekable();
         for operator in 0..self.operators {
@@ -222,8 +226,8 @@ impl Pass<'_> {
         model
     }
 
-    /// Calls `tell` with the operators that have to wait for `operator` because of its access in `row`: readers of what
-    /// it writes, and the next writer.
+    /// Calls `tell` with each operator that has to wait for `operator` because of its access in `row`: the next
+    /// operator that writes the block, and if the access is a write (`writes`), those that read what it writes.
     fn each_waiting(&self, row: u32, operator: u32, writes: bool, mut tell: impl FnMut(u32)) {
         let [next, next_write] = self.next[row];
         let mut following = if writes { next } else { next_write };
@@ -248,7 +252,7 @@ impl Pass<'_> {
         for operator in 0..self.operators {
             touched(model, operator).for_each(|block| self.users[block] += 1);
         }
-        // A block counts as there from the start if it is allocated at time 0: other rows must not get that time.
+        // A block that is allocated at time 0 counts as there from the start, so no other row may get that time.
         let soonest = program.end_time.min(1);
         let mut time_ns = 0;
         for place in 0..self.operators {

@@ -1,11 +1,12 @@
-//! Weights for the four scores, by Bayesian optimisation (Zhang et al. 2019, section 4.3).
+//! Weights for the four scores by which gaps (times in which a block is idle) are chosen for swaps, by Bayesian
+//! optimisation (Zhang et al. 2019, section 4.3).
 //!
-//! A Gaussian process over the weights in [−1, 1]⁴, with a squared exponential kernel, models the overhead. The next
-//! weights are those with the largest expected improvement over the least overhead so far, out of a number drawn at
-//! random. The four single scores are the first weights, so that the result is never worse than the best of them.
-//! Overheads are standardised before each fit; weights that give no schedule count as the worst seen.
+//! A Gaussian process over the weights in [−1, 1]⁴, with a squared exponential kernel, models the overhead. Of a number
+//! of weights drawn at random, those with the largest expected improvement over the least overhead so far are tried
+//! next. The four single scores are the first weights, so that the result is never worse than the best of them.
+//! Overheads are standardised before each fit. Weights that give no schedule count as worse than the worst seen.
 //!
-//! Cost: 30 schedules, and a row of a Cholesky factor of at most 30 × 30 for each; 12 KiB of stack.
+//! Cost: 30 schedules, and for each a row of a Cholesky factor of at most 30 × 30; 12 KiB of stack.
 
 use libm::{erf, exp, sqrt};
 use rand_xoshiro::SplitMix64;
@@ -19,13 +20,14 @@ const TRIALS: usize = 30;
 /// improvement. Before that, each of the four scores of a gap is tried alone.
 const DRAWS: usize = 128;
 /// The length scale of the Gaussian process's covariance function ([`kernel`]): the distance between two sets of
-/// weights at which it has fallen from 1 to e^(−1/2).
+/// weights at which the covariance has fallen from 1 to e^(−1/2).
 const LENGTH: f64 = 0.7;
-/// The noise that is added to the diagonal of the kernel matrix of the Gaussian process.
+/// The noise that is added to the diagonal of the kernel matrix of the Gaussian process. It is also the least square of
+/// a diagonal entry of the Cholesky factor, so that no such entry is 0.
 const NOISE: f64 = 1e-4;
 
-/// The weights for the four scores of a gap with the least overhead that was found. `overhead` makes the schedule of
-/// some weights and returns its overhead in ns, or none if these weights give no schedule.
+/// Finds the weights for the four scores of a gap that give the least overhead. `overhead` makes the schedule of some
+/// weights and returns its overhead in ns, or none if these weights give no schedule.
 pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
     let mut random = SplitMix64::seed_from_u64(seed);
     let mut model = Process::new();
@@ -53,8 +55,8 @@ pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) ->
 struct Process {
     /// The weights that were tried, each four numbers: the factors of the scores by which gaps are chosen for swaps.
     weights: [[f64; 4]; TRIALS],
-    /// By trial: the overhead, in ns, of the schedule with the weights that were tried; if they gave no schedule, more
-    /// than the overhead of any so far.
+    /// For each set of weights that was tried, the overhead of its schedule, in ns. If the weights gave no schedule, it
+    /// is a number above all overheads seen by then.
     overheads: [f64; TRIALS],
     /// How many sets of weights were tried: the entries of `weights` and `overheads` in use.
     len: usize,
@@ -149,8 +151,9 @@ fn kernel(a: &[f64; 4], b: &[f64; 4]) -> f64 {
     exp(-squares / (2.0 * LENGTH * LENGTH))
 }
 
-/// The expected improvement over the least overhead, for weights whose overhead is expected to be `gain` below the
-/// least, with this standard deviation; all standardised.
+/// The expected improvement over the least overhead so far, of weights whose overhead is normally distributed: its mean
+/// is `gain` below the least overhead, and `deviation` is its standard deviation. `gain`, `deviation` and the result
+/// are in standard deviations of the overheads seen.
 fn expected_improvement(gain: f64, deviation: f64) -> f64 {
     let z = gain / deviation;
     let density = exp(-z * z / 2.0) / sqrt(2.0 * core::f64::consts::PI);

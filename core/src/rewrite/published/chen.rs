@@ -6,22 +6,23 @@
 //!
 //! Steps. The forward pass is cut into segments. What lives across a cut is kept; everything else is dropped, and
 //! recomputed a segment at a time when the backward pass comes to it. [`Plan::Budget`] is the paper's Algorithm 3: a
-//! segment ends at the first candidate after it has gathered more than the budget. [`search`] is its search over the
-//! budget: with B = 0 it finds the kept bytes x and the largest segment y; then it tries six points in geometric
-//! progression from √(xy)/√2 to √2·√(xy), at a cost that the caller computes. [`Plan::Cheap`] drops the results of
-//! cheap operators alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4),
-//! `g(n) = k + g(n / (k + 1))`, down to O(log n) memory for O(n log n) time. `mirror` has the order of the runs, and
-//! what is never recomputed.
+//! segment ends at the first candidate for a cut after its results have more bytes than the budget. [`search`] is the
+//! paper's search over the budget: with budget 0 it finds the kept bytes x and the largest segment y; then it tries six
+//! budgets in geometric progression from √(xy)/√2 to √2·√(xy), at a cost that the caller computes. [`Plan::Cheap`]
+//! drops the results of cheap operators alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4),
+//! `g(n) = k + g(n / (k + 1))`, down to O(log n) memory for O(n log n) time. The module `mirror` makes the order of the
+//! runs, and says what is never recomputed.
 //!
-//! Two faults of the paper and of its code are corrected. The last segment, which no candidate ends, counts in y too.
-//! And it is not dropped, since the backward pass begins with it.
+//! Two faults of the paper and of its code are corrected. The last segment, which no candidate ends, counts in y (the
+//! bytes of the largest segment) too. And the last segment is not dropped, since the backward pass begins with it.
 //!
-//! The paper leaves open what the candidates are. Here a cut is a step of the forward pass. [`Cuts::One`] has those
-//! after which the forward pass reads only one earlier block, blocks of at most 1/256 of the largest left aside.
-//! [`Cuts::Narrow`] adds the valleys of the bytes that live across a step, as they occur in recurrent networks: between
-//! two of them the bytes rise by a quarter at least. Of the lowest steps of a valley the first is the candidate.
+//! The paper leaves open what the candidates for cuts are. Here they are steps of the forward pass. With [`Cuts::One`]
+//! they are those after which the forward pass reads only one earlier block, where blocks of at most 1/256 of the
+//! largest do not count. [`Cuts::Narrow`] adds the valleys of the bytes that live across a step, as they occur in
+//! recurrent networks: between two valleys the bytes rise by a quarter at least. Of the lowest steps of a valley the
+//! first is the candidate.
 //!
-//! Of plans with equal cost the first is taken. Cost: as `mirror`, for each plan.
+//! Of plans with equal cost the first is taken. Cost: that of `mirror`, for each plan.
 
 use super::mirror::{self, Mirror};
 use crate::error::RowFault;
@@ -45,7 +46,7 @@ pub enum Plan {
     Cheap,
     /// The forward pass is cut into parts, these are cut again, and so on. The number says how many cuts are made in
     /// each part; 0 counts as 1. Results that live across one of the first cuts are kept, and so are those after the
-    /// last cut. The others are dropped, and recomputed more often the deeper the cuts around them.
+    /// last cut. The other results are dropped, and recomputed more often the deeper the cuts around them.
     Recursive(u32, Cuts),
 }
 
@@ -225,22 +226,22 @@ workspace! {
     /// often each operator is recomputed.
     pub(in crate::rewrite) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
         tables {
-            /// By operator of the forward pass: the bytes of the blocks that it or an operator before it writes, and
-            /// that later operators of the forward pass still access.
+            /// For each operator of the forward pass, the bytes of the blocks that it or an operator before it writes,
+            /// and that later operators of the forward pass still access.
             across: u64[rows],
-            /// By operator of the forward pass: the number of blocks that it or an operator before it writes, and that
-            /// later operators of the forward pass still access. Blocks of at most 1/256 of the largest are not
+            /// For each operator of the forward pass, the number of blocks that it or an operator before it writes, and
+            /// that later operators of the forward pass still access. Blocks of at most 1/256 of the largest are not
             /// counted.
             blocks_across: u32[rows],
-            /// By operator of the forward pass: the bytes of the results that it is the first to write and that the
-            /// backward pass reads.
+            /// For each operator of the forward pass, the bytes of the results that it is the first to write and that
+            /// the backward pass reads.
             made: u64[rows],
-            /// By operator: 1 + the level of the cut after it, where the first cuts of the recursion have level 0; 0 if
-            /// there is no cut.
+            /// For each operator, 1 + the level of the cut after it, where the first cuts of the recursion have level
+            /// 0; 0 if there is no cut. While cuts are chosen, 1 where one is allowed.
             cut: u32[rows],
         }
         records {
-            /// By operator: the first operator, from this one on, that has a cut after it; none if there is none.
+            /// For each operator, the first operator, from this one on, that has a cut after it; none if there is none.
             next_cut: Option<u32>[rows + 1],
         }
         state {
@@ -264,8 +265,9 @@ impl<'a> Planner<'a> {
         Ok(planner)
     }
 
-    /// Finds for each operator of the forward pass how many blocks, and of how many bytes, are written up to it and
-    /// still accessed after it in the forward pass; and the bytes that it makes for the backward pass.
+    /// Finds for each operator of the forward pass how many blocks, and of how many bytes, are written up to this
+    /// operator and still accessed after it in the forward pass; and the bytes that the operator makes for the backward
+    /// pass.
     fn measure(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;
@@ -389,9 +391,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Cuts the forward pass at some of the marked operators, and returns the figures of these cuts. `level` decides,
-    /// from the number of the marked operator and the bytes of the segment that would end there: it returns the level
-    /// of the cut in the recursion, or none for no cut.
+    /// Cuts the forward pass at some of the operators that [`candidates`](Self::candidates) has marked, and returns the
+    /// figures of these cuts. `level` decides for each, from its number among the marked operators and the bytes of the
+    /// segment that would end there: it returns the level of the cut in the recursion, or none for no cut.
     fn cut(&mut self, level: impl Fn(u32, u64) -> Option<u32>) -> Mirrored {
         let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
         let (mut candidate, mut gathered) = (0, 0u64);
@@ -415,8 +417,8 @@ impl<'a> Planner<'a> {
 
     /// Sets how often each operator of the forward pass is recomputed. Cuts of level 0 divide the pass into segments,
     /// cuts of level 1 divide these again, and so on. Operators after the last cut are not recomputed. Any other is
-    /// recomputed once more than the higher level of the two cuts beside it; but if its result is read across cuts,
-    /// only as often as the lowest level of those cuts.
+    /// recomputed 1 + l times, where l is the higher level of the two cuts around it. But if its result is read across
+    /// cuts, the operator is recomputed only as often as the lowest level of those cuts says: never for level 0.
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
         self.next_cut.set(forward, None);
@@ -432,7 +434,7 @@ impl<'a> Planner<'a> {
         }
         for block in self.mirror.values.program.blocks() {
             let value = self.mirror.value(block);
-            // The cuts after the operator that makes it, and before its last reader of the forward pass.
+            // The cuts after the operator that makes the value, and before its last reader of the forward pass.
             let mut next = value.maker.filter(|_| value.is_result).and_then(|maker| self.next_cut.get(maker));
             while let Some(cut) = next.filter(|_| next < value.last_forward) {
                 self.mirror.lower_count(block, self.cut[cut] - 1);

@@ -1,13 +1,13 @@
-//! Layrub's policy of swapping by layers: which gaps are used, and when the copies begin. [`layrub`](super::layrub)
-//! measures it.
+//! Layrub's policy of swapping by layers: which gaps (times in which a block is idle) are used for swaps, and when the
+//! copies begin. [`layrub`](super::layrub) measures the memory that activations and gradients then take.
 
 use crate::rewrite::gaps::GapKind;
 use crate::rewrite::means::swap::schedule::Schedule;
 
 /// Makes the schedule of Layrub (Jin et al. 2018): each block that is idle for more than one operator around the max
-/// load is swapped. It is copied out after its last access before the max load, and copied back one operator ahead of
-/// its next reader; compute waits for each copy out. `limit` does not change the schedule; returns false if its load is
-/// above `limit` bytes.
+/// load is swapped. The block is copied out after its last access before the max load, and copied back one operator
+/// ahead of its next reader; compute waits for each copy out. `limit` does not change the schedule; returns false if
+/// its load is above `limit` bytes.
 pub(in crate::rewrite) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
     schedule.clear();
     let gaps = schedule.gaps();

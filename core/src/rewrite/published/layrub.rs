@@ -66,8 +66,8 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks).and(policy.max(means)).max(liveness::workspace(blocks))
 }
 
-/// The most rows that [`reuse`] writes for the recording `rows`: to swap a block between two accesses adds four, a copy
-/// out, a free, a malloc and a copy in.
+/// The most rows that [`reuse`] writes for the recording `rows`. Swapping a block between two accesses adds four rows:
+/// a copy out, a free, a malloc and a copy in.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 4 * rows.iter().filter(|r| r.event.is_access()).count()
@@ -248,13 +248,14 @@ impl Layers<'_> {
         self.recorded.operator(self.mirror.values.program.op(operator)).kind
     }
 
-    /// Whether an operator writes a parameter, its gradient, or another block of its update.
+    /// Whether an operator writes a parameter, the gradient of a parameter, or another block of a parameter's update.
     fn makes_gradient_of_parameter(&self, operator: u32) -> bool {
         let gradient = |r: Row| r.event == Event::Write && self.known.get(r.block_id()).is_parameter;
         self.mirror.values.program.accesses(operator).any(gradient)
     }
 
-    /// Pairs each gradient with the activation that it can be written over.
+    /// Pairs each gradient with the activation, of the same size, that it can be written over: an activation that
+    /// nobody but gradients of ReLUs reads later.
     fn pair(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;
@@ -283,7 +284,8 @@ impl Layers<'_> {
         }
     }
 
-    /// The bytes of the mask that is kept if the block is written over; 0 if no gradient of a ReLU reads the block.
+    /// The bytes of the mask that is kept of a block if a gradient is written over it; 0 if no gradient of a ReLU reads
+    /// the block.
     fn mask(&self, block: BlockId) -> u64 {
         let size = self.mirror.values.program.size[block];
         if self.known.get(block).is_signed { size.div_ceil(MASKED) } else { 0 }

@@ -4,8 +4,8 @@
 //! order of runs in which the backward pass finds all that it reads.
 //!
 //! Paper: Chen et al. 2016, Algorithm 2. The paper builds a graph; here the graph is the recorded trace. The k-th run
-//! of an operator reads the values of the k-th runs of those before it, or of their last runs if they have fewer. A
-//! gradient reads those of the last runs.
+//! of an operator reads the values that the k-th runs of earlier operators have made, or their last runs if they have
+//! fewer. A gradient reads the values of the last runs.
 //!
 //! Steps: the forward pass runs as recorded. Before each operator of the backward pass come the runs that its inputs
 //! need and that have not been made: runs with a lower number first, and those with the same number in the order of the
@@ -13,11 +13,11 @@
 //!
 //! These are never recomputed: operators that [`Values`] does not let; those whose inputs are changed or freed before
 //! the last backward reader, or overwritten in place by another operator; those that make a block which the backward
-//! pass writes. Operators that write to the same block are recomputed together. The results of what cannot be
+//! pass writes. Operators that write to the same block are recomputed together. The results of operators that cannot be
 //! recomputed are kept.
 //!
-//! The forward pass ends with the last operator that may be recomputed. The blocks that it makes, and that are freed in
-//! the end, are its *results*.
+//! The forward pass ends with the last operator that may be recomputed. The blocks that the forward pass makes, and
+//! that are freed in the end, are its *results*.
 //!
 //! Cost: O((depth + 1) · rows log rows), and as much workspace without the logarithm; depth is the largest mirror
 //! count.
@@ -34,8 +34,8 @@ use crate::{Error, Workspace, sort};
 /// The largest mirror count: how often an operator may be recomputed.
 pub(in crate::rewrite) const DEEPEST: u32 = 31;
 
-/// How many low bits of a number that stands for a recomputation say which one of its operator it is; the bits above
-/// are the operator.
+/// A recomputation is kept as one number. This many of its lowest bits say which recomputation of the operator it is,
+/// counted from 1; the bits above are the operator.
 const RUN_BITS: u32 = 5;
 
 /// `depth`, or the number nearest to it from 1 to [`DEEPEST`]: how often operators may be recomputed at most.
@@ -72,14 +72,15 @@ workspace! {
     /// run and are recomputed: before each operator of the backward pass come the recomputations that its inputs need.
     pub(in crate::rewrite) struct Mirror<'a>(rows, blocks, depth; values: &'a Values<'a>) then begin {
         tables {
-            /// By operator: whether it cannot be recomputed.
+            /// For each operator, 1 if it cannot be recomputed, else 0.
             fixed: u32[rows],
-            /// By operator: its mirror count, which is how often it may be recomputed.
+            /// The mirror count of each operator, which is how often it may be recomputed.
             count: u32[rows],
-            /// By block: the least mirror count (how often an operator may be recomputed) of the operators that write
-            /// the block.
+            /// For each block, the least mirror count (how often an operator may be recomputed) of the operators that
+            /// write the block.
             least[BlockId]: u32[blocks],
-            /// By operator: a bit for each of its recomputations that the order of runs has already.
+            /// For each operator, a bit for each of its recomputations, counted from 1, that the order of runs has
+            /// already.
             made: u64[rows],
             /// The recomputations to add right before one operator of the backward pass, each as one number: the
             /// [`RUN_BITS`] lowest bits say which recomputation of its operator it is, counted from 1, and the bits
@@ -89,8 +90,8 @@ workspace! {
             aside: u32[(1 + depth) * rows],
         }
         records {
-            /// By block: which operators of the forward pass write and access it, and whether the backward pass reads
-            /// it.
+            /// For each block, which operators of the forward pass write and access it, and whether the backward pass
+            /// reads it.
             value[BlockId]: Value[blocks],
         }
         lists {
@@ -181,7 +182,7 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Finds the operators that cannot be recomputed. Recomputations come at any time until the last operator that
+    /// Finds the operators that cannot be recomputed. Recomputations may come at any time until the last operator that
     /// reads a result, which is a block that only the forward pass writes and that is freed in the end. So an operator
     /// can be recomputed only if its inputs keep their values until then, and if it changes no other blocks than
     /// results.
@@ -251,11 +252,11 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Adds to `self.batch`, which has `batch` entries, the recomputations that an operator needs before its own
-    /// recomputation number `run`, or, for `u32::MAX`, before it runs in the backward pass. For each block that it
-    /// accesses these are recomputation number `run` of each operator that writes the block, or the last of an operator
-    /// that has fewer. None is added twice. All operators that write to one result of the forward pass are recomputed
-    /// together. Returns how many entries there are then.
+    /// Adds to `self.batch`, which has `batch` entries, the recomputations that must come before recomputation number
+    /// `run` of an operator, or, for `u32::MAX`, before the operator runs in the backward pass. They are, for each
+    /// block that the operator accesses, recomputation number `run` of each operator that writes the block, or the last
+    /// recomputation of a writer that has fewer. All writers of one result of the forward pass are so recomputed
+    /// together. None is added twice. Returns how many entries `self.batch` has then.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];

@@ -6,9 +6,10 @@
 //!
 //! Paper: Zhang et al. 2019, "Efficient Memory Management for GPU-based Deep Learning Systems", section 4.
 //!
-//! Steps: the gap with the highest score among those over the max load is used first, until the max load is within the
-//! limit. Where the published candidates, those over the first max load, are used up, the max load has moved and the
-//! gaps over it follow: so blocks may be swapped more than once for limits below `load_min`. The scores:
+//! Steps: the gap with the highest score among those at the max load is used first, and so on, until the max load is
+//! within the limit. The published candidates are the gaps at the first max load. Once these are used up, the max load
+//! has moved to another operator, and the gaps there are candidates: so blocks may be swapped more than once for limits
+//! below `load_min`. The scores:
 //!
 //! - DOA, duration of absence: the gap's time less that of the copies out and in. Negative where the copies take longer
 //!   than the gap.
@@ -21,9 +22,9 @@
 //!
 //! Positions: from the first operator to the last, memory is freed only where the load would be above the limit, by the
 //! gaps that begin first. From the last gap to the first, every copy in begins as late as the link allows without
-//! delay, and later where memory is not free so early. Of equals the gap with the least number is taken. Cost: O(picks
-//! · (operators + gaps)) with the submodular score, O(gaps · log(gaps)) and the changes of the load without it. A gap
-//! whose score was too low before is mostly passed over at the price of one comparison: areas under the load only
+//! delay, and later where memory is not free so early. Of equal gaps the one with the least number is taken. Cost:
+//! O(picks · (operators + gaps)) with the submodular score; without it O(gaps · log(gaps)) and the changes of the load.
+//! A gap whose score was too low before is mostly passed over after one comparison, as areas under the load only
 //! shrink.
 
 use crate::id::Id;
@@ -34,7 +35,7 @@ use crate::table::Records;
 use crate::workspace::workspace;
 
 /// While gaps are chosen by their scores, this many looks at gaps or operators count as one unit of work. In the search
-/// for better schedules each look is one unit.
+/// for better schedules each look counts as one unit.
 const LOOKS: u64 = 16;
 
 /// Which gaps may be chosen.
@@ -56,21 +57,22 @@ workspace! {
             /// All gaps, the one with the highest score first. Later, when it is set at which boundaries the blocks of
             /// the chosen gaps are freed and allocated again: these gaps in the order in which they begin.
             ranked: u32[rows + blocks],
-            /// By rank (a gap's index in `ranked`), while gaps are chosen by rank: the rank itself, or, once its gap is
-            /// chosen, a later rank from which the search goes on. At other times scratch memory for sorting.
+            /// For each rank (a gap's index in `ranked`), while gaps are chosen by rank: the rank itself, or, once its
+            /// gap is chosen, a later rank from which the search goes on. At other times scratch memory for sorting.
             next: u32[rows + blocks],
         }
         records {
-            /// By gap: its weighted score without the part (SWDOA) that changes while gaps are chosen.
+            /// For each gap, its weighted score without the part (SWDOA) that changes while gaps are chosen.
             worth[GapId]: f64[rows + blocks],
-            /// By gap: an upper bound on its weighted score. One part of the score (SWDOA) shrinks while gaps are
+            /// For each gap, an upper bound on its weighted score. One part of the score (SWDOA) shrinks while gaps are
             /// chosen: the area under the load curve over the gap once the gaps chosen so far are in use.
             most[GapId]: f64[rows + blocks],
-            /// By boundary, where boundary o lies before operator o: the area under the load curve (bytes on the device
-            /// over time) up to it, in byte nanoseconds, if no block is swapped.
+            /// For each boundary (boundary o lies before operator o), the area under the load curve (bytes on the
+            /// device over time) from the start up to it, in byte nanoseconds, if no block is swapped.
             area: f64[rows + 2],
-            /// By boundary, where boundary o lies before operator o: the area under the load curve (bytes on the device
-            /// over time) up to it, in byte nanoseconds, if blocks are swapped in the gaps chosen so far.
+            /// For each boundary (boundary o lies before operator o), the area under the load curve (bytes on the
+            /// device over time) from the start up to it, in byte nanoseconds, if blocks are swapped in the gaps chosen
+            /// so far.
             area_left: f64[rows + 2],
         }
         state {
@@ -240,10 +242,10 @@ impl Selection<'_> {
         scale
     }
 
-    /// Sets when the memory of each chosen gap's block is freed and allocated again. It is freed as late as the load
-    /// can stay within `limit` bytes, or not at all where that is not needed; this leaves out blocks that are on the
-    /// host at the start. It is allocated early enough for the copy in to be done when the block is read, or as early
-    /// as the limit allows.
+    /// Sets when the memory of each chosen gap's block is freed and allocated again. The memory is freed as late as the
+    /// load can stay within `limit` bytes, or not at all where that is not needed; blocks that are on the host at the
+    /// start are left as they are in this. The memory is allocated early enough for the copy in to be done when the
+    /// block is read, or as early as the limit allows.
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let mut n = 0;
@@ -351,7 +353,8 @@ pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
 }
 
 /// Writes to `area` the area under the schedule's load curve from the start up to each boundary (boundary o lies before
-/// operator o), in byte nanoseconds. The entries up to that of boundary `from` are right already.
+/// operator o), in byte nanoseconds. The entries up to boundary `from` must be right already; the later ones are
+/// computed from them.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, from: u32, area: &mut Records<'_, f64>) {
     let gaps = schedule.gaps();

@@ -12,18 +12,18 @@ use crate::{Error, Workspace};
 workspace! {
     pub(in crate::rewrite) struct Emitter<'a>(steps, blocks) {
         tables {
-            /// The frees that are written right after each step of the script, as linked lists. By step: 1 + the index
-            /// of the first such free in the script; and, if the step itself is a free, 1 + the index of the free that
-            /// follows it in its list. 0 is none.
+            /// For each step of the script, two links of the lists of frees that are written right after a step: 1 +
+            /// the index of the first free in the step's own list; and, if the step is itself a free, 1 + the index of
+            /// the next free in the list that it is in. 0 is none.
             freed: [u32; 2][steps],
-            /// By block: 1 + the index of the last step of the script so far that accessed it; 0 if none did.
+            /// For each block, 1 + the index of the last step of the script so far that accessed it; 0 if none did.
             touched[BlockId]: u32[blocks],
         }
         records {
-            /// By block: whether it is on the device.
+            /// For each block, whether it is on the device.
             there[BlockId]: bool[blocks],
-            /// By block: whether the present step recomputes an operator that both reads and writes this persistent
-            /// block, so that no rows are written for the accesses to it.
+            /// For each block, whether it is persistent and the step that is written now recomputes an operator that
+            /// both reads and writes it: then no rows are written for the accesses to it.
             left_out[BlockId]: bool[blocks],
         }
     }
@@ -31,9 +31,9 @@ workspace! {
 
 /// Writes to `out` the rows of a script (the order in which operators run and are recomputed, and blocks are freed) of
 /// at most `steps` steps, and returns how many rows there are. Rows of a recomputation have the time of the row above
-/// them. A block is freed directly after its last access before the script frees it. The script may free it later, only
-/// when memory runs out; but nobody reads the value in between, and the sooner it is freed, the better the rest can be
-/// placed.
+/// them. A block is freed directly after its last access before the script frees it. The script may free the block
+/// later, only when memory runs out. But nobody reads its value in between, and the sooner it is freed, the better the
+/// rest can be placed.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if `out` is too short.
@@ -87,7 +87,8 @@ pub(in crate::rewrite) fn write(
 }
 
 impl Emitter<'_> {
-    /// Lists the frees that come right after each step: each free moves up to the last step that accesses its block.
+    /// Fills `freed`, the list of the frees that come right after each step: each free moves up to the last step that
+    /// accesses its block.
     fn list_frees(&mut self, values: &Values<'_>, script: &List<'_, Step>) {
         let Self { freed, touched, .. } = self;
         for (i, step) in (0..).zip(script.iter()) {

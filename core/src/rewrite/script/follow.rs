@@ -1,8 +1,9 @@
-//! Makes the script of runs whose order is given.
+//! Makes a script from runs and recomputations whose order is given: adds the frees of the blocks.
 //!
-//! Steps. Backwards over the runs, the last run that accesses each value is found; a value begins where an operator
-//! writes its block without reading it. Then forwards: a value is freed directly after that run, and the load is added
-//! up. Runs that read a missing value make no script.
+//! Steps. First the runs are gone through from the last to the first, to find the last run that accesses each value; a
+//! value begins where an operator writes its block without reading it. Then they are gone through forwards: a value is
+//! freed directly after its last run, and the load is added up. If a run reads a value that is not there, no script is
+//! made.
 //!
 //! Cost: O(references of the runs), and as much workspace.
 
@@ -17,13 +18,14 @@ workspace! {
     /// `steps` steps, which make at most `steps` rows.
     pub(in crate::rewrite) struct Follower<'a>(steps, blocks) {
         tables {
-            /// By block: the number, counted from 1, of the last step in the given order of runs that accesses the
-            /// value which the block holds at the step that is looked at; 0 is none. The order is gone through twice:
-            /// from its end, then from its start.
+            /// For each block, the number, counted from 1, of the last step in the given order of runs that accesses
+            /// the value which the block holds at the step that is looked at; 0 is none. The order is gone through
+            /// twice: from its end, then from its start.
             last[BlockId]: u32[blocks],
         }
         records {
-            /// By block: the version that it holds; none if it is not on the device.
+            /// For each block, the version (value from one write to the next) that it holds; none if the block is not
+            /// on the device.
             holds[BlockId]: Option<VersionId>[blocks],
         }
         lists {
@@ -40,7 +42,7 @@ workspace! {
             steps: usize = steps,
             /// An upper bound on the rows that the script makes.
             rows: u32 = 0,
-            /// The bytes on the device, in two's complement, as some amounts that are added are below 0.
+            /// The bytes on the device. In two's complement, as an operator may free more bytes than it allocates.
             load: u64 = 0,
         }
     }
@@ -110,7 +112,8 @@ impl<'a> Follower<'a> {
         (now == values.program.operators).then_some(cost)
     }
 
-    /// Finds for each value the last of the runs that accesses it; none if there is no room to note so many values.
+    /// Finds for each value the last of the runs that accesses it. Returns none if there is no room to note so many
+    /// values.
     fn find_last_uses(&mut self, values: &Values<'_>, runs: &List<'_, Step>) -> Option<()> {
         self.last.fill(0);
         self.until.clear();
@@ -155,7 +158,7 @@ impl<'a> Follower<'a> {
         self.holds.set(block, Some(version));
     }
 
-    /// Frees a block, and adds that as a step to the script; none if the script is full.
+    /// Frees a block, and adds the free as a step to the script; none if the script is full.
     fn drop_block(&mut self, values: &Values<'_>, block: BlockId) -> Option<()> {
         self.holds.set(block, None);
         self.load = self.load.wrapping_sub(values.program.size[block]);

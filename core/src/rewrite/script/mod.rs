@@ -1,7 +1,7 @@
 //! The script of a recomputation: which operators run, which are recomputed, and which blocks are freed, in order.
 //!
-//! Every method that decides what is recomputed makes a script: the walk, an exact search, or [`follow`] where the runs
-//! are given. [`emit`] writes the rows of any script.
+//! Every method that decides what is recomputed makes a script: the search for recomputation, an exact search, or
+//! [`follow`] where the order of the runs is given. [`emit`] writes the rows of any script.
 
 pub(super) mod emit;
 pub(super) mod follow;
@@ -40,12 +40,12 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// The highest cost that there is: every script is within it.
+    /// The highest possible cost: as a limit on the cost, it allows every script.
     pub(super) const MOST: Self = Self { excess: u64::MAX, delay: u64::MAX };
 }
 
 impl Step {
-    /// An upper bound on the rows that the step makes.
+    /// An upper bound on the rows of a trace that the step makes.
     pub(super) fn most_rows(self, values: &Values<'_>) -> u32 {
         let Some((g, _)) = self.run() else { return 1 };
         let (first, end) = values.range(g);

@@ -1,9 +1,10 @@
 //! Beam search over the sets of operators that have run. For each number of operators it keeps the best few sets: those
 //! with the least max load on the way to them, and of equal ones those with the least load now.
 //!
-//! A set is extended by each operator that is ready, or by a single one where that is safe. A set that is reached twice
-//! is kept once, with the lower max load. Sets are compared by a hash of 64 bits: if two different sets have the same
-//! hash, one of them is lost, and the order that is found is still valid.
+//! A set is extended by each operator that is ready; but if one of them is safe to run next (no other choice leads to a
+//! lower max load), by this one alone. A set that is reached twice is kept once, with the lower max load. Sets are
+//! compared by a hash of 64 bits: if two different sets have the same hash, one of them is lost, and the order that is
+//! found is still valid.
 //!
 //! Cost: O(operators · width · (operators that are ready + edges)).
 
@@ -13,12 +14,12 @@ use crate::hash;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// How many candidates for the next level of the beam search are gathered for each set of operators that a level keeps.
-/// Candidates are sets with one operator more. When there is no room for more, the best are kept and the others
-/// dropped.
+/// The beam search has room for this many candidates for each set of operators that a level keeps. A level has the sets
+/// in which the same number of operators have run; a candidate for the next level is such a set and one operator more.
+/// When the room is full, the best candidates are kept and the others dropped.
 const GATHERED: u32 = 8;
 
-/// Length of the workspace of [`search`] and of its [`Walk`] together.
+/// Length of the workspace of [`search`], the beam search for an order, and of the [`Walk`] that it extends, together.
 pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> WorkspaceLen {
     let (n, gathered) = (width as usize, (width as usize) * (GATHERED as usize));
     walk_workspace(tensors, operators).and(WorkspaceLen {
@@ -27,7 +28,7 @@ pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> W
     })
 }
 
-/// The sets of operators of one level: those in which the same number of operators have run.
+/// The sets of operators of one level of the beam search: the kept sets in which the same number of operators have run.
 struct Level<'a> {
     /// The sets of operators that have run, one after the other, with a bit for each operator.
     sets: Table<'a, u64>,
@@ -36,7 +37,7 @@ struct Level<'a> {
     /// By set: the max load while its operators ran, in bytes, or the lower bound on the max load of all orders, if
     /// that is higher.
     key: Table<'a, u64>,
-    /// By set: its hash, the sum of [`mark`] over its operators.
+    /// By set: its hash, the sum of [`mark`] over its operators, by which equal sets are found.
     hash: Table<'a, u64>,
 }
 
@@ -47,13 +48,14 @@ impl<'a> Level<'a> {
 }
 
 /// The candidates for the next level of the beam search: sets of operators of the present level, each with one operator
-/// more. By candidate, `load` is the load after its operators have run, and `key` the max load while they ran, or the
-/// lower bound on that of all orders if it is higher, both in bytes; `hash` is the sum of [`mark`] over its operators.
+/// more. `load` is the load after the operators of a candidate have run, in bytes. `key` is the max load while they
+/// ran, or the lower bound on the max load of all orders if that is higher, in bytes. `hash` is the sum of [`mark`]
+/// over the operators of a candidate.
 struct Candidates<'a> {
     load: Table<'a, u64>,
     key: Table<'a, u64>,
     hash: Table<'a, u64>,
-    /// By candidate: the set of the present level that it extends, and the operator that it adds.
+    /// By candidate: the index of the set of the present level that it extends, and the operator that it adds.
     from: Table<'a, [u32; 2]>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
@@ -77,8 +79,9 @@ impl<'a> Candidates<'a> {
         u32::try_from(self.order.len()).unwrap_or(u32::MAX)
     }
 
-    /// Keeps the best `width` candidates, each set of operators once. `seen` is a hash table of the sets that are kept;
-    /// an entry is 1 + the index of a candidate, or 0 if it is empty.
+    /// Keeps the best `width` candidates, each set of operators once: those with the least max load so far (`key`), and
+    /// of equal ones those with the least load. `seen` is a hash table of the sets that are kept; an entry is 1 + the
+    /// index of a candidate, or 0 if it is empty.
     fn keep(&mut self, width: u32, seen: &mut Table<'_, u32>) {
         for i in 0..self.len {
             self.order[i] = i;
@@ -112,8 +115,8 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// Searches for an order with a lower max load than that of `found`, the incumbent. Writes it to `found` and `order`.
-/// Ends early when `stops` returns true.
+/// Searches for an order of operators with a lower max load than that of `found`, the incumbent. Writes such an order
+/// to `order` and its max load to `found`; without one, both stay. Ends early when `stops` returns true.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     width: u32,

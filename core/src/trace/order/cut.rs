@@ -1,4 +1,5 @@
-//! A lower bound on the max load of all orders: the least load that is possible while an operator runs.
+//! A lower bound on the max load of all orders of the operators: the least load that is possible while an operator
+//! runs.
 //!
 //! Problem: when an operator v runs, the operators that it waits for have run, and those that wait for it have not.
 //! Which of the others have run is open. A tensor is alive if an operator that has run and one that has not both touch
@@ -7,14 +8,14 @@
 //! that one operator touches, is far too low for networks with long connections.
 //!
 //! Steps:
-//! 1. A network. Its nodes are the operators, and two ends for each tensor; an arc from the first end to the second is
-//!    as wide as the tensor's bytes. The other arcs are without limit: from each operator to the first ends of its
-//!    tensors, from the second ends to the operators, and from each operator to those that it waits for. Operators on
-//!    the side of the source have run.
+//! 1. A flow network is made. Its nodes are the operators, and two ends for each tensor; an arc from the first end to
+//!    the second has the tensor's bytes as its capacity. The other arcs are without limit: from each operator to the
+//!    first ends of its tensors, from the second ends to the operators, and from each operator to those that it waits
+//!    for. Operators on the side of the source have run.
 //! 2. For each v, beginning with those at which the given order has the highest load: the tensors that v touches count
-//!    in full, and their arcs have no width. The operators that v waits for are sources, and those that wait for v are
-//!    sinks. The first end of a tensor that is alive from the start is a source too, and the second end of one that is
-//!    alive to the end is a sink. Dinic's algorithm (1970) finds the maximum flow, which is the minimum cut.
+//!    in full, and their arcs get the capacity 0. The operators that v waits for are sources, and those that wait for v
+//!    are sinks. The first end of a tensor that is alive from the start is a source too, and the second end of one that
+//!    is alive to the end is a sink. Dinic's algorithm (1970) finds the maximum flow, which is the minimum cut.
 //!
 //! Cost: a maximum flow for each operator. Looks at arcs are counted, and after a given number of them no further
 //! operator is taken. Linear memory.
@@ -23,26 +24,28 @@ use super::model::Model;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// The width (bytes of flow) of an arc without limit.
+/// The capacity, in bytes of flow, of an arc of the flow network that has no limit.
 const ENDLESS: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
-/// A node that may be on either side of the cut.
+/// Marks a node of the flow network that may be on either side of the cut.
 const FREE: u32 = 0;
-/// A node that has to be on the source's side of the cut.
+/// Marks a node of the flow network that has to be on the source's side of the cut, that of the operators that have
+/// run.
 const SOURCE: u32 = 1;
-/// A node that has to be on the sink's side of the cut.
+/// Marks a node of the flow network that has to be on the sink's side of the cut, that of the operators still to run.
 const SINK: u32 = 2;
 
-/// Length of the workspace of [`lower_bound`].
+/// Length of the workspace of [`lower_bound`], which makes a flow network of the model.
 pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize, edges: usize) -> WorkspaceLen {
     let (nodes, arcs) = (operators + 2 * tensors, 2 * (tensors + 2 * operands + edges));
     WorkspaceLen { words: arcs, indices: 6 * nodes + 2 * arcs }
 }
 
-/// A lower bound on the max load of all orders, in bytes: the highest, over the operators, of the least load that is
-/// possible while the operator runs, which a minimum cut gives. `operators` gives each operator and the load while it
-/// runs in some valid order, in bytes, the highest load first. The search ends when the bound reaches `enough` bytes,
-/// when no further cut can raise it, or when arcs have been looked at `looks` times.
+/// A lower bound on the max load of all orders of the operators, in bytes. For each operator, a minimum cut of a flow
+/// network gives the least load that is possible while it runs; the highest of these loads is the bound. `operators`
+/// gives each operator and the load while it runs in some valid order, in bytes, the highest load first. The search
+/// ends when the bound reaches `enough` bytes, when no further cut can raise it, or when arcs have been looked at
+/// `looks` times.
 pub(super) fn lower_bound(
     model: &Model<'_>,
     operators: impl Iterator<Item = (u32, u64)>,
@@ -64,20 +67,21 @@ pub(super) fn lower_bound(
 struct Network<'m, 's> {
     model: &'m Model<'m>,
     nodes: u32,
-    /// By node: its first arc; [`NONE`] if it has none.
+    /// By node of the flow network: the first in its list of arcs that leave it; [`NONE`] if no arc does.
     first: Table<'s, u32>,
-    /// By node of the flow network: the arc that is tried next on the way to a sink.
+    /// By node of the flow network: the arc of this node that is tried next when a path to a sink is searched for.
     cursor: Table<'s, u32>,
-    /// By node: 1 + its distance from the nearest source, in arcs that are not full; 0 if it is not reached.
+    /// By node of the flow network: 1 + its distance from the nearest source, in arcs that can take more flow; 0 if no
+    /// path of such arcs leads to it, or none leads on from it to a sink.
     level: Table<'s, u32>,
-    /// By node: the side of the cut on which it has to be: [`FREE`], [`SOURCE`] or [`SINK`].
+    /// By node of the flow network: the side of the cut on which it has to be: [`FREE`], [`SOURCE`] or [`SINK`].
     side: Table<'s, u32>,
     queue: Table<'s, u32>,
     path: Table<'s, u32>,
-    /// By arc: the next arc that leaves the same node; [`NONE`] after the last. Arcs come in pairs: arc 2k + 1 is the
-    /// reverse of arc 2k.
+    /// By arc of the flow network: the next arc that leaves the same node; [`NONE`] after the last. Arcs come in pairs:
+    /// arc 2k + 1 is the reverse of arc 2k.
     next: Table<'s, u32>,
-    /// By arc: the node that it leads to.
+    /// By arc of the flow network: the node that it leads to.
     to: Table<'s, u32>,
     /// By arc of the flow network: how many bytes of flow it can still take.
     left: Table<'s, u64>,
@@ -164,8 +168,8 @@ impl<'m, 's> Network<'m, 's> {
         self.model.needs(v) + self.flow()
     }
 
-    /// Binds to one side of the cut all operators that have to run before operator `v`, if `side` is the source's, or
-    /// all that have to run after it, if `side` is the sink's.
+    /// Fixes on which side of the cut operators have to be. If `side` is [`SOURCE`], these are all operators that have
+    /// to run before operator `v`; if it is [`SINK`], all that have to run after `v`.
     fn mark(&mut self, v: u32, side: u32) {
         let (mut done, mut len) = (0, 1);
         self.queue[0] = v;
@@ -203,8 +207,8 @@ impl<'m, 's> Network<'m, 's> {
         flow
     }
 
-    /// Finds how far each node is from the nearest source, on arcs that can take more flow. Returns whether a sink is
-    /// reached.
+    /// Finds how far each node of the flow network is from the nearest source, over arcs that can take more flow.
+    /// Writes the distances to `level`. Returns whether a sink is reached.
     fn reaches_a_sink(&mut self) -> bool {
         self.level.fill(0);
         let (mut done, mut len) = (0, 0);

@@ -1,16 +1,16 @@
 //! The order as it is given, except that an operator runs as soon as it is ready if that lowers the load.
 //!
-//! After each operator, the operators that are ready are looked at. Those count that lower the load and need no more
-//! than the max load of the given order; of these the one with the lowest number runs, as often as there is one. Cost:
-//! O(operators · operators that are ready), times the tensors that each touches.
+//! After each operator, the operators that are ready are looked at. An operator may run at once if it lowers the load
+//! and needs no more than the max load of the given order. Of several, the one with the lowest number runs. This is
+//! repeated until there is none. Cost: O(operators · operators that are ready), times the tensors that each touches.
 
 use super::model::{Model, Walk};
 use crate::Workspace;
 use crate::table::Table;
 
 /// Improves `order`, a valid order of the model: an operator that lowers the load runs as soon as it is ready, if it
-/// needs no more than the max load of the given order. The workspace takes a copy of that order, and a [`Walk`]: which
-/// operators have run so far, and the load after them.
+/// needs no more than the max load of the given order. The workspace holds a copy of the given order, and a [`Walk`]:
+/// which operators have run so far, and the load after them.
 pub(crate) fn early(model: &Model<'_>, order: &mut Table<'_, u32>, scratch: &mut Workspace<'_>) {
     let mut walk = Walk::new(model, scratch);
     let mut given = scratch.indices(order.len());

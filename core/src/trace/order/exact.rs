@@ -1,10 +1,10 @@
 //! Best-first search over the sets of operators that have run.
 //!
-//! A set can be reached by many orders. Its key is the least max load on the way to it, in bytes, over the orders that
-//! were found. The set with the least key is taken next, and of equal keys the set that was found last, so that the
-//! search goes deep. As in Dijkstra's algorithm, the key of a set is final when the set is taken; that of the set of
-//! all operators is the least max load. Sets with a key of the incumbent's max load or more are not kept. If there is
-//! no room for another set, the search ends, and the least key of the sets that wait is a lower bound.
+//! A set can be reached by many orders. The key of a set is the least max load on the way to it, in bytes, over the
+//! orders that were found. The set with the least key is taken next, and of equal keys the set that was found last, so
+//! that the search goes deep. As in Dijkstra's algorithm, the key of a set is final when the set is taken, and the key
+//! of the set of all operators is the least max load. Sets with a key of the incumbent's max load or more are not kept.
+//! If there is no room for another set, the search ends, and the least key of the sets that wait is a lower bound.
 
 use super::Ordered;
 use super::model::{Model, Walk, walk_workspace};
@@ -17,7 +17,7 @@ use crate::{Workspace, WorkspaceLen};
 /// one with the least key counts.
 const WAITING: usize = 4;
 
-/// Length of the workspace of [`search`] and of its [`Walk`] together.
+/// Length of the workspace of [`search`], the exact search for an order, and of the [`Walk`] that it extends, together.
 pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> WorkspaceLen {
     let n = states as usize;
     walk_workspace(tensors, operators).and(WorkspaceLen {
@@ -28,7 +28,7 @@ pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> 
 
 /// The states of the exact search: the sets of operators that it has reached by running one operator after the other.
 struct States<'a> {
-    /// How many 64-bit words the bits of a set take.
+    /// How many 64-bit words a set of operators takes, with one bit for each operator.
     width: u32,
     /// The sets of operators that have run, one after the other, with a bit for each operator.
     sets: Table<'a, u64>,
@@ -37,10 +37,11 @@ struct States<'a> {
     /// By set: the least max load while its operators run, in bytes, over the orders of them that were found; or the
     /// lower bound on the max load of all orders, if that is higher.
     key: Table<'a, u64>,
-    /// By set: the index of the set from which it was made by running more operators; `u32::MAX` for the first set.
+    /// By set: the index of its parent, the set from which it was made by running more operators; `u32::MAX` for the
+    /// first set.
     parent: Table<'a, u32>,
-    /// By set: the first of the operators that were run to make it from the set `parent`. Any others were run after it
-    /// because they could run next without harm to the max load in the end ([`Walk::safe`]).
+    /// By set: the first of the operators that were run to make it from its parent. Operators that were run after this
+    /// one were chosen because they could not raise the max load in the end ([`Walk::safe`]).
     by: Table<'a, u32>,
     /// A hash table by which a set of operators is found; an entry is 1 + the index of a set, or 0 if it is empty.
     slots: Table<'a, u32>,
@@ -68,10 +69,10 @@ impl States<'_> {
         slot
     }
 
-    /// Remembers the set of operators that the walk has run, with its key, the max load on the way to it. It was made
-    /// from the set of index `parent` by running the operator `by`, and perhaps others. Returns the index of the set if
-    /// it is new or its key is now lower, none if it is known with no higher key, and an error if there is no room for
-    /// it.
+    /// Remembers the set of operators that have run in `walk`, and its key, the max load on the way to it. The set was
+    /// made from the set of index `parent` by running the operator `by`, and perhaps others. Returns the index of the
+    /// set if the set is new or its key is now lower; `None` if it was known with a key that is not higher; an error if
+    /// there is no room for it.
     fn note(&mut self, walk: &Walk<'_, '_>, parent: u32, by: u32) -> Result<Option<u32>, Full> {
         let set = walk.done.first(self.width);
         let slot = self.slot(set);
@@ -102,8 +103,9 @@ impl States<'_> {
 /// The error that there is no room to remember another set of operators.
 struct Full;
 
-/// Searches for an order with a lower max load than that of `found`, the incumbent; writes it to `found` and `order`,
-/// and a lower bound that is proved to `found`. Ends early when `stops` returns true.
+/// Searches for an order of operators with a lower max load than that of `found`, the incumbent. Writes such an order
+/// to `order` and its max load to `found`. Also writes to `found` the lower bound on the max load that the search has
+/// proved. Ends early when `stops` returns true.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     states: u32,
@@ -183,8 +185,8 @@ pub(super) fn search(
     found.lower_bound = found.max_load;
 }
 
-/// Runs operators as long as there is one that is safe to run next: whatever ran instead, the max load in the end would
-/// be no lower ([`Walk::safe`]). Writes these operators to `ran` after its first `len` entries; returns how many
+/// Runs operators as long as there is one that is safe to run next ([`Walk::safe`]): with any other choice the max load
+/// in the end would be no lower. Writes these operators to `ran` after its first `len` entries; returns how many
 /// entries there are then.
 fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32 {
     while let Some((operator, step)) = walk.safe() {
@@ -195,9 +197,9 @@ fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32
     len
 }
 
-/// Writes the operators of the set `last` to `order`, as the search ran them. From `last` it goes back over the parents
-/// to the first set. Then, from there on, it writes for each set the operator that was chosen to extend its parent, and
-/// those that could run next without harm to the max load in the end ([`close`]).
+/// Writes the operators of the set `last` to `order`, in the order in which the search ran them. First goes back from
+/// `last` over the parents to the first set. Then, from the first set on, writes for each set the operator that was
+/// chosen to extend its parent, and the operators that were safe to run after it ([`close`]).
 fn unroll(
     walk: &mut Walk<'_, '_>,
     known: &States<'_>,

@@ -1,24 +1,25 @@
 //! Operators with the tensors that they touch ([`Model`]), and a set of operators that have run ([`Walk`]), which a
 //! search extends.
 //!
-//! Why it is safe to run an operator next that is ready, needs no more than the max load so far, and does not raise the
-//! load: take any order of the operators that are left, and move this one to its front. The more operators have run
-//! before it, the fewer tensors it is the first to touch, and the more it is the last to touch. So if it does not raise
-//! the load now, it does not raise the load after any of the operators that now come after it, and none of these needs
-//! more than before.
+//! Why it is safe to run an operator v next that is ready, needs no more than the max load so far, and does not raise
+//! the load: take any order of the operators that are left, and move v to its front. The more operators have run before
+//! v, the fewer tensors v is the first to touch, and the more v is the last to touch. So if v does not raise the load
+//! now, the move raises the load after none of the operators that now come after v, and none of them needs more than
+//! before.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// The tensor is alive from the start, before any operator touches it.
+/// The bit that marks a tensor as alive from the start of the iteration, before any operator touches it.
 const GIVEN: u32 = 1;
-/// The tensor is alive to the end, after all operators that touch it.
+/// The bit that marks a tensor as alive to the end of the iteration, after all operators that touch it.
 const KEPT: u32 = 2;
 
-/// Operators, the tensors that they touch, and which has to run before which.
+/// What the search for an order of operators works on: the operators, the tensors that they touch (read or write), and
+/// which operators have to run before which.
 pub(crate) struct Model<'a> {
     pub(crate) operators: u32,
-    /// By tensor: its bytes.
+    /// By tensor: its size in bytes.
     bytes: Table<'a, u64>,
     /// By tensor, as bits: whether it is alive from the start ([`GIVEN`]), and whether it is alive to the end
     /// ([`KEPT`]).
@@ -29,15 +30,16 @@ pub(crate) struct Model<'a> {
     givers: Table<'a, [u32; 2]>,
     /// By operator: the bytes saved if it writes its output over the first tensor of its `givers`, and over the second.
     spared: Table<'a, [u64; 2]>,
-    /// By operator: the index in `touched` of the first tensor that it touches; after the last operator, the length of
-    /// `touched`.
+    /// By operator: the index in `touched` of its first tensor. One more entry, after the last operator, is the length
+    /// of `touched`.
     first_touched: Table<'a, u32>,
-    /// The tensors that each operator touches, each once, operator by operator.
+    /// The tensors that each operator touches (reads or writes), operator by operator; each tensor once for an
+    /// operator.
     touched: Table<'a, u32>,
     /// By tensor: how many operators touch it.
     users: Table<'a, u32>,
-    /// By operator: the index in `next` of the first operator that waits for it; after the last operator, the length of
-    /// `next`.
+    /// By operator: the index in `next` of the first operator that waits for it. One more entry, after the last
+    /// operator, is the length of `next`.
     first_next: Table<'a, u32>,
     /// The operators that wait for each operator, operator by operator. An operator may be listed twice.
     next: Table<'a, u32>,
@@ -49,14 +51,16 @@ pub(crate) struct Model<'a> {
     edges: u32,
 }
 
-/// Length of the workspace of a [`Model`].
+/// Length of the workspace of a [`Model`], on which the search for an order works. `operands` is how many inputs and
+/// outputs all operators have together, `edges` how many pairs of operators have to run one before the other.
 pub(crate) const fn workspace(tensors: usize, operators: usize, operands: usize, edges: usize) -> WorkspaceLen {
     WorkspaceLen { words: tensors + 3 * operators, indices: 2 * tensors + 5 * operators + operands + edges + 2 }
 }
 
 impl<'a> Model<'a> {
-    /// An empty model with room for so many tensors, operators, operands and edges. The tensors are added first, then
-    /// each operator and the tensors that it touches, then the edges in ascending order of their first operator.
+    /// An empty model with room for so many tensors, operators, operands (inputs and outputs of operators) and edges
+    /// (pairs of operators of which the first has to run before the second). The tensors are added first, then each
+    /// operator and the tensors that it touches, then the edges in ascending order of their first operator.
     /// [`Self::finish`] comes last.
     pub(crate) fn new(
         tensors: usize,
@@ -153,9 +157,9 @@ impl<'a> Model<'a> {
         self.touched.range(self.first_touched[operator], self.first_touched[operator + 1])
     }
 
-    /// A lower bound on the max load of all orders, in bytes: the highest of the bytes that are alive at the start, and
-    /// of those that each operator needs, to which the tensors are added that are always alive and that no operator
-    /// touches.
+    /// A lower bound on the max load of all orders of the operators, in bytes. It is the bytes that are alive at the
+    /// start, or the most that an operator needs while it runs, whichever is more. Tensors that are always alive and
+    /// that no operator touches are added to the needs of each operator.
     pub(crate) fn lower_bound(&self) -> u64 {
         let always = (0..self.tensors).filter(|&t| self.how[t] == GIVEN | KEPT && self.users[t] == 0);
         let always: u64 = always.map(|t| self.bytes[t]).sum();
@@ -194,17 +198,19 @@ impl<'a> Model<'a> {
     }
 }
 
-/// A set of operators that have run, and what can run next.
+/// A set of operators that have run, the load after them, and the operators that can run next. A search for an order
+/// adds one operator after the other, and takes them out again.
 pub(super) struct Walk<'m, 's> {
     pub(super) model: &'m Model<'m>,
-    /// A bit for each operator that has run.
+    /// A bit for each operator: 1 if it has run.
     pub(super) done: Table<'s, u64>,
     /// The load after the operators that have run, in bytes.
     pub(super) load: u64,
-    /// The max load so far, in bytes. The searches begin it at the lower bound on the max load of all orders.
+    /// The max load so far, in bytes. At the start the searches set it to the lower bound on the max load of all
+    /// orders.
     pub(super) key: u64,
-    /// By operator: how many operators that have to run before it have not run yet; it can run when that is 0. One that
-    /// is listed twice as having to run before it counts twice.
+    /// By operator: how many operators that have to run before it have not run yet. It can run when this is 0. An
+    /// operator that is listed twice in `next` of the model counts twice.
     waits: Table<'s, u32>,
     /// By tensor: how many of the operators that touch it have run.
     ran: Table<'s, u32>,
@@ -215,7 +221,7 @@ pub(super) struct Walk<'m, 's> {
     ready_count: u32,
 }
 
-/// Length of the workspace of a [`Walk`].
+/// Length of the workspace of a [`Walk`], a set of operators that have run.
 pub(super) const fn walk_workspace(tensors: usize, operators: usize) -> WorkspaceLen {
     WorkspaceLen { words: Model::set_words(operators), indices: tensors + 3 * operators }
 }
@@ -238,7 +244,7 @@ impl<'m, 's> Walk<'m, 's> {
         walk
     }
 
-    /// Sets the walk back to the start, where no operator has run.
+    /// Goes back to the start, where no operator has run and the load is that of the tensors alive from the start.
     pub(super) fn begin(&mut self) {
         self.done.fill(0);
         self.load = self.model.given();
@@ -255,7 +261,8 @@ impl<'m, 's> Walk<'m, 's> {
     }
 
     /// Changes the set of operators that have run to the bit set `done`; `load` is the load after them and `key` the
-    /// max load so far, in bytes. The cost grows with the number of operators that differ from those that had run.
+    /// max load so far, in bytes. The cost grows with the number of operators that are in one of the two sets, the old
+    /// and the new, and not in the other.
     pub(super) fn set(&mut self, done: &[u64], load: u64, key: u64) {
         for (word, &bits) in (0..).zip(done) {
             let mut differs = self.done[word] ^ bits;
@@ -338,7 +345,7 @@ impl<'m, 's> Walk<'m, 's> {
         self.done[operator / 64] >> (operator % 64) & 1 > 0
     }
 
-    /// The load while an operator runs, if it runs next, and the load after it, in bytes.
+    /// What an operator takes if it runs next: the load while it runs, and the load after it, both in bytes.
     pub(super) fn step(&self, operator: u32) -> (u64, u64) {
         let (mut added, mut freed, mut saved) = (0, 0, 0);
         for &tensor in self.model.touched(operator) {
@@ -375,13 +382,14 @@ impl<'m, 's> Walk<'m, 's> {
 
     /// An operator that can safely run next, with the load while it runs and the load after it, in bytes; none if there
     /// is none. It is ready, needs no more than the max load so far, and does not raise the load. So no other choice
-    /// leads to a lower max load in the end: whatever runs after it needs no more memory than if it ran later.
+    /// leads to a lower max load in the end: any operator that runs after this one needs no more memory than it would
+    /// before this one.
     pub(super) fn safe(&self) -> Option<(u32, (u64, u64))> {
         let mut steps = self.ready().iter().map(|&operator| (operator, self.step(operator)));
         steps.find(|&(_, (peak, load))| peak <= self.key && load <= self.load)
     }
 
-    /// The max load of an order, in bytes.
+    /// The max load of an order of all operators, in bytes. The walk is at the end of this order afterwards.
     pub(super) fn max_load(&mut self, order: &[u32]) -> u64 {
         self.begin();
         for &operator in order {

@@ -1,9 +1,10 @@
-//! The two decisions about a block, that it lies at its least offset or that it does not, and the way back.
+//! The two decisions about a block, that it lies at its least offset or that it lies higher, and how to take them back.
 
 use super::{Conflict, END, NONE, Outcome, REST, State, align, within};
 
 impl State<'_> {
-    /// Places block `b` at its least offset, below all unplaced blocks alive with it. `Err` if that cannot be.
+    /// Places block `b` at its least offset, below all unplaced blocks alive with it. `Err` if there is no such
+    /// placement within the capacity.
     pub(in super::super) fn place(&mut self, b: u32) -> Outcome {
         self.open[b / 64] &= !(1 << (b % 64));
         self.open_count -= 1;
@@ -51,7 +52,8 @@ impl State<'_> {
         self.propagate()
     }
 
-    /// Decides that block `b` does not lie at its least offset, but on an unplaced block. `Err` if that cannot be.
+    /// Decides that block `b` does not lie at its least offset, but higher, on an unplaced block. `Err` if there is no
+    /// such placement within the capacity.
     pub(in super::super) fn refuse(&mut self, b: u32) -> Outcome {
         if self.pin[b] != u64::MAX {
             return Err(Conflict);
@@ -61,8 +63,8 @@ impl State<'_> {
         self.propagate()
     }
 
-    /// Takes back the placement of block `b`, all changes of blocks but the first `block_mark`, and all changes of
-    /// sections but the first `section_mark`.
+    /// Takes back the placement of block `b`, all recorded changes of blocks but the first `block_mark`, and all
+    /// recorded changes of sections of time but the first `section_mark`.
     pub(in super::super) fn undo(&mut self, b: u32, block_mark: u32, section_mark: u32) {
         self.undo_to(block_mark, section_mark);
         let (low, high, size) = (self.low[b], self.high[b], self.size[b]);
@@ -74,7 +76,7 @@ impl State<'_> {
         self.open_count += 1;
     }
 
-    /// As [`State::undo`], but takes no placement back.
+    /// Takes back recorded changes as [`State::undo`] does, but no placement of a block.
     pub(in super::super) fn undo_to(&mut self, block_mark: u32, section_mark: u32) {
         for w in self.dirty_from..self.sections.div_ceil(64) {
             self.dirty[w] = 0;

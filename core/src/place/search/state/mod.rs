@@ -1,4 +1,5 @@
-//! A node of the search tree: what is placed, what that leaves to the rest, and how to take it back.
+//! The state of the search at a node of its tree: what is placed, what that leaves to the other blocks, and how to take
+//! it back.
 
 mod decide;
 mod propagate;
@@ -13,27 +14,31 @@ use crate::{Workspace, WorkspaceLen, sort};
 /// Stands for no block, in place of a block's number.
 pub(super) const NONE: u32 = u32::MAX;
 
-// The fields of a section's record. Open blocks are those that are not placed yet.
-/// Index in a section's record: the sum of the sizes of its open blocks (those not placed yet), in units.
+// The fields of the record of a section of time. Open blocks are those that are not placed yet.
+/// Index in the record of a section of time: the sum of the sizes of its open blocks (those not placed yet), in units
+/// of the search.
 pub(super) const REST: usize = 0;
-/// Index in a section's record: the lowest offset that a block alive there and not placed yet can still have.
+/// Index in the record of a section of time: the lowest offset that a block alive there and not placed yet can still
+/// have.
 pub(super) const FLOOR: usize = 1;
-/// Index in a section's record: the lowest end that a block alive there and not placed yet can still have.
+/// Index in the record of a section of time: the lowest end that a block alive there and not placed yet can still have.
 const END: usize = 2;
-/// Index in a section's record: the second lowest end, after that at [`END`], that a block alive there and not placed
-/// yet can still have.
+/// Index in the record of a section of time: the second lowest end, after that at [`END`], that a block alive there and
+/// not placed yet can still have.
 const SECOND: usize = 3;
-/// Index in a section's record: the number of the block that can end lowest, as [`END`] says, of those alive there and
-/// not placed yet; [`NONE`] if all are placed.
+/// Index in the record of a section of time: the number of the block that can end lowest, as [`END`] says, of those
+/// alive there and not placed yet; [`NONE`] if all are placed.
 const ENDER: usize = 4;
-/// Index in a section's record: how many of the blocks alive there and not placed yet can still lie at the lowest
-/// offset that one of them can have, [`FLOOR`].
+/// Index in the record of a section of time: how many of the blocks alive there and not placed yet can still lie at the
+/// lowest offset that one of them can have, [`FLOOR`].
 pub(super) const CHOICES: usize = 5;
-/// Index in a section's record: the lowest end among its unplaced blocks that, at their least offsets, leave room for
-/// all the others between them and the capacity; `u64::MAX` if there are none.
+/// Index in the record of a section of time. Blocks alive there and not placed yet can be the lowest of these if, at
+/// their least offsets, they leave room for all the others up to the capacity. The entry is the lowest end of such a
+/// block; `u64::MAX` if there is none.
 const NEXT: usize = 6;
-/// Index in a section's record: the lowest offset among its unplaced blocks that, at their least offsets, leave too
-/// little room for all the others between them and the capacity; `u64::MAX` if there are none.
+/// Index in the record of a section of time. Blocks alive there and not placed yet cannot be the lowest of these if, at
+/// their least offsets, they leave too little room for the others up to the capacity. The entry is the least offset of
+/// such a block; `u64::MAX` if there is none.
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
 
@@ -41,17 +46,19 @@ pub(super) type Section = [u64; 8];
 /// (`State::find_edges`). Larger instances are rarely refuted, and edges would only make their nodes slower.
 pub(super) const SMALL: usize = 64;
 
-/// In place of a capacity: no limit. Nothing fails within it, and therefore nothing has to be taken back.
+/// Stands for no limit in place of a capacity. Nothing fails without a limit, so that nothing has to be taken back and
+/// no changes are recorded.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
 
-/// A block of which a [`State`] is made. Its number in the state is its place in the order of the items.
+/// A block from which a [`State`] is made. Its number in the state is its place in the order of the items.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Item {
     /// The first section of time in which the block is alive.
     pub low: u32,
     /// One past the last section of time in which the block is alive.
     pub high: u32,
-    /// The size of the block, in units of the search: a number of bytes of which all sizes and offsets are multiples.
+    /// The size of the block, in units of the search: multiples of a number of bytes that divides all sizes and
+    /// offsets.
     pub size: u64,
     /// The offset of the block is a multiple of this, in units of a fixed number of bytes; at least 1.
     pub alignment: u64,
@@ -59,13 +66,13 @@ pub(super) struct Item {
     pub pin: Option<u64>,
 }
 
-/// A node of the search tree has no placement below it.
+/// An error: the present node of the search tree has no placement below it.
 pub(super) struct Conflict;
 
 pub(super) type Outcome = Result<(), Conflict>;
 
 /// The state of the search at one node of its tree: which blocks are placed, and where each of the others can still
-/// lie. Blocks are numbered by (first section, last section, size, …).
+/// lie. Blocks are numbered by the first section of time in which they are alive, then by the last, then by size.
 pub(super) struct State<'a> {
     pub n: u32,
     pub sections: u32,
@@ -92,10 +99,10 @@ pub(super) struct State<'a> {
     /// The pinned blocks, lowest first.
     pins: Table<'a, u32>,
     pin_count: u32,
-    /// Whether any block may lie at any offset: none is pinned, and no alignment is above one unit.
+    /// Whether all blocks may lie at any offset: none is pinned, and no alignment is above one unit.
     pub movable: bool,
-    /// By block: an offset and the block's end there, in units of a fixed number of bytes. For a
-    /// placed block, this is where it lies; for any other, its offset is the least that the block can still have.
+    /// By block: an offset and the block's end there, in units of a fixed number of bytes. For a placed block, the
+    /// offset is where it lies; for any other, the least offset that it can still have.
     pub span: Table<'a, [u64; 2]>,
     /// Bit set: blocks that cannot lie on what is placed already, only on a block that is not placed yet.
     lifted: Table<'a, u64>,
@@ -104,17 +111,19 @@ pub(super) struct State<'a> {
     pub open_count: u32,
 
     // Sections.
-    /// By section: the bit set of the blocks that are alive in it.
+    /// By section of time: the bit set of the blocks that are alive in it.
     alive: Table<'a, u64>,
-    /// By section: the number of the first block that begins in it or later.
+    /// By section of time: the number of the first block that begins in it or later.
     pub first: Table<'a, u32>,
-    /// By section: the first word of its bit set in `alive` that is not 0.
+    /// By section of time: the first word of its bit set in `alive` that is not 0.
     begin: Table<'a, u32>,
-    /// By section: its record, of which [`REST`] and the constants after it name the fields.
+    /// By section of time: its record, a summary of its unplaced blocks. [`REST`] and the constants after it name the
+    /// fields.
     pub section: Table<'a, Section>,
-    /// By section: how many times a node of the search tree has failed in it, less what [`State::fade`] has taken off.
+    /// By section of time: how many nodes of the search tree have failed because of it, less what [`State::fade`] has
+    /// taken off.
     pub weight: Table<'a, u64>,
-    /// By section: how many of the blocks that are not placed yet are alive in it and in the next one.
+    /// By section of time: how many of the blocks that are not placed yet are alive both in it and in the next one.
     pub crossing: Table<'a, u32>,
     /// Bit set: sections of time whose records are out of date.
     dirty: Table<'a, u64>,
@@ -122,24 +131,26 @@ pub(super) struct State<'a> {
     dirty_from: u32,
     /// Bit set: sections of time whose records have changed since [`State::lift`] last raised the blocks there.
     moved: Table<'a, u64>,
-    /// All words of `moved` before this one are 0.
+    /// All words of the bit set `moved` before this one are 0.
     moved_from: u32,
-    /// By section: the lowest end that an unplaced block could have when [`State::lift`] last looked at it.
+    /// By section of time: the lowest end that an unplaced block alive there could have when [`State::lift`] last
+    /// looked at it.
     settled: Table<'a, u64>,
-    /// Bit set: sections of which [`State::settle`] already knows the lowest end of an unplaced block.
+    /// Bit set: sections of time for which [`State::settle`] has found the lowest end of an unplaced block already.
     reached: Table<'a, u64>,
 
-    /// The changes of blocks that can be taken back: the least offset before the change.
+    /// For each change of a block that can be taken back: the block's least offset before the change.
     block_trail: Table<'a, u64>,
     /// By change in `block_trail`: the block, with the highest bit set if the block was in `lifted` before.
     block_trail_of: Table<'a, u32>,
     /// How many changes of blocks are recorded in `block_trail`.
     pub block_mark: u32,
-    /// The changes of sections that can be taken back: the record before the change.
+    /// For each change of a section's record that can be taken back: the record before the change. A section is a
+    /// stretch of time, its record a summary of its unplaced blocks.
     section_trail: Table<'a, Section>,
-    /// By change in `section_trail`: the section.
+    /// By change in `section_trail`: the section of time whose record was changed.
     section_trail_of: Table<'a, u32>,
-    /// How many changes of sections are recorded in `section_trail`, to be taken back later.
+    /// How many changes of sections' records are recorded in `section_trail`, to be taken back later.
     pub section_mark: u32,
     /// The most changes that can be recorded in `block_trail`, and in `section_trail`.
     trail_len: u32,
@@ -152,13 +163,15 @@ pub(super) struct State<'a> {
     heap: Heap<'a, u32>,
     /// By block: the least offset that [`State::settle`] has found; `u64::MAX` if none yet.
     settling: Table<'a, u64>,
-    /// The unplaced blocks of the section that [`State::find_edges`] looks at, by falling least offset: it and the size.
+    /// The least offset and the size of each unplaced block in the section of time that [`State::find_edges`] looks at;
+    /// the highest least offset comes first.
     jobs: Table<'a, [u64; 2]>,
     /// The numbers of the blocks in `jobs`, in the same order.
     job_of: Table<'a, u32>,
     /// By block: its place in the order in which blocks are tried; the lowest is tried first.
     pub rank: Table<'a, u32>,
-    /// By block: the highest load of a section in which it is alive, itself included, in units of a number of bytes.
+    /// By block: the highest load of a section of time in which it is alive, the block itself included, in units of a
+    /// fixed number of bytes.
     pub load: Table<'a, u64>,
 }
 
@@ -294,8 +307,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Takes all blocks out and sets a new capacity; the failed nodes that were counted in each section of time stay
-    /// counted. `Err` if the first conclusions show that no placement is within the capacity.
+    /// Makes all blocks unplaced and sets a new capacity; the failed nodes that were counted in each section of time
+    /// stay counted. `Err` if the first conclusions show that no placement is within the capacity.
     pub(super) fn reset(&mut self, capacity: u64) -> Outcome {
         self.capacity = capacity;
         self.block_mark = 0;
@@ -348,7 +361,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Counts a failed node of the search tree in `s`, a section of time, and returns the failure as an `Err`.
+    /// Counts a failed node of the search tree for `s`, a section of time, and returns the failure as an `Err`.
     fn fail_in(&mut self, s: u32) -> Outcome {
         self.weight[s] += u64::from(self.techniques.has(Technique::Failures));
         Err(Conflict)
@@ -364,7 +377,8 @@ impl<'a> State<'a> {
         self.dirty_from = self.dirty_from.min(s / 64);
     }
 
-    /// The least offset from `v` up that is a multiple of the alignment of `b`, and at which `b` hits no pinned block.
+    /// The least offset from `v` up that is a multiple of the alignment of block `b`, and at which `b` does not overlap
+    /// a pinned block.
     #[inline]
     fn above_pins(&self, b: u32, v: u64) -> u64 {
         let mask = self.mask[b];
@@ -383,9 +397,9 @@ impl<'a> State<'a> {
     }
 
     /// Calls `f` with each word of the state's key for the sections of time `part` (the first, and one past the last).
-    /// States with equal keys have the same placements for the blocks that begin in `part`. The words say which of
-    /// these blocks are open, that is not placed yet; then, for each of those, its least offset and whether it lies on
-    /// another open block.
+    /// If two states have equal keys, the blocks that begin in `part` have the same placements in both. The words say
+    /// which of these blocks are open (not placed yet); then, for each of those, its least offset and whether it lies
+    /// on another open block.
     #[inline]
     pub(super) fn each_word(&self, part: (u32, u32), mut f: impl FnMut(u64)) {
         let (from, to) = (self.first[part.0], self.first[part.1]);
@@ -400,7 +414,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The words of the bit set of section `s` in `alive` that are not all 0: blocks are numbered by their first section.
+    /// The indices of words in the bit set of section `s` of time in `alive`; outside them, all words are 0. Blocks are
+    /// numbered by their first section.
     #[inline]
     fn words(&self, s: u32) -> Range<u32> {
         self.begin[s]..self.first[s + 1].div_ceil(64)
@@ -419,7 +434,8 @@ impl<'a> State<'a> {
     }
 
     /// Raises the least offset of block `b`, which lies on a block that is not placed yet, to `v`, or to more where
-    /// alignment or pins do not allow `v`. `Err` if `b` cannot lie so high within the capacity, or is pinned lower.
+    /// alignment or pins do not allow `v`. Blocks that are like `b` and must lie above it are raised too. `Err` if one
+    /// of them cannot lie so high within the capacity, or is pinned lower.
     fn raise(&mut self, b: u32, v: u64) -> Outcome {
         self.set_least(b, v, true)?;
         // Twins lie one above the other.

@@ -1,14 +1,15 @@
-//! The conclusions from a change: blocks that cannot lie at their least offsets are raised, until nothing moves.
+//! The conclusions from a change of the search's state: unplaced blocks that cannot lie at their least offsets are
+//! raised, until nothing moves.
 
 use super::super::technique::Technique;
 use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SMALL, State, UNBOUNDED};
 use crate::table::{Table, at};
 
 impl State<'_> {
-    /// The least offset of block `b`, from `v` on, and whether `b` can lie there only on an open block, one that is not
-    /// placed yet; `lifted` says whether that is so at `v`. On an open block, `b` lies no lower than the lowest end
-    /// that one alive with it can have. Where `b` leaves the other open blocks of a section of time too little room up
-    /// to the capacity, it goes up to the lowest end of one that leaves them enough.
+    /// The least offset of block `b`, from `v` on, and whether `b` can lie there only on an open block (one that is not
+    /// placed yet); `lifted` says whether that is so at `v`. On an open block, `b` lies no lower than the lowest end
+    /// that an open block alive with `b` can have. If `b` leaves the other open blocks of a section of time too little
+    /// room up to the capacity, `b` goes up to the lowest end of one that leaves the others enough.
     #[inline]
     pub(super) fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
         let (mut v, mut lifted) = (v, lifted);
@@ -156,9 +157,10 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Raises the least offsets of two kinds of unplaced blocks of section `s`: blocks so high that the others there do
-    /// not fit between them and the capacity; and blocks that can lie only on an unplaced one, where no such one in the
-    /// section can end so low. In small instances, also those of the blocks that [`State::find_edges`] finds.
+    /// Raises the least offsets of two kinds of unplaced blocks of section `s` of time. First, blocks so high that the
+    /// others there do not fit between them and the capacity. Second, blocks that can lie only on an unplaced one,
+    /// where no other unplaced block of the section can end so low. In small instances, also those of the blocks that
+    /// [`State::find_edges`] finds.
     fn lift(&mut self, s: u32) -> Outcome {
         let section = self.section[s];
         let (end, second, ender, next) = (section[END], section[SECOND], section[ENDER], section[NEXT]);
@@ -167,7 +169,7 @@ impl State<'_> {
         let room = self.capacity - section[REST];
         let base = s * self.row;
         for w in self.words(s) {
-            // Without one that is blocked below the least end of the next, only lifted blocks can move.
+            // If no block is blocked below the lowest end of those that can be next, only lifted blocks can move.
             let movable = if section[BLOCKED] < next { !0 } else { self.lifted[w] };
             let mut bits = self.alive[base + w] & self.open[w] & movable;
             while bits != 0 {
@@ -188,10 +190,11 @@ impl State<'_> {
         if small && self.techniques.has(Technique::Edges) { self.find_edges(s) } else { Ok(()) }
     }
 
-    /// Edge finding (Carlier and Pinson 1989). A section is a machine, its unplaced blocks are jobs: one at a time,
-    /// each from its least offset on, all done by the capacity. A set of jobs has the bytes from the least of its
-    /// offsets up to the capacity. If the set needs more, the state fails (`Err`). If it needs more together with a job
-    /// of a lower least offset, that job lies below all of the set.
+    /// Edge finding (Carlier and Pinson 1989) for the unplaced blocks of section `s` of time. They are like jobs on a
+    /// machine that does one at a time: each takes its bytes at or above its least offset, and all must end within the
+    /// capacity. A set of jobs has the bytes from the least of its offsets up to the capacity. If the set needs more,
+    /// the state fails (`Err`). If it needs more together with a job of a lower least offset, that job lies below all
+    /// of the set.
     fn find_edges(&mut self, s: u32) -> Outcome {
         // Least offset and size, the highest offset first.
         let words = self.words(s);
@@ -235,8 +238,8 @@ impl State<'_> {
     }
 }
 
-/// Takes the lowest member out of a bit set of `words` words; none if the set is empty. No word before number `from`
-/// has a member; `from` is raised to the word that had it.
+/// Takes the lowest member out of a bit set of `words` words; none if the set is empty. All words before number `from`
+/// are 0; `from` is raised to the word that had the member.
 #[inline]
 fn pop(set: &mut Table<'_, u64>, from: &mut u32, words: u32) -> Option<u32> {
     while *from < words {

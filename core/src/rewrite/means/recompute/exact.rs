@@ -8,12 +8,13 @@
 //!   at once.
 //!
 //! States are taken in the order of the time recomputed so far plus a lower bound on the time still to recompute (A*,
-//! Hart, Nilsson and Raphael 1968). The bound counts every operator once whose output is missing and will be read, or
-//! is needed to recompute such an output. The first state in which all operators have run is the optimum. A value may
-//! be recomputed long before it is read, while its inputs are still there; the [walk](super::walk) cannot do that.
+//! Hart, Nilsson and Raphael 1968). The bound counts once each operator with an output that is missing and will be
+//! read, or is needed to recompute such an output. The first state in which all operators have run is the optimum. A
+//! value may be recomputed long before it is read, while its inputs are still there; the [walk](super::walk) cannot do
+//! that.
 //!
-//! Limits: at most [`MOST_VALUES`] managed blocks, each written once, and at most [`MOST_STATES`] states; with more it
-//! ends without an answer. Cost: O(states · (values + operators)).
+//! Limits: at most [`MOST_VALUES`] managed blocks, each written once, and at most [`MOST_STATES`] states; with more the
+//! search ends without an answer. Cost: O(states · (values + operators)).
 
 use super::{Recomputer, most_rows};
 use crate::hash;
@@ -51,7 +52,7 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 }
 
 ids! {
-    /// The number of a value of the program, which is the bit that stands for it in a set of values.
+    /// The number of a value of the program, and of the bit that stands for the value in a set of values.
     struct ValueId;
 
     /// The number of a state of the exact search.
@@ -59,44 +60,45 @@ ids! {
 }
 
 impl ValueId {
-    /// The set of this value alone.
+    /// The set that has this value alone, as a word with a bit for each value.
     fn alone(self) -> u64 {
         1 << self.number()
     }
 }
 
 workspace! {
-    /// A program as the exact search sees it: which values each operator reads and writes.
+    /// A program as the exact search sees it: which values each operator reads and writes. A set of values is a word
+    /// with a bit for each value.
     struct Problem<'a>(rows, blocks) {
         tables {
-            /// By operator: the set of the values that it reads.
+            /// For each operator: the set of the values that it reads.
             reads: u64[rows + 1],
-            /// By operator: the set of the values that it writes.
+            /// For each operator: the set of the values that it writes.
             writes: u64[rows + 1],
-            /// By operator: the set of the values that may still be read when it is about to run, by it or a later
-            /// operator, or to recompute another such value.
+            /// For each operator: the set of the values that may still be read when it is about to run. They are read
+            /// by this operator or a later one, or to recompute another value of the set.
             useful: u64[rows + 2],
-            /// By operator: the set of the values that it or a later operator reads when it runs for the first time.
-            /// Reads by recomputations are not counted.
+            /// For each operator: the set of the values that it or a later operator reads when running for the first
+            /// time. Reads by recomputations are not counted.
             wanted: u64[rows + 2],
-            /// By operator: the set of the values that earlier operators write.
+            /// For each operator: the set of the values that earlier operators write.
             made: u64[rows + 2],
-            /// By operator: the bytes on the device before it runs, of blocks that are never evicted or recomputed, but
-            /// always allocated and freed as in the recording; in two's complement.
+            /// For each operator: the bytes on the device before it runs, of blocks that are never evicted or
+            /// recomputed, but always allocated and freed as in the recording; in two's complement.
             fixed: u64[rows + 2],
-            /// By value: its size in bytes.
+            /// The size of each value, in bytes.
             size[ValueId]: u64[MOST_VALUES as usize],
         }
         records {
-            /// By value: the operator that writes it; none if that may not be recomputed.
+            /// The operator that writes each value; none if that operator may not be recomputed.
             maker[ValueId]: Option<u32>[MOST_VALUES as usize],
-            /// By block: the one value that is written to it; none if there is none.
+            /// The one value that is written to each block; none if no operator writes the block.
             value[BlockId]: Option<ValueId>[blocks],
         }
         state {
             /// How many values the program has: bits in use in each set of values.
             values: u32 = 0,
-            /// The set of the values that may be evicted.
+            /// The set of the values that may be evicted, a bit for each.
             movable: u64 = 0,
         }
     }
@@ -106,20 +108,20 @@ workspace! {
     /// The states that the exact search has found: how many operators have run, and which values are on the device.
     struct States<'a>(n) {
         tables {
-            /// By state: the set of the values on the device.
+            /// For each state: the set of the values on the device, a bit for each.
             set[StateId]: u64[n],
-            /// By state: the time spent on recomputation up to it, in ns.
+            /// For each state: the time spent on recomputation up to it, in ns.
             cost[StateId]: u64[n],
-            /// By state: the time spent on recomputation up to it plus a lower bound on the time still to be spent, in
-            /// ns.
+            /// For each state: the time spent on recomputation up to it plus a lower bound on the time still to be
+            /// spent, in ns. The search goes on from the state with the least key.
             key[StateId]: u64[n],
-            /// By state: how many operators have run for the first time.
+            /// For each state: how many operators have run for the first time.
             at[StateId]: u32[n],
         }
         records {
-            /// By state: the state from which it was reached; none for the first state.
+            /// For each state: the state from which it was reached; none for the first state.
             parent[StateId]: Option<StateId>[n],
-            /// By state: the operator that ran or was recomputed to reach it; none where a value was evicted.
+            /// For each state: the operator that ran or was recomputed to reach it; none where a value was evicted.
             ran[StateId]: Option<u32>[n],
             /// A hash table of the states by how many operators have run and which values are on the device; none for a
             /// free slot.
@@ -141,7 +143,7 @@ workspace! {
 struct State {
     /// How many operators have run for the first time: the number of the one that is to run next.
     at: u32,
-    /// The set of the values that are on the device in this state.
+    /// The set of the values that are on the device in this state, a bit for each.
     set: u64,
     /// The time spent on recomputation up to this state, in ns.
     cost: u64,
@@ -155,10 +157,10 @@ impl States<'_> {
         State { at: self.at[i], set: self.set[i], cost: self.cost[i] }
     }
 
-    /// Keeps a state of the search, if it is new or was found with a higher cost before. `key` is its cost plus a lower
-    /// bound on the time still to recompute, in ns. `parent` is the state from which it was reached, none for the first
-    /// state; `ran` is the operator that ran to reach it, none where a value was evicted. Fails if there is no memory
-    /// for another state.
+    /// Keeps a state of the search, if it is new or was found before with a higher cost (time spent on recomputation up
+    /// to it). `key` is its cost plus a lower bound on the time still to be spent, in ns. `parent` is the state from
+    /// which it was reached, none for the first state; `ran` is the operator that ran to reach it, none where a value
+    /// was evicted. Fails if there is no memory for another state.
     fn reach(&mut self, state: State, key: u64, parent: Option<StateId>, ran: Option<u32>) -> Result<(), Full> {
         let State { at, set, cost } = state;
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
@@ -201,7 +203,7 @@ impl States<'_> {
     }
 }
 
-/// The values in a set, in ascending order.
+/// The values in a set, which is a word with a bit for each value, in ascending order.
 fn each(set: u64) -> impl Iterator<Item = ValueId> {
     core::iter::successors(Some(set), |&set| Some(set & set.wrapping_sub(1)))
         .take_while(|&set| set > 0)
@@ -209,9 +211,10 @@ fn each(set: u64) -> impl Iterator<Item = ValueId> {
 }
 
 impl Recomputer<'_> {
-    /// Searches for the script that spends the least time on recomputation within `limit` bytes, and keeps it if its
-    /// cost is below `least`, that of the best script found before. Returns the lower of the two costs. Finds nothing
-    /// if the program has too many values or the search too many states.
+    /// Searches for the script (the order of runs, recomputations and frees) that spends the least time on
+    /// recomputation within `limit` bytes, and keeps it if its cost is below `least`, that of the best script found
+    /// before. Returns the lower of the two costs. Finds nothing if the program has too many values or the search too
+    /// many states.
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,
@@ -342,7 +345,7 @@ impl Recomputer<'_> {
     }
 
     /// Whether operator `g` has room to run in this state of the search: its missing outputs, and what it needs besides
-    /// while it runs, fit within the limit less the headroom.
+    /// while it runs, fit within the limit less the headroom (the bytes held back below it).
     fn fits(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32, limit: u64) -> bool {
         let values = self.values;
         let size = |set: u64| each(set).fold(0u64, |sum, value| sum.saturating_add(problem.size[value]));

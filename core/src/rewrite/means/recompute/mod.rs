@@ -30,12 +30,14 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace};
 use walk::{Preference, Walk};
 
-/// The most rows that a trace rewritten with recomputation may have, if the recorded one has `rows`.
+/// The most rows that a trace rewritten with recomputation may have, if the recorded one has `rows`; plans that need
+/// more are given up.
 pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     4 * rows
 }
 
-/// The parameters of the score by which blocks are chosen to be evicted: plans are tried with each, in this order.
+/// The parameters of the score by which blocks are chosen to be evicted, as pairs: plans are tried with each pair, in
+/// this order.
 const PREFERENCES: [Preference; 9] = {
     const fn preference(distance: u32, owed: f64) -> Preference {
         Preference { distance, owed }
@@ -53,38 +55,43 @@ const PREFERENCES: [Preference; 9] = {
     ]
 };
 
-/// The most weights of blocks that one move of the annealing changes.
+/// How many blocks' weights the annealing has room to note when a move changes them; a move changes three at most.
 const DISTURBED: usize = 4;
 
-/// The temperature at the start of the annealing, as a fraction of the time that the original trace takes.
+/// The temperature at the start of the annealing, as a fraction of the time that the original trace takes: how much
+/// longer than the present plan a new one may take, on average, and still be accepted.
 const HEAT: f64 = 0.0005;
 
-/// The annealing checks its progress after each part of its work, of which there are at least this many. It ends at a
-/// check if, since the one before, the bytes by which the best script exceeds the limit have not fallen, and the time
-/// that this script adds has fallen by less than that time divided by [`PROGRESS`].
+/// The work of the annealing is divided into parts, at least this many, and progress is checked after each. The
+/// annealing ends at a check if the best plan has made too little progress since the last one: it exceeds the limit by
+/// as many bytes, and the time that it adds has fallen by less than 1/[`PROGRESS`]. It also ends if at this pace the
+/// best plan would not come within the limit.
 const PATIENCE: u64 = 6;
-/// In long traces the annealing checks its progress more often, and so may end sooner: as many times as the rows
-/// divided by this, if that is more than [`PATIENCE`]. A move changes the weights of a few blocks, which makes little
-/// difference among so many.
+/// In long traces the annealing checks its progress more often, and so may end sooner: the number of checks is the rows
+/// divided by this, if that is more than [`PATIENCE`]. A move changes the weights of only a few blocks, which makes
+/// little difference in a long trace.
 const PATIENCE_ROWS: usize = 2500;
-/// The annealing ends once, from one check of its progress to the next (see [`PATIENCE`]), the time that the best
-/// script adds falls by less than that time divided by this.
+/// The annealing ends once the time that the best plan adds falls by less than 1/`PROGRESS` from one check of its
+/// progress to the next (see [`PATIENCE`]).
 const PROGRESS: u64 = 300;
 
 /// One move of the annealing in this many, on average, replaces the virtual uses; the others change the weights of
 /// blocks. Virtual uses are the reads by recomputations in an earlier walk, which the next walk counts as uses of the
 /// values.
 const REMEMBERS: u64 = 16;
-/// A move of the annealing sets the weight of a block to e^x, where x is random between -`STEP` and `STEP`.
+/// A move of the annealing sets the weight of a block, a factor of its eviction score, to e^x, where x is random
+/// between -`STEP` and `STEP`.
 const STEP: f64 = 3.0;
 
-/// The most walks with the same parameters and the same limit; each learns from the one before.
+/// The most walks (runs through all operators that decide what is recomputed) with the same parameters and limit; each
+/// learns from the one before.
 const ROUNDS: u32 = 6;
 
-/// The search for the least limit ends when it is known to within the highest limit divided by 2 to the power of this.
+/// The bisection for the least limit that recomputation can stay within ends when that limit is known to within the
+/// highest one tried, divided by 2 to the power of this.
 const NEAR: u32 = 9;
 
-/// A block and its weight, which is a factor of the score by which blocks are chosen to be evicted.
+/// A block and its weight, a factor of the score by which blocks are chosen to be evicted: the lowest score goes first.
 #[derive(Clone, Copy)]
 struct Weight {
     block: BlockId,
@@ -102,13 +109,13 @@ impl Record for Weight {
 }
 
 workspace! {
-    /// Searches for the recomputation that takes least time within a limit.
+    /// Searches for the recomputation that takes least time and keeps the load within a limit.
     pub(in crate::rewrite) struct Recomputer<'a>(rows, blocks; values: &'a Values<'a>, least: u64, seed: u64) {
         lists {
             /// The best script for the latest limit: which operators run, which are recomputed and which blocks are
             /// freed, in order.
             best: Step[most_rows(rows)],
-            /// The blocks that may be evicted.
+            /// The blocks that may be evicted: every value of theirs can be recomputed, and they are not too small.
             movable: BlockId[blocks],
             /// The blocks whose eviction weights the last move of the annealing changed, each with its weight before
             /// the move.
@@ -130,7 +137,7 @@ workspace! {
 
 impl<'a> Recomputer<'a> {
     /// A search for the least recomputation, which may evict the blocks of at least `least` bytes whose values can be
-    /// recomputed.
+    /// recomputed. Its random choices follow from `seed`.
     pub(in crate::rewrite) fn new(values: &'a Values<'a>, least: u64, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let program = values.program;
         let mut recomputer = Self::lend(program.rows.len(), program.size.len(), values, least, seed, scratch);
@@ -140,13 +147,13 @@ impl<'a> Recomputer<'a> {
         recomputer
     }
 
-    /// From here on, operators write their outputs over their inputs where they may.
+    /// From now on, plans let operators write their outputs over their inputs where they may.
     pub(in crate::rewrite) const fn work_in_place(&mut self) {
         self.walk.in_place = true;
     }
 
     /// Whether the best script is proved to spend the least time on recomputation of all scripts within the limit less
-    /// the headroom.
+    /// the headroom (the bytes held back below it).
     pub(in crate::rewrite) const fn is_optimum(&self) -> bool {
         self.optimum
     }
@@ -168,12 +175,13 @@ impl<'a> Recomputer<'a> {
         self.walk.may_evict(block)
     }
 
-    /// By operator: its headroom, which is the bytes held back below the limit while it runs. The caller may change it.
+    /// The headroom of each operator: the bytes held back below the limit while the operator runs. The caller may
+    /// change it.
     pub(in crate::rewrite) fn headroom(&mut self) -> &mut Table<'a, u64> {
         self.walk.headroom()
     }
 
-    /// From now on only the blocks with the least recompute cost per byte are evicted, which together have `part` /
+    /// From now on evicts only the blocks with the least recompute cost per byte: as many as together have `part` /
     /// `whole` of the bytes of all blocks that can be recomputed.
     pub(in crate::rewrite) fn spare(&mut self, (part, whole): (u64, u64)) {
         let sum = |most: f64| {
@@ -181,7 +189,7 @@ impl<'a> Recomputer<'a> {
             cheap.map(|block| self.values.program.size[block]).fold(0, u64::saturating_add)
         };
         let enough = sum(f64::INFINITY) / whole * part;
-        // Positive numbers are ordered as their bits are.
+        // Positive numbers have the same order as their bits, read as integers: these are bisected.
         let (mut low, mut high) = (0, f64::INFINITY.to_bits());
         while low < high && part < whole {
             let middle = low + (high - low) / 2;
@@ -190,11 +198,11 @@ impl<'a> Recomputer<'a> {
         self.walk.most_price = f64::from_bits(high);
     }
 
-    /// Plans recomputation within a limit in bytes. Makes a script, which says when operators run and are recomputed
-    /// and blocks are freed, with each of [`PREFERENCES`], the parameters of what is evicted first; then improves the
-    /// best by annealing over the weights of blocks in that choice. `work` is about how many accesses and recompute
-    /// costs it may look at. Returns the best script's cost; none if no script was completed that adds at most `most`
-    /// ns.
+    /// Plans recomputation within a limit in bytes. With each of [`PREFERENCES`] (the parameters of what is evicted
+    /// first), makes a script: in which order operators run and are recomputed and blocks are freed. Then improves the
+    /// best script by annealing over the weights of blocks in the choice of what is evicted. `work` is about how many
+    /// accesses and recompute costs the search may look at. Returns the best script's cost; none if no script was
+    /// completed that adds at most `most` ns.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, most: u64) -> Option<Cost> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;
@@ -204,8 +212,8 @@ impl<'a> Recomputer<'a> {
             self.begin();
             let mut before = None;
             for round in 0..ROUNDS {
-                // A walk is ended once its delay is over twice that of the best script: nothing useful is learnt from
-                // it.
+                // A walk that adds over twice the time of the best script is ended: nothing useful is learnt from such
+                // a walk.
                 let delay = match least {
                     Some(Cost { excess: 0, delay }) => most.min(delay.saturating_mul(2)),
                     _ => most,
@@ -244,8 +252,9 @@ impl<'a> Recomputer<'a> {
         self.walk.forget();
     }
 
-    /// Learns for the next walk from the last one, whose cost is `found`. If its load was above the limit, the blocks
-    /// that it should not have evicted get higher weights. Else the reads by its recomputations become virtual uses:
+    /// Prepares the next walk over the operators with what the last one showed; `found` is the last one's cost, none if
+    /// that walk did not come to its end. If its load was above the limit, the blocks that it should not have evicted
+    /// get higher weights, so that they are evicted later. Else the reads by its recomputations become virtual uses:
     /// the next walk counts them as uses of the values.
     fn learn(&mut self, found: Option<Cost>) {
         if found.is_some_and(|found| found.excess > 0) {
@@ -256,9 +265,9 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Plans recomputation again after the limit or the headroom, which is the bytes held back below it, has changed:
-    /// walks over the operators as for the best plan so far, then improves what results. `work` is about how many
-    /// accesses and recompute costs it may look at. Returns the cost of the best plan; none if a walk before the
-    /// annealing does not come to its end.
+    /// walks over the operators with the parameters of the best plan so far, then improves the result by annealing.
+    /// `work` is about how many accesses and recompute costs the search may look at. Returns the cost of the best plan;
+    /// none if a walk before the annealing does not come to its end.
     pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Cost> {
         self.walk.work = 0;
         let mut found = self.walk.walk(self.preference, limit, Cost::MOST)?;
@@ -276,8 +285,8 @@ impl<'a> Recomputer<'a> {
     /// Improves the best script of recomputation by simulated annealing. A move changes what steers the next walk over
     /// the operators: the weights of a few blocks in the choice of what is evicted, or the virtual uses, which are the
     /// reads by recomputations in an earlier walk. The move is kept if the script exceeds the limit by fewer bytes or
-    /// takes no longer than before, and by chance if it takes a little longer. `least` is the cost before; returns that
-    /// of the best script.
+    /// takes no longer than before, and by chance if it takes a little longer. `least` is the cost before, and `work`
+    /// about how many accesses and recompute costs may be looked at. Returns the cost of the best script.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -291,12 +300,12 @@ impl<'a> Recomputer<'a> {
         let patience = NonZeroU64::new(work / parts).unwrap_or(NonZeroU64::MIN);
         let cooling = Cooling { heat: HEAT * end, work };
         let mut present = least;
-        // The best at the last check of progress, and the work at that time.
+        // The least cost at the last check of progress, and the work done by then.
         let (mut before, mut since) = (least, self.walk.work);
         while self.walk.work < work && least > Cost::default() && !self.movable.is_empty() {
             if self.walk.work - since > patience.get() {
                 let stands = least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS;
-                // At this pace the script will not get within the limit.
+                // At this pace the best script would not get within the limit with the work that is left.
                 let left = (work - self.walk.work) / patience;
                 let late = least.excess > (before.excess - least.excess).saturating_mul(left);
                 if stands || late {
@@ -334,9 +343,10 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Finds, by bisection, the least limit in bytes and below `most` that recomputation can keep, to within `most` /
-    /// 2^[`NEAR`] bytes, and keeps the script for it. Blocks are evicted with the first of [`PREFERENCES`] only. None
-    /// if no limit that was tried can be kept.
+    /// Finds the least limit, in bytes and below `most`, that the load can stay within by recomputation, and stores the
+    /// script for this limit as the best. Bisects until the limit is known to within `most` / 2^[`NEAR`] bytes. Chooses
+    /// what is evicted by the first of [`PREFERENCES`] only. None if the load cannot stay within any limit that was
+    /// tried.
     pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
@@ -364,7 +374,7 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Keeps the script of the last walk as the best so far.
+    /// Keeps the script of the last walk, the steps that this run through all operators decided on, as the best so far.
     fn keep(&mut self) {
         self.best.copy_from(self.walk.script());
     }
@@ -375,13 +385,13 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Makes a script of `runs`, the operators that run and are recomputed, in their order: adds where blocks are
-    /// freed. Returns its cost for a limit in bytes, less the headroom; none where [`Follower::follow`] returns none,
-    /// as where a value that is read is not on the device.
+    /// freed. Returns the script's cost for `limit` bytes less the headroom (bytes held back). None where
+    /// [`Follower::follow`] returns none, for example because a value that is read is not on the device.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }
 
-    /// Writes the rows of the best script and returns how many they are.
+    /// Writes the trace that results from the best script to `out`, and returns how many rows it has.
     ///
     /// # Errors
     /// As [`emit::write`].
@@ -389,8 +399,8 @@ impl<'a> Recomputer<'a> {
         emit::write(self.values, &self.best, most_rows(self.values.program.rows.len()), scratch, out)
     }
 
-    /// A move of the annealing: changes the eviction weights of up to three random blocks, and notes the weights
-    /// before.
+    /// A move of the annealing: changes the eviction weights of up to three random blocks, and notes their old weights
+    /// for [`restore`](Self::restore).
     fn disturb(&mut self) {
         self.disturbed.clear();
         let n = 1 + self.random.number() % 3;
@@ -404,7 +414,8 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Undoes the last move of the annealing: gives the blocks whose eviction weights it changed their weights before.
+    /// Undoes the last move of the annealing: the blocks whose eviction weights the move changed get their old weights
+    /// back.
     fn restore(&mut self) {
         while let Some(Weight { block, weight }) = self.disturbed.pop() {
             self.walk.weight().set(block, weight);

@@ -1,10 +1,12 @@
-//! Chen et al.'s segments as scripts, so that recomputation is never worse than the best of them.
+//! Chen et al.'s plans of recomputation in segments, made into scripts (in which order operators run and are
+//! recomputed, and blocks are freed). So recomputation is never worse than the best of these plans.
 //!
 //! Paper: Chen et al. 2016, as in [`chen`]. The plans are those of [`Planner::each`].
 //!
-//! Where a level of recomputation is tight, as on transformers, they take less time than what the walk finds: BERT
-//! within half its memory by swaps and recomputation takes 42 % longer with them and 164 % without. Of the plans within
-//! the limit the one that takes least time is kept, of equals the first. Cost: O(plans · references of their runs).
+//! Where recomputation has to bring the load far down, as on transformers, they take less time than what the
+//! [walk](super::walk) finds: BERT within half its memory by swaps and recomputation takes 42 % longer with them and
+//! 164 % without. Of the plans within the limit the one that takes least time is kept; of equal ones the first. Cost:
+//! O(plans · references of their runs).
 
 use super::{Recomputer, most_rows};
 use crate::rewrite::published::chen::{self, Planner};
@@ -21,8 +23,8 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 
 impl Recomputer<'_> {
     /// Of Chen et al.'s plans within the limit in bytes, keeps the script of the fastest as the best script, and
-    /// returns the plan's number; none if there is none. Plans that take `most` ns or more longer than the original do
-    /// not count, nor those whose bit in `tried` is set.
+    /// returns that plan's number; none if no plan counts. A plan does not count if it adds `most` ns or more to the
+    /// original, or if its bit in `tried` is set (bit n stands for plan n).
     ///
     /// # Errors
     /// As [`chen::rewrite`].

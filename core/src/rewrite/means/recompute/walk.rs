@@ -14,8 +14,8 @@
 //!    is read later.
 //! 4. *Virtual uses*: each read by a closure is noted. The next walk counts it as a use, so that values are kept for
 //!    the closures to come.
-//! 5. Where memory is too small for a closure, its outputs should not have been evicted: their weights are raised for
-//!    the next walk.
+//! 5. Where memory is too small for a closure, its outputs should not have been evicted: their *weights*, factors of
+//!    the score, are raised for the next walk.
 //! 6. An operator that works in place over an input that nobody reads after it needs no memory for its output.
 //! 7. A walk is ended once its cost is above what its caller has use for.
 //!
@@ -35,17 +35,18 @@ use crate::rewrite::values::{InPlace, NONE, Reference, Values, VersionId};
 use crate::table::{Records, Table, record};
 use crate::workspace::workspace;
 
-/// The parameters of the score by which values are evicted.
+/// The parameters of the score by which values are evicted; the value with the lowest score is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::rewrite) struct Preference {
     /// Twice the exponent b of the distance to the next use in the score `cost / (bytes · distance^b)`: from 0 to 4.
     pub(in crate::rewrite) distance: u32,
-    /// The factor, at most 1, for the time of operators that are owed, in the cost of recomputing a value: they have to
-    /// be recomputed anyway.
+    /// The factor, at most 1, by which the time of some operators counts in the cost of recomputing a value: of those
+    /// that are *owed*, which have to be recomputed anyway.
     pub(in crate::rewrite) owed: f64,
 }
 
-/// The weight of a block that should not have been evicted is multiplied by this for the next walk.
+/// The weight of a block, a factor of its eviction score, is multiplied by this for the next walk if the block should
+/// not have been evicted in this one.
 const RAISE: f64 = 4.0;
 
 /// The most operators that are looked at for the cost of recomputing one value: the one that writes it, and those that
@@ -53,17 +54,18 @@ const RAISE: f64 = 4.0;
 const CLOSURE: u32 = 256;
 
 record! {
-    /// A read by a recomputation.
+    /// A read of a value by a recomputation, which the next walk counts as a use of the value.
     struct Noted {
-        /// The version that was read.
+        /// The version that was read: a block's value between two writes.
         version: VersionId,
-        /// The operator before which it was read.
+        /// The operator for which the recomputation was made: the version was read before that operator ran.
         before: u32,
     }
 }
 
 record! {
-    /// A value still to be visited, on the way through all that a value is made from, or all that is made from it.
+    /// A value still to be visited, in a search over all that some value is made from, or over all that is made from
+    /// it.
     struct Visit {
         version: VersionId,
         /// Whether the value has to be recomputed anyway; noted only while a recompute cost is summed.
@@ -73,36 +75,37 @@ record! {
 
 workspace! {
     /// One walk: runs all operators in their order under a limit, and decides which values are evicted and recomputed.
-    /// Holds its state and its parameters.
+    /// Holds what is on the device at this point of the walk, and the parameters of the choice.
     pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, least: u64) then begin {
         tables {
-            /// By operator: the headroom, which is the bytes held back below the limit while it runs.
+            /// The headroom of each operator: the bytes held back below the limit while the operator runs.
             headroom: u64[rows + 2],
-            /// By version: the index in `virtual_use` of its first virtual use, a read by a recomputation in an earlier
-            /// walk.
+            /// For each version (a block's value between two writes): the index in `virtual_use` of its first virtual
+            /// use, a read by a recomputation in an earlier walk.
             first_virtual[VersionId]: u32[rows + blocks + 1],
             /// The virtual uses, which are the reads by recomputations in an earlier walk: the operator before which
             /// each took place. Those of version 0 come first, in ascending order, then those of version 1, and so on.
             virtual_use: u32[rows],
-            /// By block: how many accesses of the operator that runs now, and of those to be recomputed for it, need
-            /// the block. While there are any, it is not evicted.
+            /// For each block: how many accesses of the operator that runs now, and of those to be recomputed for it,
+            /// need the block. While there are any, the block is not evicted.
             pinned[BlockId]: u32[blocks],
-            /// By version: the index of its next use among its uses as recorded, and the index in `virtual_use` of its
-            /// next virtual use, a read by a recomputation in an earlier walk.
+            /// For each version (a block's value between two writes): the index of its next use among the recorded
+            /// reads, and the index in `virtual_use` of its next virtual use, a read by a recomputation in an earlier
+            /// walk.
             next[VersionId]: [u32; 2][rows + blocks],
-            /// By operator: the number, counted in `count`, of the last sum of recompute costs that its time was added
-            /// to. So no sum counts an operator twice.
+            /// For each operator: the number (see `count`) of the last search over what values are made from, or over
+            /// what is made from them, that visited the operator. So no search visits an operator twice.
             counted: u32[rows + 2],
         }
         records {
-            /// By block: the version that it holds; none if it has no memory.
+            /// The version that each block holds, its value until the next write; none if the block has no memory.
             holds[BlockId]: Option<VersionId>[blocks],
-            /// By block: whether it should not have been evicted in this walk, as memory was too small to recompute its
-            /// value.
+            /// For each block: whether it should not have been evicted in this walk, because memory was then too small
+            /// to recompute its value.
             blamed[BlockId]: bool[blocks],
-            /// By block: its recompute cost in ns per byte.
+            /// The recompute cost of each block, in ns per byte.
             price[BlockId]: f64[blocks],
-            /// By block: a factor of its score; blocks with lower scores are evicted first.
+            /// For each block: a factor of its score; blocks with lower scores are evicted first.
             weight[BlockId]: f64[blocks],
         }
         lists {
@@ -113,11 +116,12 @@ workspace! {
             remembered: Noted[rows],
             /// The virtual uses that `keep_memory` saved, which are reads by recomputations in an earlier walk.
             kept: Noted[rows],
-            /// The stack of the operators to recompute: each writes what the one below it reads. With each stands the
-            /// index of its reference to a managed block that is looked at next.
+            /// The stack of the operators to recompute: each writes what the one below it reads. With each stands an
+            /// index: that of the next access to be looked at, of its accesses to managed blocks (which may be freed
+            /// anywhere).
             stack: [u32; 2][rows + 1],
-            /// The values still to be visited, on the way through all that a value is made from, or all that is made
-            /// from it.
+            /// The values still to be visited, in a search over all that some value is made from, or over all that is
+            /// made from it.
             closure: Visit[2 * CLOSURE as usize],
             /// The steps of this walk so far: runs and recomputations of operators, and frees of blocks.
             script: Step[most_rows(rows)],
@@ -132,23 +136,26 @@ workspace! {
             values: &'a Values<'a> = values,
             /// Blocks with a recompute cost above this, in ns per byte, are not evicted.
             pub(in crate::rewrite) most_price: f64 = f64::INFINITY,
-            /// Whether a value that no operator reads any more is kept where a missing one could not be recomputed
-            /// without it. Takes time, and so begins where a walk has ended for want of such a value.
+            /// Whether a value that no operator reads any more is kept if a missing value could not be recomputed
+            /// without it. To find such values takes time, so this becomes true only after a walk has failed because
+            /// one was lost.
             pub(in crate::rewrite) keeps_sources: bool = false,
-            /// Whether this walk has ended for want of a value that cannot be recomputed.
+            /// Whether this walk needed a value that is lost and cannot be recomputed, and so has failed.
             source_is_lost: bool = false,
             /// Blocks of fewer bytes than this are not evicted.
             least: u64 = least,
             /// How many entries of `remembered`, the reads by recomputations in an earlier walk, come before the
             /// operator that runs now.
             passed: u32 = 0,
-            /// How many sums of recompute costs were begun so far, each the time to recompute one value.
+            /// How many searches have begun so far over what a value is made from (to sum its recompute cost) or over
+            /// what is made from it. The latest search marks the operators that it visits with this number, in
+            /// `counted`.
             count: u32 = 0,
             /// Whether operators write their outputs over their inputs where they may.
             pub(in crate::rewrite) in_place: bool = false,
             /// The load at this point of the walk: the bytes on the device, in two's complement.
             load: u64 = 0,
-            /// An upper bound on the rows of a trace that the steps of this walk become.
+            /// An upper bound on the rows of the trace that the steps of this walk so far will be written as.
             rows: u32 = 0,
             /// The operator that runs now for the first time; between two such runs, the next one.
             now: u32 = 0,
@@ -183,8 +190,8 @@ impl<'a> Walk<'a> {
         &self.script
     }
 
-    /// By block: the factor of its score by which it is chosen to be evicted; the lowest scores go first. The caller
-    /// may change the factors.
+    /// The weight of each block: a factor of the score by which blocks are chosen to be evicted, the lowest score
+    /// first. The caller may change the weights.
     pub(in crate::rewrite) fn weight(&mut self) -> &mut Records<'a, f64, BlockId> {
         &mut self.weight
     }
@@ -194,15 +201,16 @@ impl<'a> Walk<'a> {
         self.headroom[operator.min(self.values.program.operators)]
     }
 
-    /// Raises the weights of the blocks that the last walk should not have evicted, as memory was too small to
-    /// recompute their values.
+    /// Raises the weights (factors of the eviction score) of the blocks that the last walk should not have evicted, as
+    /// memory was too small to recompute their values.
     pub(in crate::rewrite) fn raise(&mut self) {
         for b in self.values.program.blocks().filter(|&b| self.blamed.get(b)) {
             self.weight.set(b, self.weight.get(b) * RAISE);
         }
     }
 
-    /// By operator: its headroom, which is the bytes held back below the limit while it runs. The caller may change it.
+    /// The headroom of each operator: the bytes held back below the limit while the operator runs. The caller may
+    /// change it.
     pub(in crate::rewrite) fn headroom(&mut self) -> &mut Table<'a, u64> {
         &mut self.headroom
     }
@@ -268,7 +276,8 @@ impl<'a> Walk<'a> {
         self.walk_once(preference, limit, most)
     }
 
-    /// As [`Walk::walk`], but does not walk again where a value is lost that should have been kept.
+    /// Runs all operators once, as [`Walk::walk`] does. But does not try a second time if a value was lost that should
+    /// have been kept.
     fn walk_once(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let values = self.values;
         self.preference = preference;
@@ -310,8 +319,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Runs an operator for the first time: recomputes its missing inputs, makes room for its outputs, and frees what
-    /// nobody needs after it. None if an input cannot be recomputed, the list of steps is full, or their cost is above
-    /// `most`.
+    /// nobody needs after it. None if an input cannot be recomputed, the list of steps is full, or the steps cost more
+    /// than this walk may.
     fn run_first(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         let mut missing = false;
@@ -341,13 +350,13 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Whether a reference reads a version that is not on the device.
+    /// Whether a reference is a read, and its block does not hold the version to be read.
     #[inline]
     fn is_missing(&self, r: &Reference) -> bool {
         !r.writes && !self.holds.is(r.block, Some(r.version))
     }
 
-    /// The bytes of the blocks that an operator writes and that have no memory.
+    /// The bytes of the blocks that an operator writes and that have no memory yet.
     fn missing_outputs(&self, g: u32) -> u64 {
         let values = self.values;
         let missing = values.managed(g).filter(|r| r.writes && self.holds.get(r.block).is_none());
@@ -368,8 +377,9 @@ impl<'a> Walk<'a> {
         if last { self.values.program.size[output] } else { 0 }
     }
 
-    /// Recomputes a version if it is missing, and before it the missing versions that it is made from. None if one of
-    /// these cannot be recomputed, the list of steps is full, or their cost is above `most`.
+    /// Recomputes a version (a block's value between two writes) if it is not on the device, and before it the missing
+    /// versions that it is made from. None if one of these cannot be recomputed, the list of steps is full, or the
+    /// steps cost more than this walk may.
     fn make(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         if self.holds.is(values.block(version), Some(version)) {
@@ -402,8 +412,9 @@ impl<'a> Walk<'a> {
     }
 
     /// Puts the operator that writes a version on the stack of those to recompute, and pins the blocks that it
-    /// accesses: they are not evicted until it has run. None if it may not be recomputed, another operator has pinned
-    /// one of the blocks with a later version, the list of steps is full, or their cost is above `most`.
+    /// accesses: they are not evicted until the operator has run. None if the operator may not be recomputed, another
+    /// one has pinned one of the blocks with a later version, the list of steps is full, or the steps cost more than
+    /// this walk may.
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -431,8 +442,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Recomputes an operator whose inputs are all there, as a step of the walk over the operators. None if the list of
-    /// steps is full, or their cost is above `most`.
+    /// Recomputes an operator whose inputs are all on the device, and notes this as a step of the walk. None if the
+    /// list of steps is full, or the steps cost more than this walk may.
     fn recompute(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         self.make_room(self.missing_outputs(g).saturating_add(values.local[g]));
@@ -451,8 +462,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Adds a step (a run, a recomputation or a free) to the list of steps. None if it is full, or if the steps exceed
-    /// the limit by more bytes or add more time than `most` says.
+    /// Adds a step (a run, a recomputation or a free) to the list of steps. None if the list is full, or if the steps
+    /// exceed the limit by more bytes or add more time than `most` says.
     fn push(&mut self, step: Step) -> Option<()> {
         self.rows += step.most_rows(self.values);
         if let Some((g, _)) = step.run() {
@@ -461,13 +472,13 @@ impl<'a> Walk<'a> {
             self.work += 2 + 2 * u64::from(end - first);
         }
         let room = usize::try_from(self.rows).is_ok_and(|rows| rows <= most_rows(self.values.program.rows.len()));
-        // Both figures of the cost only grow.
+        // Both figures of the cost only grow, so a walk above `most` can be ended.
         let is_worth_it = self.cost.excess <= self.most.excess && self.cost.delay <= self.most.delay;
         (room && is_worth_it && self.script.push(step)).then_some(())
     }
 
     /// Marks as stale each block of which a virtual use (a read of its value by a recomputation in an earlier walk) is
-    /// over by now: its next use may be later, so that its score has to be computed anew.
+    /// over by now: the block's next use may then be later, so that its score has to be computed anew.
     fn virtual_uses_pass(&mut self) {
         while let Some(noted) = self.remembered.at(self.passed).filter(|noted| noted.before < self.now) {
             self.stale.insert(self.values.block(noted.version));
@@ -481,8 +492,8 @@ impl<'a> Walk<'a> {
         self.noted.push(Noted { version, before: self.now });
     }
 
-    /// The next operator that uses a version: it reads it, or a recomputation before it did so in an earlier walk.
-    /// [`NONE`] if there is none.
+    /// The next operator that uses a version: the operator reads the version, or a recomputation for this operator read
+    /// it in an earlier walk. [`NONE`] if there is none.
     fn next_use(&mut self, version: VersionId) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
@@ -510,7 +521,7 @@ impl<'a> Walk<'a> {
 
     /// Frees a block if its value is not needed any more; else marks it as stale, so that its score is computed anew.
     /// Does nothing while an operator that runs or is to be recomputed now accesses the block (it is pinned). None if
-    /// the block is freed but the list of steps is full, or their cost is above `most`.
+    /// the block is freed but the list of steps is full, or the steps cost more than this walk may.
     fn free_if_done(&mut self, block: BlockId) -> Option<()> {
         if let Some(version) = self.holds.get(block).filter(|_| self.pinned[block] == 0) {
             if !(self.is_wanted(version) || self.keeps_sources && self.is_last_source(version)) {
@@ -534,7 +545,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Evicts blocks, the one with the least score first, until `need` more bytes fit within the limit less the
-    /// headroom, or no block may be evicted any more.
+    /// headroom (the bytes held back below it). If no block may be evicted any more, notes in the cost by how many
+    /// bytes the load is above that.
     fn make_room(&mut self, need: u64) {
         let held = self.headroom[self.now.min(self.values.program.operators)];
         let limit = self.limit.saturating_sub(held);

@@ -1,5 +1,5 @@
-//! An agenda: the boundaries at which a pass over a schedule has something to do. There a copy becomes possible, memory
-//! is freed or allocated, or a block is needed.
+//! An agenda: the boundaries between operators at which a pass over a schedule has something to do. There a copy
+//! becomes possible, memory is freed or allocated, or a block is needed.
 //!
 //! It keeps a count for each boundary, and a bit where the count is not 0. The next boundary with something to do costs
 //! O(boundaries passed over / 64).
@@ -11,8 +11,8 @@ workspace! {
     /// of them, a count of the reasons to stop there; all 0 at first.
     pub(in crate::rewrite) struct Agenda<'a>(boundaries) {
         tables {
-            /// By boundary between operators: how many reasons a pass over the schedule has to stop there (a copy, a
-            /// free, a malloc, or a use of a block).
+            /// For each boundary between operators: how many reasons a pass over the schedule has to stop there (a
+            /// copy, a free, a malloc, or a use of a block).
             counts: u32[boundaries],
             /// A bit for each boundary between operators: 1 if its entry in `counts` is not 0, so that a pass over the
             /// schedule has something to do there.

@@ -1,4 +1,4 @@
-//! The load of each operator, in bytes, for use where many gaps are set and unset.
+//! The load of each operator, in bytes, for use where bytes are often added to many neighbouring operators at once.
 //!
 //! Operators are divided into runs of [`RUN`] neighbours. Bytes that are added to a whole run are kept beside the run,
 //! with the highest load in it. So a change over n operators costs O(n / RUN + RUN), as does a search for an operator
@@ -6,21 +6,21 @@
 
 use crate::workspace::workspace;
 
-/// How many neighbouring operators are grouped into a run, so that bytes can be added to the load of all of them at
-/// once.
+/// How many neighbouring operators make a run: bytes are added to the load of a whole run in one step.
 const RUN: u32 = 32;
 
 workspace! {
     /// The load in bytes of each of `operators` operators, of which there are at most `room`; 0 for all at first.
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
-            /// By operator: its load in bytes, less what `whole` adds to its run, the group of [`RUN`] neighbouring
-            /// operators that it is in. The two are added with wrapping: this part may be a negative number in two's
-            /// complement.
+            /// For each operator: its load in bytes, less what `whole` adds to its run, the group of [`RUN`]
+            /// neighbouring operators that it is in. The two are added with wrapping: this part may be a negative
+            /// number in two's complement.
             own: u64[room],
-            /// By run, a group of [`RUN`] neighbouring operators: the bytes that are added to the load of each of them.
+            /// For each run, a group of [`RUN`] neighbouring operators: the bytes that are added to the load of each of
+            /// them.
             whole: u64[room / RUN as usize + 1],
-            /// By run, a group of [`RUN`] neighbouring operators: the highest load of any of them, in bytes.
+            /// For each run, a group of [`RUN`] neighbouring operators: the highest load of any of them, in bytes.
             most: u64[room / RUN as usize + 1],
         }
         state {

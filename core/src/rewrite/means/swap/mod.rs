@@ -1,9 +1,10 @@
 //! Swapping: blocks are copied to the host and back while no operator accesses them.
 //!
-//! `Swapper` holds the gaps of a program and makes, by the [`Policy`] that is asked for, a schedule whose load stays
-//! within a limit: which gaps are used, where their memory is freed, and where it is allocated again. `schedule` (over
-//! `load` and `agenda`) finds the time that follows from these positions, and `search` improves them. The search starts
-//! from the best schedule of the scores in `published`, each of which can also be asked for alone.
+//! `Swapper` holds the gaps of a program (times in which no operator accesses a block) and makes, by the [`Policy`]
+//! that is asked for, a schedule whose load stays within a limit: which gaps are used, where their memory is freed, and
+//! where it is allocated again. `schedule` (over `load` and `agenda`) finds the time that follows from these positions,
+//! and `search` improves them. Each score in `published` makes a schedule, and can be asked for alone. The search
+//! starts from the fastest of these schedules and of those in which blocks leave in all their gaps.
 
 mod agenda;
 mod load;
@@ -79,7 +80,7 @@ impl Policy {
         }
     }
 
-    /// The policy with this name; none if there is none.
+    /// The policy with this name; none if no policy has it.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.name() == name)
@@ -89,26 +90,28 @@ impl Policy {
 /// A schedule of swaps from which the search for a faster one may start.
 #[derive(Clone, Copy)]
 enum Start {
-    /// The schedule in which blocks leave the device in all of their gaps. The scope says whether gaps that reach
-    /// across the end of the iteration count.
+    /// The schedule in which blocks leave the device in all of their gaps (times without access). The scope says
+    /// whether gaps that reach across the end of the iteration count.
     All(Scope),
-    /// The schedule in which blocks leave the device first in the gaps with the highest sum of the four scores of Zhang
-    /// et al. 2019, with these weights.
+    /// The schedule in which blocks leave the device first in the gaps (times without access) with the highest weighted
+    /// sum of the four scores of Zhang et al. 2019. The weights are these.
     Score(Weights),
 }
 
 workspace! {
-    /// Makes schedules of swaps: in which gaps blocks leave the device, and when they are freed and allocated again.
+    /// Makes schedules of swaps: in which gaps (times without access) blocks leave the device, and when they are freed
+    /// and allocated again.
     pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
         tables {
-            /// By operator: the headroom that was saved with the schedule in `remembered`, in bytes.
+            /// For each operator: the headroom (bytes held back below the limit) that was saved with the schedule in
+            /// `remembered`.
             remembered_headroom: u64[rows + 2],
-            /// By operator: its first row in the trace that was written last; after the last operator, the number of
-            /// rows.
+            /// For each operator: its first row in the trace that was written last; after the last operator, the number
+            /// of rows.
             emitted: u32[rows + 2],
         }
         records {
-            /// By block: whether it is on the host when the iteration begins, so that it is not allocated then.
+            /// For each block: whether it is on the host when the iteration begins, so that it is not allocated then.
             away_at_start[BlockId]: bool[blocks],
         }
         parts {
@@ -123,8 +126,8 @@ workspace! {
             left: Positions(rows, blocks),
         }
         state {
-            /// The limit in bytes for which weights were searched last, and the weights that were found for the sum of
-            /// the four scores in [`Policy::SCORES`]; none before the first search.
+            /// The result of the last search for weights of the four scores in [`Policy::SCORES`]: the limit in bytes
+            /// for which it was made, and the weights; none before the first search.
             mixture: Option<(u64, Weights)> = None,
             /// The seed of the Bayesian optimisation.
             seed: u64 = seed,
@@ -133,22 +136,23 @@ workspace! {
 }
 
 impl<'a> Swapper<'a> {
-    /// A swapper for blocks that may leave the device in these gaps.
+    /// Makes a swapper for the blocks that may leave the device in these gaps (times without access). `seed` determines
+    /// its random choices.
     pub(in crate::rewrite) fn new(gaps: &'a Gaps<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let program = gaps.program;
         Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)
     }
 
-    /// Makes the schedule of least load, without headroom: every block leaves the device for the whole of each of its
-    /// gaps, as far as the host has room.
+    /// Makes the schedule of least load, with no bytes held back below the limit (no headroom): every block leaves the
+    /// device for the whole of each of its gaps, as far as the host has room.
     pub(in crate::rewrite) fn least_load(&mut self) {
         self.clear_headroom();
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
     /// Zhang et al.'s `load_min`, in bytes: the max load that is left if all blocks are swapped that can be copied out
-    /// before the operator with the original's max load, and back in after it, within the iteration. The schedule is
-    /// left like this.
+    /// before the operator with the original's max load, and back in after it, within the iteration. Afterwards these
+    /// blocks are swapped in the schedule, and no others.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -162,7 +166,8 @@ impl<'a> Swapper<'a> {
         self.schedule.peak().0
     }
 
-    /// The highest sum of an operator's load and its headroom in the present schedule, in bytes.
+    /// The highest sum of an operator's load and its headroom (the bytes held back below the limit) in the present
+    /// schedule, in bytes.
     pub(in crate::rewrite) fn peak(&self) -> u64 {
         self.schedule.peak().0
     }
@@ -184,15 +189,15 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The work of choosing gaps by scores so far, in the unit of the search's work, which is a look of the search at
-    /// one operator or gap. While gaps are chosen, several looks make one unit.
+    /// The work done so far to choose gaps by their scores, in the unit of the search's work. There the unit is one
+    /// look at an operator or gap; while gaps are chosen, several looks count as one unit.
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }
 
     /// The weights of the four scores of [`Policy::SCORES`] with which the gaps chosen by their sum give the fastest
     /// schedule within `limit` bytes. They are found by Bayesian optimisation, or kept from the last call for the same
-    /// limit. On very large networks the optimisation ends early: once it has taken as long as the search takes to look
+    /// limit. On very large networks the optimisation ends early, after about as much work as the search does to look
     /// at `work` operators and gaps.
     fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
@@ -245,17 +250,17 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the fastest of several schedules and improves it by the search, which may look at `work` operators and
-    /// gaps. Compared are those by one of the four scores of [`Policy::SCORES`] and those in which blocks leave in all
-    /// their gaps. Returns how much longer the schedule takes than the original, in ns; none if none of those is within
-    /// the limit.
+    /// gaps. The schedules to choose from are one for each of the four scores of [`Policy::SCORES`], and those in which
+    /// blocks leave in all their gaps. Returns how much longer the improved schedule takes than the original, in ns;
+    /// none if none of the schedules to choose from is within the limit, in bytes.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (start, _) = self.best_start(limit)?;
         self.improve(start, limit, work)
     }
 
-    /// As [`Swapper::search`], but the schedule by a weighted sum of the four scores of [`Policy::SCORES`] is compared
-    /// too before the search starts. To find its weights takes about as long as the search itself. None if none of the
-    /// schedules that [`Swapper::search`] starts from is within the limit.
+    /// As [`Swapper::search`], but the search may also start from the schedule by a weighted sum of the four scores of
+    /// [`Policy::SCORES`], if that is the fastest. To find the weights takes about as long as the search itself. None
+    /// if none of the schedules that [`Swapper::search`] starts from is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit)?;
         // No schedule is better than one that never waits.
@@ -269,8 +274,8 @@ impl<'a> Swapper<'a> {
     }
 
     /// The fastest of the schedules that the search may start from, and how much longer it takes than the original, in
-    /// ns. Compared are those by one of the four scores of [`Policy::SCORES`] and those in which blocks leave in all
-    /// their gaps. None if none is within the limit, in bytes.
+    /// ns. There is one for each of the four scores of [`Policy::SCORES`], and those in which blocks leave in all their
+    /// gaps. None if none is within the limit, in bytes.
     fn best_start(&mut self, limit: u64) -> Option<(Start, f64)> {
         let mut best: Option<(Start, f64)> = None;
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
@@ -283,8 +288,8 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the schedule from which the search is to start, and improves it by the search, which may look at `work`
-    /// operators and gaps. Returns how much longer the schedule takes than the original, in ns; none if the search
-    /// would start from one above the limit.
+    /// operators and gaps. Returns how much longer the schedule takes than the original, in ns; none if the schedule to
+    /// start from is above the limit, in bytes.
     fn improve(&mut self, start: Start, limit: u64, work: u64) -> Option<f64> {
         self.begin(start, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
@@ -335,9 +340,9 @@ impl<'a> Swapper<'a> {
     }
 
     /// Plans anew after the headroom, the bytes held back below the limit while each operator runs, has changed. With
-    /// [`Policy::Auto`] the search goes on from its schedule; with [`Policy::Bayes`] the weights of the scores that
-    /// were found for this limit are kept. Returns how much longer the schedule takes than the original, in ns; none if
-    /// it is above the limit.
+    /// [`Policy::Auto`] the search goes on from the present schedule; with [`Policy::Bayes`] the weights of the scores
+    /// that were found for this limit are used again. `work` is about how many operators and gaps a search may look at.
+    /// Returns how much longer the schedule takes than the original, in ns; none if it is above the limit.
     pub(in crate::rewrite) fn replan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         let (schedule, search) = (&mut self.schedule, &mut self.search);
         match policy {
@@ -350,9 +355,9 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Searches anew for a schedule, not from the present one, and keeps the present one if it takes no longer than
-    /// what is found. `planned` is how much longer the present one takes than the original, in ns; none if it misses
-    /// the limit. Returns the same figure for the schedule that is kept.
+    /// Searches anew for a schedule, without the present one as its start, and keeps the present one if it takes no
+    /// longer than what is found. `planned` is how much longer the present one takes than the original, in ns; none if
+    /// it misses the limit. Returns the same figure for the schedule that is kept.
     pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
         self.left.keep(&self.schedule);
         let found = self.search(limit, work);
@@ -375,7 +380,8 @@ impl<'a> Swapper<'a> {
 
     /// Writes the rewritten trace to `out` and returns how many rows it has. The rows of the original stay in their
     /// order. Copies, and the frees and mallocs around them, come at the boundaries; they have the time of the row
-    /// above them until the trace is simulated. A block that is away at the start is not allocated there.
+    /// above them until the trace is simulated. A block that is on the host when the iteration begins is not allocated
+    /// then.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if `out` is too short.

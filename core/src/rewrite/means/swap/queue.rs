@@ -1,4 +1,4 @@
-//! A queue of numbers, the least first: a bit for each number.
+//! A queue of numbers, from which the least is taken first. It has a bit for each number that may be in it.
 //!
 //! Adding a number is O(1), as is asking for the least. Taking the least costs O(words of bits up to the next), where a
 //! heap costs a logarithm each time.
@@ -18,7 +18,7 @@ workspace! {
         state {
             /// How many numbers are in the queue.
             len: u32 = 0,
-            /// The index in `bits` of the word with the least number; of any word if the queue is empty.
+            /// The index in `bits` of the word with the least number in the queue; any index if the queue is empty.
             word: u32 = 0,
             numbers: PhantomData<I> = PhantomData,
         }

@@ -34,9 +34,9 @@ use crate::workspace::workspace;
 pub(in crate::rewrite) enum Action {
     /// Operators run: from the first number up to the second, which is left out.
     Operators(u32, u32),
-    /// A version is copied to the host.
+    /// A version, which is a block's value between two writes, is copied to the host.
     Out(VersionId),
-    /// A block's memory is freed for a gap.
+    /// A block's memory is freed for a gap, a time in which no operator accesses the block.
     Free(GapId),
     /// A block's memory is allocated again after a gap, and the block is copied in if the gap needs that.
     In(GapId),
@@ -47,44 +47,49 @@ workspace! {
     /// allocated again; and the load of each operator that follows.
     pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
-            /// By gap: the boundary between operators at which the block's memory is freed (give), and that at which it
-            /// is allocated again (take).
+            /// For each gap: the boundary between operators at which the block's memory is freed (give), and the
+            /// boundary at which the memory is allocated again (take). Equal if the gap is not in use.
             positions[GapId]: [u32; 2][rows + blocks],
-            /// By boundary between operators, the heads of two lists: of the gaps whose blocks are freed there (give),
-            /// and of those whose blocks are allocated again there (take). Each is stored as an `Option<GapId>` is.
+            /// For each boundary between operators: the first gap of the list of those whose blocks are freed there
+            /// (give), and of the list of those whose blocks are allocated again there (take). Each is an
+            /// `Option<GapId>`, stored as a number.
             first: [u32; 2][rows + 2],
-            /// By gap, the gap before it in these two lists, stored in the same way.
+            /// For each gap: the gap before it in each of the two lists that `first` begins (give, take), stored as
+            /// there.
             before[GapId]: [u32; 2][rows + blocks],
-            /// By gap, the gap after it in these two lists, stored in the same way.
+            /// For each gap: the gap after it in each of the two lists that `first` begins (give, take), stored as
+            /// there.
             after[GapId]: [u32; 2][rows + blocks],
-            /// By version: the boundary between operators at which its copy to the host is due; [`NONE`] if it needs no
-            /// copy.
+            /// For each version (a block's value between two writes): the boundary between operators at which its copy
+            /// to the host is due; [`NONE`] if it needs no copy.
             due[VersionId]: u32[rows + blocks],
-            /// By operator: the headroom, which is the bytes held back below the limit while it runs.
+            /// The headroom of each operator: the bytes held back below the limit while the operator runs.
             headroom: u64[rows + 2],
-            /// By operator: the most bytes by which a placement exceeded the limit in it since the headroom was raised.
+            /// For each operator: the most bytes by which a placement exceeded the limit while the operator ran, since
+            /// the headroom was last raised.
             excess: u64[rows + 2],
-            /// By block: how many of the gaps in which it is freed need a copy of it on the host.
+            /// For each block: how many of the gaps in which it is freed need a copy of the block on the host.
             on_host[BlockId]: u32[blocks],
         }
         records {
-            /// By block: how long its copy to the host takes, in ns.
+            /// How long the copy of each block to the host takes, in ns.
             out_ns[BlockId]: f64[blocks],
-            /// By block: how long its copy back to the device takes, in ns.
+            /// How long the copy of each block back to the device takes, in ns.
             in_ns[BlockId]: f64[blocks],
-            /// By version: whether the host has to have it at the end of the iteration, because its persistent block is
-            /// on the host when the iteration begins.
+            /// For each version (a block's value between two writes): whether the host has to have it at the end of the
+            /// iteration, because its block is persistent and on the host when the iteration begins.
             owed[VersionId]: bool[rows + blocks],
-            /// By version: when its copy to the host is done, in ns; 0 before the link gets the copy.
+            /// For each version (a block's value between two writes): when its copy to the host is done, in ns; 0
+            /// before the link gets the copy.
             copied[VersionId]: f64[rows + blocks],
-            /// By operator: when the last of the copies back to the device that it waits for is done, in ns; 0 if it
-            /// waits for none.
+            /// For each operator: when the last of the copies back to the device that it needs is done, in ns; 0 if it
+            /// needs none.
             arrival: f64[rows + 2],
-            /// By boundary between operators: when compute reached it in the last pass over the schedule, in ns; known
-            /// only where the pass stopped.
+            /// For each boundary between operators: when compute reached it in the last pass over the schedule, in ns;
+            /// known only where the pass stopped.
             clock: f64[rows + 2],
-            /// By operator: when its first access could have begun in the last pass over the schedule, in ns, if it had
-            /// waited for no copies in; known only where the pass stopped.
+            /// For each operator: when its first access could have begun in the last pass over the schedule, in ns, if
+            /// the operator had waited for no copies in; known only where the pass stopped.
             ready: f64[rows + 2],
         }
         lists {
@@ -99,12 +104,12 @@ workspace! {
             stalls: u32[rows + 2],
         }
         parts {
-            /// The gaps in use, in which the blocks are freed.
+            /// The gaps in use: those for a part of which the block is off the device.
             used[GapId]: Members(rows + blocks),
             /// The boundaries between operators at which a pass over the schedule has something to do: a block is freed
             /// for a gap, allocated again, or used at the gap's end, or a value becomes ready to be copied out.
             agenda: Agenda(rows + 2),
-            /// By operator: its load plus its headroom, in bytes.
+            /// The load of each operator plus its headroom (the bytes held back below the limit), in bytes.
             load: Load(rows + 2; gaps.program.operators),
             /// The versions that wait to be copied to the host, the one that is due at the earliest boundary first.
             waiting_out[VersionId]: Heap(rows + blocks),
@@ -122,7 +127,7 @@ workspace! {
 }
 
 record! {
-    /// A gap, and the boundaries at which its block is freed (give) and allocated again (take).
+    /// A gap, and the boundaries between operators at which its block is freed (give) and allocated again (take).
     pub(in crate::rewrite) struct Position {
         pub(in crate::rewrite) gap: GapId,
         pub(in crate::rewrite) give: u32,
@@ -190,7 +195,7 @@ impl<'a> Schedule<'a> {
         self.gaps
     }
 
-    /// How long the copy of a block to the host takes, and that back to the device, in ns.
+    /// How long the copy of a block to the host takes, and how long the copy back to the device, in ns.
     #[inline]
     pub(in crate::rewrite) fn copy_ns(&self, block: BlockId) -> (f64, f64) {
         (self.out_ns.get(block), self.in_ns.get(block))
@@ -203,8 +208,9 @@ impl<'a> Schedule<'a> {
         self.positions[gap]
     }
 
-    /// Of the gaps with the numbers from `first` up to `first + n`, at most 64: those whose block is on the device while
-    /// `operator` runs though the gap has begun. They must end after the operator. Gaps that are not in use count too.
+    /// Which of `n` gaps, with the numbers from `first` on, have begun when `operator` runs although their block is
+    /// then on the device. Gaps that are not in use count too. `n` is at most 64, and all `n` gaps must end after the
+    /// operator.
     #[expect(clippy::needless_bitwise_bool, reason = "a branch here would often be foreseen wrongly")]
     #[inline]
     pub(in crate::rewrite) fn on_device(
@@ -232,7 +238,7 @@ impl<'a> Schedule<'a> {
         self.used.has(gap)
     }
 
-    /// The gaps in use, in which the blocks are freed; in no particular order.
+    /// The gaps in use, which are those for a part of which the block is off the device; in no particular order.
     #[inline]
     pub(in crate::rewrite) fn used(&self) -> &Members<'a, GapId> {
         &self.used
@@ -243,7 +249,7 @@ impl<'a> Schedule<'a> {
         self.stalls.as_slice()
     }
 
-    /// The load of an operator plus its headroom, in bytes.
+    /// The load of an operator plus its headroom (the bytes held back below the limit while it runs), in bytes.
     #[inline]
     pub(in crate::rewrite) fn load(&self, operator: u32) -> u64 {
         self.load.get(operator)
@@ -281,8 +287,8 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Notes that a placement of the rows written last exceeds its limit by `excess` bytes in the rows `from..to`.
-    /// `begin` has the first row of each operator.
+    /// Notes that a placement of the rows written last exceeds its limit by `excess` bytes in the rows `from..to`: for
+    /// every operator with one of these rows, the highest excess is kept. `begin` has the first row of each operator.
     pub(in crate::rewrite) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
         let operators = self.gaps.program.operators;
         let rows = begin.first(operators + 1);
@@ -345,8 +351,8 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Whether a gap before a persistent block's first access (a head) is in use from the start, so that the block is
-    /// on the host when the iteration begins.
+    /// Whether a gap lies before a persistent block's first access (is a head) and is in use from the start, so that
+    /// the block is on the host when the iteration begins.
     #[inline]
     pub(in crate::rewrite) fn is_away_at_start(&self, gap: GapId, g: &Gap) -> bool {
         g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
@@ -379,7 +385,8 @@ impl<'a> Schedule<'a> {
         }
         let (was_used, is_used) = (old_give < old_take, give < take);
         for (list, old, new) in [(0, old_give, give), (1, old_take, take)] {
-            // A block that is away at the start is not freed, and one that is away at the end not allocated.
+            // A block that is on the host when the iteration begins is not freed; one that is there at the end is not
+            // allocated.
             let outside = |boundary: u32| if list == 0 { boundary == 0 } else { g.kind == GapKind::Tail };
             if was_used && is_used && old == new {
                 continue;
@@ -419,16 +426,18 @@ impl<'a> Schedule<'a> {
         self.set_due(g.version);
     }
 
-    /// Whether the host has a version from the start, so that it is never copied out.
+    /// Whether the host has a version (a block's value between two writes) from the start of the iteration on, so that
+    /// it is never copied out.
     #[inline]
     pub(in crate::rewrite) fn is_clean(&self, version: VersionId) -> bool {
         let last = self.gaps.version(version).last;
         last.is_some_and(|last| last == version || self.owed.get(last))
     }
 
-    /// Finds anew when the copy out of a version is due: at the first boundary between operators at which the block is
-    /// freed while it holds the version and the version is read later, or at the end of the iteration if the host has
-    /// to have it then; [`NONE`] if it needs no copy. To be called after the gaps with this version have changed.
+    /// Finds anew when the copy out of a version (a block's value between two writes) is due: at the first boundary
+    /// between operators at which the block is freed while it holds the version and the version is read later, or at
+    /// the end of the iteration if the host has to have it then; [`NONE`] if it needs no copy. To be called after the
+    /// gaps with this version have changed.
     fn set_due(&mut self, version: VersionId) {
         let at_end = if self.owed.get(version) { self.gaps.program.operators } else { NONE };
         let due = if self.is_clean(version) {
@@ -475,19 +484,21 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Lets `next` come after `before` in a list of a boundary; first in it where `before` is none.
+    /// Makes `next` follow `before` in the list of gaps whose blocks are freed (list 0) or allocated again (list 1) at
+    /// a boundary. If `before` is none, `next` becomes the first of the list.
     fn join(&mut self, list: usize, boundary: u32, before: Option<GapId>, next: Option<GapId>) {
         let place = before.map_or(&mut self.first[boundary], |before| &mut self.after[before]);
         place[list & 1] = next.keep();
     }
 
-    /// The first gap of those whose block is freed (list 0) or allocated again (list 1) at a boundary.
+    /// The first gap in the list of those whose block is freed (list 0) or allocated again (list 1) at a boundary; none
+    /// if the list is empty.
     fn first(&self, list: usize, boundary: u32) -> Option<GapId> {
         Field::kept(self.first[boundary][list & 1])
     }
 
     /// The gap after this one in the list of those whose block is freed (list 0) or allocated again (list 1) at the
-    /// same boundary.
+    /// same boundary; none if it is the last.
     fn after(&self, list: usize, gap: GapId) -> Option<GapId> {
         Field::kept(self.after[gap][list & 1])
     }

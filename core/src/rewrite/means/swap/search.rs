@@ -3,10 +3,10 @@
 //! A state is a schedule whose load is within the limit. A move changes one gap: it frees later or allocates earlier,
 //! or the gap is widened, dropped or newly used. *Repair* then widens or uses other gaps until the load is within the
 //! limit in every operator, each drawn with a chance that falls with the time its copies are likely to cost. *Trim*
-//! narrows the gaps around wherever memory allows, in random order, so that copies get more time. The result is kept if
-//! it takes no longer, or by the rule of simulated annealing if it takes a little longer; else it is undone. Half of
-//! the moves that change a gap in use begin at a gap near an operator that had to wait. The best state seen is the
-//! result. The search ends early when compute waits for no copy any more.
+//! narrows the gaps around wherever memory allows, beginning with a random one, so that copies get more time. The
+//! result is kept if it takes no longer, or by the rule of simulated annealing if it takes a little longer; else it is
+//! undone. Half of the moves that change a gap in use begin at a gap near an operator that had to wait. The best state
+//! seen is the result. The search ends early when compute waits for no copy any more.
 //!
 //! All random choices come from one seeded generator. Work is counted in operators and gaps looked at. Scratch: a log
 //! of the positions before the move, and a copy of the best.
@@ -21,7 +21,8 @@ workspace! {
     /// A local search for a faster schedule of swaps, by simulated annealing.
     pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
         lists {
-            /// The gaps that the move changed, in the order of the changes: each as it was before.
+            /// The gaps that the present move has changed, in the order of the changes: each with its positions before
+            /// the change, so that the move can be undone.
             log: Position[LOG],
         }
         parts {
@@ -44,11 +45,12 @@ const LOG: usize = 512;
 /// The same number as [`LOG`], as a `u32`.
 const LOG_U32: u32 = 512;
 
-/// How many gaps are compared when one is chosen to free memory; more only until one is found that frees it.
-/// Comparisons count as work of the search: with more for each move, it would make fewer moves.
+/// How many gaps are compared when one is chosen to free memory. If none of them frees any, further gaps are looked at
+/// until one does. Comparisons count as work of the search: with more for each move, the search would make fewer moves.
 const RUN: u32 = 192;
 
-/// The temperature at the start of the annealing, as a fraction of the time that the original trace takes.
+/// The temperature at the start of the annealing, as a fraction of the time that the original trace takes: how much
+/// longer than the present schedule a new one may take, on average, and still be accepted.
 const HEAT: f64 = 0.002;
 
 impl Search<'_> {
@@ -68,7 +70,7 @@ impl Search<'_> {
     }
 
     /// Makes a schedule of swaps faster, by a local search that keeps its load within `limit` bytes and may look at
-    /// `work` operators and gaps. Its load has to be within the limit already. Returns how much longer the schedule
+    /// `work` operators and gaps. The load has to be within the limit already. Returns how much longer the schedule
     /// then takes than the original, in ns.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
@@ -116,7 +118,8 @@ impl Search<'_> {
             return;
         }
         let g = schedule.gaps().gap(gap);
-        // A tail needs a head that is away at the start.
+        // The gap after a block's last access (tail) needs the gap before its first (head) to begin at the iteration's
+        // start.
         if positions[0] > 0 {
             self.drop_tail(schedule, &g);
         }
@@ -151,7 +154,7 @@ impl Search<'_> {
     }
 
     /// Makes a random move: uses one more gap, takes one out of use, or changes where a gap's block is freed or
-    /// allocated again. False if it was to use one more and found none.
+    /// allocated again. False if the move was to use one more gap and none was found.
     fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         let kind = self.random.below(16);
@@ -238,7 +241,7 @@ impl Search<'_> {
     /// fails.
     fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let mut i = 0;
-        // The log grows meanwhile. Gaps that were widened raise no load.
+        // The log grows in this loop: it also gets the gaps that are widened here. These raise no load.
         while let Some(Position { gap, give: old_give, take: old_take }) = self.log.at(i) {
             let [give, take] = schedule.at(gap);
             i += 1;
@@ -262,8 +265,8 @@ impl Search<'_> {
 
     /// Frees memory for `operator`: one more block is off the device while it runs, and while the operators after it
     /// run, up to `to`, as far as their load is above `limit` bytes. The block is freed earlier or allocated later in a
-    /// gap, or a gap is used that was not in use. Gap `not` stays as it is. False if no gap is found, or the move has
-    /// made as many changes as it may ([`LOG`]).
+    /// gap, or a gap is used that was not in use. Gap `not` stays as it is. False if no gap is found, or if the move
+    /// has made as many changes as it may ([`LOG`]).
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(
         &mut self,
@@ -301,7 +304,7 @@ impl Search<'_> {
                     crowded += 1;
                 }
                 let until = crowded.min(g.end);
-                // A head may be used from the start of the iteration on.
+                // A gap before a block's first access (head) may be used from the start of the iteration on.
                 let from = if !used && g.kind.is_head() && self.random.below(4) > 0 { 0 } else { operator };
                 let positions =
                     schedule.clamp(gap, if used { [give.min(from), take.max(until)] } else { [from, until] });
@@ -325,7 +328,7 @@ impl Search<'_> {
         true
     }
 
-    /// After a move: in all gaps in use that overlap in time with those that it changed, frees blocks later and
+    /// After a move: in all gaps in use that overlap in time with those that the move changed, frees blocks later and
     /// allocates them earlier, as far as the load stays within `limit` bytes. Begins with a random gap.
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();

@@ -1,16 +1,17 @@
 //! Finds the block with the least score, which is evicted next.
 //!
-//! The score of a block is `weight · cost of its closure / (bytes · distance to its next use^b)`. To compute it for all
-//! blocks at each eviction would take too long. But scores mostly grow: the next use comes nearer, and each eviction
-//! makes other closures larger. So an old score is a lower bound on the present one, and the queue is lazy (Minoux
-//! 1978): the block with the least bound is scored anew, and evicted if it is still the least.
+//! The score of a block is `weight · cost of its closure / (bytes · distance to its next use^b)`. The closure is what
+//! has to run to recompute its value. To compute the score of all blocks at each eviction would take too long. But
+//! scores mostly grow: the next use comes nearer, and each eviction makes other closures larger. So an old score is a
+//! lower bound on the present one, and the queue is lazy (Minoux 1978): the block with the least bound is scored anew,
+//! and evicted if it is still the least.
 //!
 //! Where a score may have fallen, the block is *stale*, and scored before the next eviction:
 //! - a running operator needed it, and does not any more;
-//! - its next use was a virtual one, and has passed;
+//! - its next use was a virtual one (a read by a recomputation in an earlier walk), and has passed;
 //! - a value of its closure was recomputed. The values that are made from it, and from missing ones made from it, are
 //!   followed for [`REACH`] values;
-//! - another output of its operator is missing now, so that the operator is owed.
+//! - another output of its operator is missing now, so that the operator is owed (has to be recomputed anyway).
 //!
 //! So a bound may be too high until the block is accessed again. On training traces fewer than one eviction in five
 //! hundred differs from a search over all blocks.
@@ -26,9 +27,9 @@ use crate::rewrite::values::{Made, NONE, VersionId};
 /// fallen. To find these blocks, at most this many values are looked at.
 const REACH: u32 = 32;
 
-/// The sum of the time to recompute a block's value ends early once the block's score is more than this many times the
-/// least score of the others: the block is not evicted then. A smaller factor would end it sooner, but leave a score so
-/// low that the block would soon be looked at again.
+/// The time to recompute a block's value is a sum. Adding up ends early once the block's score is more than this many
+/// times the least score of the others: the block is not evicted then. A smaller factor would end it sooner, but leave
+/// a score so low that the block would soon be looked at again.
 const SLACK: f64 = 4.0;
 
 impl Walk<'_> {
@@ -44,7 +45,8 @@ impl Walk<'_> {
         }
         while let Some((_, block)) = self.queue.first() {
             self.queue.remove(block);
-            // A block that an operator needs becomes stale when the operator has run.
+            // When the operators that need this block have run, the block becomes stale, and so comes back into the
+            // queue.
             if self.pinned[block] > 0 {
                 continue;
             }
@@ -75,8 +77,8 @@ impl Walk<'_> {
         may && values.program.size[block] >= self.least
     }
 
-    /// The score of a block; the block with the lowest is evicted first. If the score is not below `least`, some number
-    /// from `least` up to it; infinite if the block cannot be recomputed.
+    /// The score of a block; the block with the lowest is evicted first. If the score is `least` or more, the result
+    /// may be any number from `least` up to the score. Infinite if the block's value cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn score(&mut self, block: BlockId, least: f64) -> f64 {
         self.work += 1;
@@ -98,9 +100,9 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// The time in ns to recompute a version before operator `at`; if that is more than `bound`, any number from
-    /// `bound` up. Operators that have to be recomputed for another value anyway (that are owed) count in part. None if
-    /// the version cannot be recomputed.
+    /// The time in ns to recompute a version (a block's value between two writes) before operator `at`. If it is more
+    /// than `bound`, the result may be any number from `bound` up to it. Operators that have to be recomputed for
+    /// another value anyway (that are owed) count in part. None if the version cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: VersionId, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
@@ -139,8 +141,8 @@ impl Walk<'_> {
         Some(sum)
     }
 
-    /// The next operator that needs a version: it reads the version, or a missing value that is recomputed from it.
-    /// [`NONE`] if there is none.
+    /// The next operator that needs a version: the operator reads the version, or a missing value that is recomputed
+    /// from the version. [`NONE`] if there is none.
     pub(in crate::rewrite) fn wanted(&mut self, version: VersionId) -> u32 {
         let values = self.values;
         let mut at = self.next_use(version);
@@ -160,14 +162,14 @@ impl Walk<'_> {
         at
     }
 
-    /// Whether an operator that has not run needs a version: it reads the version, or a missing value that is
-    /// recomputed from it.
+    /// Whether an operator that has not run needs a version: the operator reads the version, or a missing value that is
+    /// recomputed from the version.
     pub(in crate::rewrite) fn is_wanted(&mut self, version: VersionId) -> bool {
         self.next_use(version) != NONE || self.wanted(version) != NONE
     }
 
-    /// Whether a version would be missed if it were freed now, though no operator reads it any more: it cannot be
-    /// recomputed, and a missing value is made from it that is read later.
+    /// Whether a version would be missed if it were freed now, though no operator reads it any more: the version cannot
+    /// be recomputed, and a missing value that is read later is made from it.
     pub(in crate::rewrite) fn is_last_source(&mut self, version: VersionId) -> bool {
         self.is_needed_by_missing(version) && self.cost(version, self.now, f64::INFINITY).is_none()
     }
@@ -202,15 +204,16 @@ impl Walk<'_> {
         false
     }
 
-    /// Whether an operator is owed: an output of it is missing and read later, so that it has to be recomputed anyway.
+    /// Whether an operator is owed, which means that it has to be recomputed anyway: one of its outputs is missing and
+    /// read later.
     fn is_owed(&mut self, g: u32) -> bool {
         let values = self.values;
         let mut made = values.made(g);
         made.any(|made| !self.holds.is(made.block, Some(made.version)) && self.next_use(made.version) != NONE)
     }
 
-    /// Marks the blocks of the values made from this one, directly or by way of missing values, as stale, so that their
-    /// scores are computed anew: they cost less to recompute now.
+    /// Marks as stale the blocks of the values made from this one, directly or by way of missing values, so that their
+    /// scores are computed anew. This value was recomputed, so the values made from it cost less to recompute now.
     pub(in crate::rewrite) fn closures_shrink(&mut self, version: VersionId) {
         let values = self.values;
         self.closure.clear();
@@ -236,8 +239,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Marks the blocks of the other outputs of the operator that writes this value as stale, so that their scores are
-    /// computed anew. This value is missing now, so that the operator may have to be recomputed anyway (be owed).
+    /// Marks as stale the blocks of the other outputs of the operator that writes this value, so that their scores are
+    /// computed anew. This value is missing now. So the operator may have to be recomputed anyway (be owed), and the
+    /// other outputs cost less to recompute.
     pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: VersionId) {
         let values = self.values;
         let Some(maker) = values.maker(version) else { return };

@@ -1,4 +1,5 @@
-//! One pass over the operators: finds the time of a schedule, and tightens its positions.
+//! One pass over the operators: finds the time that a schedule takes, and tightens its positions: blocks leave the
+//! device earlier and come back later where that costs no time.
 
 use super::{Action, Schedule};
 use crate::rewrite::gaps::{NONE, Version};
@@ -6,8 +7,9 @@ use crate::table::Records;
 use crate::timing::links::Links;
 
 impl Schedule<'_> {
-    /// Runs the schedule, and calls `emit` with what it does. Returns how many ns longer it takes than the original.
-    /// Ends early and returns infinity as soon as that is known to be more than `cutoff`.
+    /// Simulates the schedule from operator to operator, and calls `emit` with each action in order. Returns how many
+    /// ns longer the schedule takes than the original. Ends early and returns infinity as soon as this is known to be
+    /// more than `cutoff`.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     pub(in crate::rewrite) fn run(&mut self, cutoff: f64, mut emit: impl FnMut(Action)) -> f64 {
         let gaps = self.gaps;
@@ -87,7 +89,7 @@ impl Schedule<'_> {
         let mut stop = self.agenda.next(boundary, gaps.program.operators);
         for (waiting, free) in [(self.waiting_out.len(), links.out_free()), (self.waiting_in.len(), links.in_free())] {
             if waiting > 0 {
-                // While compute does not wait, it reaches each boundary later than recorded by the same time.
+                // While compute does not wait, it reaches every boundary by the same time (`late`) later than recorded.
                 let late = clock - gaps.program.time[boundary] as f64;
                 let (mut low, mut high) = (boundary, stop);
                 while low < high {
@@ -101,7 +103,7 @@ impl Schedule<'_> {
     }
 
     /// Frees the blocks that the schedule frees at this boundary between operators. Compute waits until their copies
-    /// out are done, which moves `clock`; copies in that the link has time for meanwhile are begun.
+    /// out are done, which moves `clock`; copies in that the other link has time for meanwhile are begun.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
@@ -152,8 +154,8 @@ impl Schedule<'_> {
         emit(Action::Out(version));
     }
 
-    /// Gives copies to the link to the device, those of the blocks that are read first before the others: as many as
-    /// keep it from being idle before `until` (ns), and all those of blocks that `operator` reads.
+    /// Gives waiting copies to the link to the device, in the order in which the blocks are read: as many as keep the
+    /// link from being idle before `until` (ns), and all those of blocks that `operator` reads.
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         // Gaps are numbered in the order of their ends.
@@ -170,8 +172,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Finds when compute reached the boundaries between operators at which the last pass over the schedule did not
-    /// stop.
+    /// Fills in the times at which compute reached those boundaries between operators where the last pass over the
+    /// schedule did not stop.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn time_all_boundaries(&mut self) {
         let gaps = self.gaps;
@@ -184,8 +186,9 @@ impl Schedule<'_> {
     }
 
     /// Shortens the time for which blocks are on the device, without making the last pass over the schedule longer:
-    /// memory is freed where the copy out is done, and allocated as late as the link allows. So fewer blocks are alive
-    /// at the same time, which are easier to place. To be called after a [`run`](Self::run) that did not end early.
+    /// memory is freed where the copy out is done, and allocated as late as the link allows. Then fewer blocks are
+    /// alive at the same time, and the blocks are easier to place. To be called after a [`run`](Self::run) that did not
+    /// end early.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let gaps = self.gaps;
         self.time_all_boundaries();
