@@ -87,26 +87,27 @@ impl Default for Constraints {
     }
 }
 
-/// Allows an operator's output to lie over a part of an input that the operator is the last to read. Such an output has
-/// to begin at least `distance` bytes below the input, so that the kernel has read each byte of the input before it
-/// writes over that byte (Blacker et al. 2020, "diagonal memory optimisation").
+/// Allows an operator's output and one of its inputs to share bytes. The operator must be the last that reads the
+/// input, and the output must begin at least `distance` bytes below the input. Then the kernel has read each byte of
+/// the input before it writes over that byte (Blacker et al. 2020, "diagonal memory optimisation").
 ///
-/// The constraint is `a <= b - distance` or `a >= b + size of the input`, where a is the offset of the output and b the
-/// offset of the input. If the distance is at least the size of the output, the two blocks share no byte, like any two
-/// blocks that are alive together.
+/// The constraint: the two blocks share no byte, or `a <= b - distance`, where a is the offset of the output and b that
+/// of the input. If the distance is at least the size of the output, the two blocks share no byte, like any two blocks
+/// that are alive together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Overlap {
     /// The index of the output's block, which the operator writes.
     pub output: u32,
     /// The index of the input's block, which the operator reads for the last time.
     pub input: u32,
-    /// How many bytes at least the output has to begin below the begin of the input, if the two share bytes.
+    /// If the output and the input share bytes, the output must begin at least this many bytes below the begin of the
+    /// input.
     pub distance: u64,
 }
 
 /// Checks that `blocks` can be planned: every size is at least 1, every lifetime is at least one step, every alignment
-/// is a power of two, every pin is aligned, and no address at which a planner may let a block end can reach `u64::MAX`.
-/// `alignment` is that of the whole plan, in bytes.
+/// is a power of two, and every pin is aligned. Even if all blocks are stacked above the pins, with the longest
+/// padding, the highest must end below `u64::MAX`. `alignment` is that of the whole plan, in bytes.
 ///
 /// Returns the highest end of a pinned block in bytes (0 without pins), which is a lower bound on the peak. O(n).
 ///
@@ -156,8 +157,8 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
     Ok(pinned)
 }
 
-/// Checks that each overlap names two different blocks that exist, and that the lifetime of its input neither begins
-/// nor ends after the lifetime of its output. If not, returns [`Error::UnknownTensor`] with the two indices.
+/// Checks that each overlap names two different blocks that exist. The lifetime of its input must begin no later than
+/// that of its output, and end no later. If not, returns [`Error::UnknownTensor`] with the two indices.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));
@@ -175,8 +176,8 @@ pub(crate) const fn check_count(blocks: usize) -> Result<(), Error> {
     if blocks > MAX_BLOCKS { Err(Error::TooManyBlocks { needed: blocks, most: MAX_BLOCKS }) } else { Ok(()) }
 }
 
-/// The most blocks that can be planned at once. The planners count blocks, stretches of time and the nodes of trees
-/// over them in `u32`; up to this limit, all these counts fit.
+/// The most blocks that can be planned at once. The planners count blocks, time ranges and tree nodes in `u32`. Up to
+/// this limit, all these counts fit.
 pub const MAX_BLOCKS: usize = (1 << 28) - 1;
 
 #[cfg(test)]

@@ -64,10 +64,10 @@ pub enum Error {
         /// The higher of the indices of the two pinned blocks that share an address.
         second: u32,
     },
-    /// The bytes that a plan of the blocks up to `block` may need, with padding for alignments, do not fit in 64 bits.
+    /// With padding for alignments, the blocks up to and including `block` may need more bytes than 64 bits can count.
     SizeOverflow {
-        /// The index of the first block up to which the bytes do not fit in 64 bits; in a network, the number of the
-        /// memory (a tensor's storage).
+        /// The index of the block with which the number of bytes first exceeds 64 bits. In a network, the number of a
+        /// memory (a tensor's storage) instead.
         block: u32,
     },
     /// The best placement that was found ends above the capacity of the arena. If `lower_bound` is above `capacity`, it

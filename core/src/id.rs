@@ -1,4 +1,4 @@
-//! Ids: integer types that each number one kind of thing, so that the compiler refuses the number of a gap where the
+//! Ids: integer types that each number one kind of thing. So the compiler refuses the number of an operator where the
 //! number of a block is wanted.
 
 use core::ops::Range;

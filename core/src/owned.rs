@@ -114,9 +114,9 @@ fn proved(
     verify::verify(blocks, offsets, constraints, scratch.lend()).map(|plan| (plan.peak(), plan.max_load()))
 }
 
-/// Finds the residencies of a trace (live ranges of its blocks on the device). The first vector has each of them as a
-/// block to place. The second has, in the same order, the trace's block that it belongs to, and which of that block's
-/// residencies it is. O(rows).
+/// Finds the residencies of a trace: the live ranges of its blocks on the device. The first vector has them as blocks
+/// to place. The second has, for each residency in the same order, the trace's block that it belongs to, and its number
+/// among the residencies of this block, counted from 0. O(rows).
 ///
 /// # Errors
 /// As [`liveness::lifetimes`].
@@ -152,8 +152,8 @@ pub struct Fit {
     /// The residencies of the rewritten trace (live ranges of its blocks on the device) as blocks to place, in the
     /// order of their mallocs.
     pub blocks: Vec<Block>,
-    /// By element of `blocks`: the block of the trace that it is a live range of, and which of that block's live
-    /// ranges.
+    /// By element of `blocks`: the block of the trace that it is a live range of, and the number of this live range
+    /// among those of the block, counted from 0.
     pub residencies: Vec<Residency>,
     /// By element of `blocks`: its offset, in bytes from the start of the arena.
     pub offsets: Vec<u64>,
@@ -217,11 +217,11 @@ pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::
     })
 }
 
-/// Fits a trace to each of several limits on the footprint, in bytes; `options.limit` is not used. The result for a
-/// limit is the fastest of all schedules found whose footprint is within it, also of those made for other limits: a
-/// schedule for a lower limit is within a higher one too. So no limit gets a slower schedule than a lower limit. The
-/// results are in the order of the limits. Cost: a fit for each limit, and for each limit a comparison of all
-/// schedules.
+/// Fits a trace to each of several limits on the footprint (the device memory that it takes), in bytes; `options.limit`
+/// is not used. A schedule made for a lower limit is within a higher one too. So the result for a limit is the fastest
+/// schedule within it of all that were found, also for other limits, and a higher limit never gets a slower schedule
+/// than a lower one. The results are in the order of the limits. Cost: a fit for each limit, and for each limit a
+/// comparison of all schedules.
 ///
 /// # Errors
 /// [`Error::OverLimit`] as the result for a limit within which no schedule was found. Any other error of [`fit::fit`]

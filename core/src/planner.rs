@@ -120,9 +120,9 @@ impl<const N: usize> Default for Planner<N> {
     }
 }
 
-/// Computes the length of workspace per block that is enough for any number of blocks: the most that plans of 1 to 64
-/// blocks need, divided by their number of blocks. Plans of few blocks need the most per block, since rounding a length
-/// up matters most there.
+/// Computes a length of workspace per block that is enough for any number of blocks. It tries 1 to 64 blocks, divides
+/// the length that they need by their number, and takes the largest result. More blocks need less per block, since
+/// rounding a length up matters less there.
 const fn per_block() -> WorkspaceLen {
     let mut most = WorkspaceLen { words: 0, indices: 0 };
     let mut n = 1;

@@ -65,8 +65,8 @@ pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32
     }
 }
 
-/// Reorders the cells `low..high` so that cell `k` holds the value that an ascending sort would put there, and no cell
-/// from `low` to `k` holds a larger one: quickselect (Hoare 1961). O(high - low) on average.
+/// Reorders the cells `low..high` so that cell `k` holds the value that it would have after an ascending sort, and no
+/// cell from `low` to `k` holds a larger value: quickselect (Hoare 1961). O(high - low) on average.
 pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low: u32, mut high: u32, k: u32) {
     while high > low + 1 {
         let pivot = cells[low + (high - low - 1) / 2];

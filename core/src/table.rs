@@ -86,8 +86,8 @@ impl<T: Copy + Default, I: Id> IndexMut<I> for Table<'_, T, I> {
     }
 }
 
-/// A type whose values tables store in another form, of plain integers: a structure as an array of its fields, a float
-/// as its bits.
+/// A type that tables store in another form, of plain integers: a structure as an array of its fields, a float as its
+/// bits.
 pub(crate) trait Record: Copy {
     /// The form in which tables store a value of this type, such as the bits of a float.
     type Kept: Copy + Default;

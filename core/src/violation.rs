@@ -2,20 +2,20 @@
 
 use core::fmt;
 
-/// The constraint that a plan breaks, and at which blocks. If it breaks several, this is the first one found: each
-/// block is checked alone first, then the pairs of blocks in the order of steps. Numbers in brackets number the
-/// constraints in Sekiyama et al. 2018, section 3.1.
+/// The constraint that a plan breaks, and at which blocks. If the plan breaks several, this is the first one found:
+/// each block is checked alone first, then the pairs of blocks in the order of steps. A variant gives the constraint's
+/// number in Sekiyama et al. 2018, section 3.1, where that paper has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Breaks constraint (2) of Sekiyama et al. 2018: the block's end (its offset plus its size) exceeds 64 bits.
+    /// The block's end (its offset plus its size) exceeds 64 bits: constraint (2) of Sekiyama et al. 2018.
     EndOverflow {
         /// The index of the block whose end exceeds 64 bits.
         block: u32,
         /// The block's offset in the arena, in bytes.
         offset: u64,
     },
-    /// Breaks constraints (2) and (5) of Sekiyama et al. 2018: the block ends above the capacity.
+    /// The block ends above the capacity: constraints (2) and (5) of Sekiyama et al. 2018.
     OverCapacity {
         /// The index of the block that ends above the capacity.
         block: u32,
@@ -24,8 +24,7 @@ pub enum Violation {
         /// The capacity: the most bytes that the arena may have. Sekiyama et al. 2018 call it W.
         capacity: u64,
     },
-    /// Breaks constraints (3) and (4) of Sekiyama et al. 2018: two blocks are both alive at `step` and share an
-    /// address.
+    /// Two blocks are both alive at `step` and share an address: constraints (3) and (4) of Sekiyama et al. 2018.
     Overlap {
         /// The lower of the indices of the two blocks that share an address.
         first: u32,
@@ -34,15 +33,16 @@ pub enum Violation {
         /// The first step at which the blocks `first` and `second` are both alive.
         step: u32,
     },
-    /// Breaks an [`Overlap`](crate::Overlap), which lets an operator's output lie over a part of its input: the output
-    /// begins inside the input, or less than `distance` bytes below it. The kernel would overwrite bytes of the input
-    /// before it reads them.
+    /// An operator's output shares bytes with its input but begins too high. An [`Overlap`](crate::Overlap) lets the
+    /// two share bytes only if the output begins at least `distance` bytes below the input. Otherwise the kernel could
+    /// overwrite bytes of the input before it reads them.
     OverlapTooFar {
         /// The index of the output's block, which the operator writes.
         output: u32,
         /// The index of the input's block, which the operator reads.
         input: u32,
-        /// How many bytes at least the output has to begin below the begin of the input, if the two share bytes.
+        /// If the output and the input share bytes, the output must begin at least this many bytes below the begin of
+        /// the input.
         distance: u64,
     },
     /// The offset of a block is not a multiple of the alignment that it needs.
@@ -66,7 +66,8 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// The number of the broken constraint in Sekiyama et al. 2018, or its name if that paper does not have it.
+    /// The number of the broken constraint in Sekiyama et al. 2018, such as `(2)`. If that paper does not have the
+    /// constraint, a name such as `pin`.
     #[must_use]
     pub const fn constraint(&self) -> &'static str {
         match self {

@@ -142,16 +142,16 @@ pub trait Backend {
     /// The error that the device reports.
     fn copy_within(&self, stream: &Self::Stream, from: u64, to: u64, bytes: u64) -> Result<()>;
 
-    /// Has the host call a function when the stream reaches this point of its work. The function must not call the
-    /// backend.
+    /// Has the host call a function when the stream has done all work that it has been given so far; the stream goes on
+    /// when the function returns. The function must not call the backend.
     ///
     /// # Errors
     /// The error that the device reports; after an error the function is not called.
     fn call(&self, stream: &Self::Stream, call: Call) -> Result<()>;
 }
 
-/// The address and the length of pinned memory, which the processor, the device and a file use one after the other. It
-/// does not own the memory.
+/// The address and the length of pinned memory, which the processor, the device and a file use one after the other.
+/// This value does not own the memory: somebody else frees it.
 #[derive(Clone, Copy, Debug)]
 pub struct PinnedBytes {
     start: *mut u8,

@@ -45,14 +45,14 @@ pub(crate) const fn check(call: &'static str, code: Code) -> Result<()> {
     }
 }
 
-/// Turns what `cuInit` has returned into a `Result`, as [`check`] does. Its error 100, of a machine with a driver but
-/// no GPU, becomes [`Error::NoDevice`].
+/// Turns what `cuInit` has returned into a `Result`, as [`check`] does, except for the error 100: there is a driver but
+/// no GPU. That becomes [`Error::NoDevice`] with `ordinal`, the number of the GPU that was asked for.
 pub(crate) const fn check_init(code: Code, ordinal: u32) -> Result<()> {
     if code == 100 { Err(Error::NoDevice { ordinal, count: 0 }) } else { check("cuInit", code) }
 }
 
-/// Makes a struct whose fields are functions of the driver. For each field are given the function's name in the library
-/// and the types of its arguments.
+/// Makes a struct whose fields are functions of the driver, looked up by name. Each field is given with the name of its
+/// function in the driver's library, and the types of the function's arguments.
 macro_rules! functions {
     ($(#[$about:meta])* $table:ident { $($field:ident: $name:literal ($($argument:ty),*);)* }) => {
         $(#[$about])*

@@ -48,11 +48,11 @@ pub enum Error {
         /// The most bytes that the arena can have without moving.
         room: u64,
     },
-    /// A range of addresses or offsets does not lie in memory of this backend, or in a buffer for the file; or no live
-    /// block begins at an address. Or a fraction of the device's memory is not between 0 and 1.
+    /// A range of bytes is not inside the memory that it should lie in: the device's, pinned memory, or a buffer for
+    /// swapping to a file. Or no live block begins at the address; or a fraction of the device's memory is not between
+    /// 0 and 1.
     OutOfRange {
-        /// Where the range begins: an address on the device, or an offset in a file; in pinned memory an address on the
-        /// host or an offset.
+        /// Where the range begins: an address on the device or the host, or an offset in pinned memory or in a file.
         address: u64,
         /// The length of the range, in bytes; 0 where only an address was given.
         bytes: u64,
@@ -80,7 +80,8 @@ pub enum Error {
         /// How many bytes the plan needs on the host.
         bytes: u64,
     },
-    /// The block's value does not pass from one iteration to the next, or its length is not the one given.
+    /// The block is not persistent (its value does not pass from one iteration to the next), or its length is not the
+    /// one given.
     NotPersistent {
         /// The block's number in the trace.
         block: u32,
@@ -218,7 +219,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// A few words for an error number of the driver, in brackets; empty for numbers that are rarely met.
+/// What an error number of the driver means, in a few words and in brackets; an empty string for numbers that are rare.
 fn named(code: u32) -> &'static str {
     match code {
         1 => " (invalid value)",

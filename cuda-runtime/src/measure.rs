@@ -37,8 +37,8 @@ pub struct Stall {
     pub op: Op,
     /// How long compute waited before the operator on the device, in ns.
     pub ns: f64,
-    /// How long compute waits in the simulation, in ns. This counts the wait right before this operator, and those at
-    /// each free since the operator before: there compute waits until the freed block's copies have ended.
+    /// How long compute waits in the simulation, in ns: right before this operator, and at each block that was freed
+    /// since the operator before it. There the simulation waits until the copies of the freed block have ended.
     pub simulated_ns: f64,
 }
 
@@ -103,8 +103,8 @@ pub fn device_file(device: &Device) -> String {
     )
 }
 
-/// Fits three figures to the times of copies: the latency in ns, the ns for each byte out, and the ns for each byte in.
-/// `None` unless there were copies both ways.
+/// Fits three figures to the times of copies: the latency in ns, the ns per byte copied out, and the ns per byte copied
+/// in. `None` unless there were copies both ways.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
     // Each copy is an equation: latency + bytes · ns per byte = ns, divided by its ns.
@@ -168,8 +168,8 @@ pub(crate) struct Simulated {
 }
 
 impl Simulated {
-    /// Takes the predictions from a simulated schedule. `steps` yields, for each step of the program, its row and
-    /// whether it is a launch; the row of a copy between iterations is beyond `rows`.
+    /// Takes the predictions from a simulated schedule. `steps` yields for each step of the program the index of its
+    /// row in the trace, and whether the step is a launch. For a copy between iterations the index is beyond `rows`.
     pub(crate) fn new(run: &Run, rows: &[Row], timings: &[Timing], steps: impl Iterator<Item = (u32, bool)>) -> Self {
         // The first row that no launch has counted yet.
         let mut counted = 0;

@@ -4,16 +4,17 @@
 //! may still lie. In which order are they copied, and which have to be moved aside first?
 //!
 //! Steps: each block has a target, the bytes to which it has to come. The first block whose target is free is copied
-//! there. If no target is free, the first block that lies in the target of another, or in a part of its own, is moved
-//! aside. It goes to the lowest bytes of the arena, at a multiple of the alignment, that no block has or gets; or to
-//! the host if there are none. There it lies in no block's target, so that each block is moved aside at most once.
+//! there. If no target is free, the first block that overlaps with some target, another block's or its own, is moved
+//! aside: to the lowest aligned bytes of the arena that no block takes now or in the end, or to the host if there are
+//! none. There it is in no block's way, so that each block is moved aside at most once.
 //!
 //! Cost: O(n²) for n blocks that move, and O(n log n) more for each that is moved aside. A block is always copied
 //! whole.
 
 use std::ops::Range;
 
-/// Where a block lies: on the device, at this offset in the arena; or on the host, in the copy of this number.
+/// Where a block lies. `Device` has the block's offset in the arena, in bytes; `Host` has the number of its copy on the
+/// host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
     Device(u64),
@@ -51,9 +52,10 @@ impl Pending {
 }
 
 /// The copies that bring each block in `pending` to its new offset, in the order in which they are to be made.
-/// `targets` are the ranges of the arena that all blocks have in the end, also those that do not move. `arena` and
-/// `alignment` are the arena's length and the alignment of offsets, in bytes. `aside` is called with the bytes of a
-/// block that has to be moved aside to the host: it reserves them there, and returns the number of that copy.
+/// `targets` are the ranges of the arena where all blocks lie in the end, also those that do not move. `arena` and
+/// `alignment` are the arena's length and the alignment of offsets, in bytes. `aside` is called for each block that has
+/// to be moved to the host for a while, with its length in bytes: it reserves memory there, and returns the number of
+/// the copy on the host.
 pub(crate) fn untangle(
     mut pending: Vec<Pending>,
     targets: &[Range<u64>],
@@ -86,8 +88,8 @@ pub(crate) fn untangle(
     moves
 }
 
-/// The lowest offset in the arena, a multiple of `alignment`, from which on `bytes` bytes are free, that is, in no
-/// range of `taken`; `None` if there is none. `arena` is the arena's length.
+/// The lowest offset in the arena at which `bytes` free bytes begin; `None` if there is none. Free bytes are those in
+/// no range of `taken`. Offsets are multiples of `alignment`; `arena` is the arena's length in bytes.
 fn hole(mut taken: Vec<Range<u64>>, bytes: u64, arena: u64, alignment: u64) -> Option<u64> {
     taken.sort_unstable_by_key(|range| range.start);
     let mut free = 0u64;

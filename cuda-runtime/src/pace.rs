@@ -1,14 +1,15 @@
 //! When copies begin: as soon as they can, or when they begin in the simulation.
 //!
-//! In the simulation of a schedule ([`sublet_core::simulate`]) compute waits at each free of a block for the block's
-//! copies; and a copy begins when compute has reached its row. Correct data needs neither: the next step that uses the
-//! freed bytes waits for the copies, and a copy in may begin as soon as its bytes are free. A runtime that waits only
-//! where steps share bytes is as fast as the simulation, or faster.
+//! In the simulation of a schedule ([`sublet_core::simulate`]) compute waits wherever a block is freed, until the
+//! block's copies have ended. A copy begins when compute has reached the copy's row (its place in the trace). Correct
+//! data needs neither: it is enough that the next step which uses the freed bytes waits for the copies, and a copy in
+//! may begin as soon as its bytes are free. A runtime that waits only where steps share bytes is as fast as the
+//! simulation, or faster.
 //!
-//! Steps: one pass over the rows. A launch has to follow the copies of the blocks that were freed since the launch
-//! before; a copy has to follow these copies and that launch. With the order of each stream, and that of steps which
-//! share bytes, this gives the simulation's order. So an iteration takes as long as in the simulation if its kernels
-//! and copies do.
+//! Steps: one pass over the rows of the trace. A launch has to follow the copies of all blocks that were freed since
+//! the previous launch; a copy has to follow the previous launch, and the copies of all blocks that were freed since.
+//! Together with the order within each stream, and between steps that share bytes, this gives the simulation's order.
+//! So an iteration takes as long as in the simulation if its kernels and copies do.
 
 use sublet_core::trace::{Event, Row};
 
@@ -17,20 +18,20 @@ use crate::step::{Step, Work};
 /// When copies begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Pace {
-    /// A copy between device and host begins as soon as nothing uses any more the bytes that it reads or writes.
+    /// A copy between device and host begins as soon as its data are there and the bytes that it writes are free.
     #[default]
     Eager,
-    /// A copy begins when compute reaches its row in the trace, and where a block is freed compute waits for the
-    /// block's copies. This is for comparing a device with the simulation.
+    /// A copy begins only when compute reaches the copy's place in the trace. Where a block is freed, compute waits for
+    /// the block's copies. The simulation does the same: with this, a device can be compared with it.
     Simulated,
 }
 
-/// By step of the program (a launch or a copy): the numbers of earlier steps that it has to follow so that copies begin
-/// and compute waits as in the simulation. Steps that it follows only because both use the same bytes are not listed.
-/// `numbers` is how many block numbers there are.
+/// For each step of the program (a launch or a copy), the numbers of earlier steps that it has to follow so that copies
+/// begin and compute waits as in the simulation. Not listed are steps that it has to follow only because both use the
+/// same bytes. `numbers` is how many block numbers there are.
 pub(crate) fn simulated(rows: &[Row], steps: &[Step], numbers: usize) -> Vec<Vec<u32>> {
-    /// Of a block on the device: the number of the step that copied it out last, and of the one that copied it in last;
-    /// `None` where there was no such copy.
+    /// For a block on the device, the step that last copied it out and the step that last copied it in, by their
+    /// numbers; `None` where there was no such copy.
     type Copies = [Option<u32>; 2];
     let mut copies: Vec<Copies> = vec![[None; 2]; numbers];
     let (mut launch, mut waited) = (None, Vec::new());

@@ -1,12 +1,14 @@
 //! Decides where copies of blocks lie on the host: in one range of pinned memory or of a disk, the pool, which is
 //! planned as the arena is.
 //!
-//! A block's copy on the host has a lifetime, as a block has: from the copy out to the last copy in that reads it. If
-//! the host keeps it between iterations, it is there all the time. Copies that are not needed at the same time share
-//! bytes. In the simulation every block has its own memory on the host, so that no copy out waits until bytes there are
-//! free. To keep that, the lifetime ends only at the row that compute has reached, in the simulation, when the last
-//! copy in has ended. If on the device that copy in ends later, a copy out to the same bytes waits for it, as for all
-//! shared bytes.
+//! A block's copy on the host has a lifetime, as a block has: from the copy out that writes it to the last copy in that
+//! reads it. If the host keeps it between iterations, it is there all the time. Copies that are not needed at the same
+//! time share bytes.
+//!
+//! In the simulation every block has its own memory on the host, and no copy out waits for free bytes there. So that
+//! none waits on the device either, a copy's lifetime ends only when its last copy in has ended in the simulation: at
+//! the row (event of the trace) that compute has reached by then. If that copy in ends later on the device, a copy out
+//! to the same bytes waits for it.
 //!
 //! Pinned memory is cached by the processor, and not write-combined, because the processor reads persistent blocks from
 //! it.
@@ -32,22 +34,25 @@ pub(crate) struct HostStay {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPlan {
     pub(crate) residencies: Vec<HostStay>,
-    /// By row of the trace: the number of the copy on the host that the row writes or reads; `None` for other rows.
+    /// For each row of the trace, the number of the copy on the host that the row writes or reads; `None` if the row is
+    /// no copy.
     pub(crate) of_row: Vec<Option<usize>>,
-    /// By block: the number of its copy that is on the host when the iteration begins; `None` if there is none.
+    /// For each block, the number of its copy that is on the host when the iteration begins; `None` if there is none.
     pub(crate) at_start: Vec<Option<usize>>,
-    /// By block: the number of its copy that has to be on the host when the iteration ends; `None` if there is none.
+    /// For each block, the number of its copy that has to be on the host when the iteration ends; `None` if there is
+    /// none.
     pub(crate) at_end: Vec<Option<usize>>,
-    /// By number of a copy on the host: its offset in the pool, in bytes.
+    /// For each copy on the host, by its number: its offset in the pool (the range of host memory or disk for all
+    /// copies), in bytes.
     pub(crate) places: Vec<u64>,
     /// The length in bytes of the pool, the one range of host memory or of a disk in which all copies lie.
     pub(crate) bytes: u64,
 }
 
 impl HostPlan {
-    /// Finds the copies on the host that the rows of a schedule write and read, and when each is needed. `numbers` is
-    /// how many block numbers there are, `sizes` the bytes of each block; `kept` says whether a block must be on the
-    /// host when the iteration ends.
+    /// Finds the copies of blocks on the host that a schedule writes and reads, and when each is needed. `numbers` is
+    /// how many block numbers there are, and `sizes` has the bytes of each block. `kept` says whether a block must be
+    /// on the host when the iteration ends.
     pub(crate) fn find(
         (rows, timings): (&[Row], &[Timing]),
         numbers: usize,
@@ -116,7 +121,7 @@ impl HostPlan {
     }
 }
 
-/// Places blocks, and verifies the plan; returns the offsets of the blocks, and how many bytes the plan takes.
+/// Finds an offset for each block, and verifies this plan; returns the offsets, and how many bytes the plan takes.
 fn placed(blocks: &[Block], alignment: u64) -> Result<(Vec<u64>, u64)> {
     let len = place::workspace_of(Solver::Auto, blocks.len()).max(verify::workspace(blocks.len()));
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);

@@ -5,9 +5,9 @@
 //! which ([`waits`](crate::waits)).
 //!
 //! A persistent block, whose value passes to the next iteration, may end an iteration at another address than the next
-//! one needs it at. Then it is copied between the two. It is copied within the device if its new place is free, or by
-//! way of other free bytes, as when two blocks change places; by way of the host only if the arena is full of such
-//! blocks.
+//! iteration needs it at. Then it is copied between the two iterations: directly if its new place is free, or by way of
+//! other free bytes of the arena, as when two blocks change places. It is copied by way of the host only if the arena
+//! has no such bytes.
 
 use std::collections::HashMap;
 
@@ -30,8 +30,8 @@ pub(crate) struct Home {
     /// The offset in the arena at which the value lies when the iteration begins; `None` if the iteration needs it only
     /// on the host.
     pub(crate) on_device: Option<u64>,
-    /// The offset on the host, in bytes, of the copy that is there when the iteration begins and that the iteration
-    /// reads; `None` if it reads none.
+    /// The offset on the host, in bytes, of the block's copy that the iteration reads without having written it: it is
+    /// there when the iteration begins. `None` if there is no such copy.
     pub(crate) on_host: Option<u64>,
     /// Where the block's value lies after an iteration.
     pub(crate) after: Residence,
@@ -68,10 +68,11 @@ pub(crate) enum Residence {
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) steps: Vec<Step>,
-    /// By iteration, then by step: the numbers of the steps that this step waits for. A number above the step's own is
-    /// a step of the iteration before. All iterations after those listed wait as the last one listed.
+    /// For each iteration and each of its steps, the numbers of the steps that the step waits for. A number above the
+    /// step's own stands for a step of the iteration before. All iterations after those listed wait as the last one
+    /// listed.
     pub(crate) waits: Vec<Vec<Vec<u32>>>,
-    /// By step: whether another step waits for it.
+    /// For each step, whether another step waits for it.
     pub(crate) awaited: Vec<bool>,
     pub(crate) homes: Vec<Home>,
     pub(crate) arena: u64,
@@ -238,8 +239,8 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     persistent
 }
 
-/// The ranges of bytes that a step reads and writes. One numbering covers both memories: the bytes of the arena from 0
-/// to its length `arena`, then the bytes of the pool, the memory on the host for copies of blocks.
+/// The ranges of bytes that a step reads and writes. Both memories are numbered together: first the arena's bytes, from
+/// 0 to its length `arena`; then those of the pool, the memory on the host for copies of blocks.
 fn footprint(step: &Step, arena: u64) -> Footprint {
     let on_host = |at: u64, bytes: u64| {
         // Sums beyond 64 bits are refused when the memory is reserved.
@@ -257,15 +258,15 @@ fn footprint(step: &Step, arena: u64) -> Footprint {
     Footprint { lane: step.lane, ranges, after: Vec::new() }
 }
 
-/// Of one block: where an iteration first needs its value, and whether the host has the value when the iteration ends.
-/// This is used for persistent blocks, whose value passes to the next iteration.
+/// Where an iteration first needs a block's value, and whether the host has the value when the iteration ends. Used for
+/// persistent blocks, whose value passes to the next iteration.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     /// The block's offset on the device before the iteration's first access or copy of any block; `None` if it is not
     /// there then.
     start: Option<u64>,
-    /// The block's offset on the device at its first use in the iteration, if that use needs its value: a read or a
-    /// copy out. `None` if it replaces the value (a write or a copy in), or if the block is not used.
+    /// The block's offset on the device at its first use in the iteration, if that use needs the block's value: a read
+    /// or a copy out. `None` if the first use replaces the value (a write or a copy in), or if there is no use.
     on_device: Option<u64>,
     touched: bool,
     /// Whether a copy to or from the host came after the last write of the block, so that the host has its value.
@@ -288,7 +289,8 @@ struct Reader<'r> {
     open: Option<(Op, usize)>,
 }
 
-/// By operator: how many reads and writes it does when it first runs, and how many when it is recomputed.
+/// For each operator, by its number: how many reads and writes of blocks it does when it first runs, and how many when
+/// it is recomputed.
 struct Accesses(HashMap<u32, [usize; 2]>);
 
 impl Accesses {
@@ -379,7 +381,7 @@ impl<'r> Reader<'r> {
     }
 
     /// Notes that a row uses a block at this offset in the arena. Only the block's first use in the iteration is kept.
-    /// If `used` is true, the row needs the block's value; otherwise it replaces the value.
+    /// If `used` is true, the row needs the block's value; otherwise the row replaces the value.
     fn touch(&mut self, number: u32, used: bool, offset: u64) {
         let first = &mut self.ends[number as usize];
         if !first.touched {
@@ -425,8 +427,8 @@ impl<'r> Reader<'r> {
     }
 
     /// Turns the write of a mask (one bit for each element of the block `masked`) into work. If the last step launches
-    /// the operator, and none of its operands overlaps with the mask, that launch also writes the mask. Otherwise a
-    /// launch of its own, after the operator's, writes it: by then the overlapping operand has been freed, and its
+    /// the operator, and no operand of that launch overlaps with the mask, the launch also writes the mask. Otherwise a
+    /// separate launch after the operator's writes the mask: by then an overlapping operand has been freed, and its
     /// bytes may be overwritten.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };

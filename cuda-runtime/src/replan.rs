@@ -1,8 +1,8 @@
 //! Changes to another program in the same runtime: the values of persistent blocks are kept.
 //!
-//! Problem: the program does not fit the next iteration, because the batch is another, or the network is evaluated and
-//! not trained, or there is a better plan. The new program may need a larger arena, copies other blocks to the host,
-//! and has the parameters at other places.
+//! Problem: the program does not fit the next iteration, because the batch size changes, or the network is evaluated
+//! and not trained, or there is a better plan. The new program may need a larger arena, copy other blocks to the host,
+//! and have the parameters at other places.
 //!
 //! Steps: all memory that the new program needs is allocated first, so that a lack of memory leaves the old program as
 //! it was. The arena grows in place; where it cannot, another one is allocated beside it, and the old one is freed.
@@ -18,8 +18,8 @@ use crate::program::{Home, Program, Residence};
 use crate::run::{Runtime, State};
 use crate::step::COMPUTE;
 
-/// A persistent block's value that the processor copies when the program changes, because the value lies on the host or
-/// has to come there: where the new program keeps the block, and the bytes of the value.
+/// Where the new program keeps a persistent block, and the block's value. The processor copies the value when the
+/// program changes, because the value lies on the host or has to come there.
 type Kept = (Home, Vec<u8>);
 
 impl<B: Backend> Runtime<B> {
@@ -28,11 +28,15 @@ impl<B: Backend> Runtime<B> {
     /// it is [written](Runtime::write). The next iteration is the new program's first.
     ///
     /// # Errors
-    /// After these errors the old program is still there, as it was: [`Error::Interrupted`] within an iteration;
-    /// [`Error::NotPersistent`] if `was` names a block that is not persistent in the old program, or has another
-    /// length; [`Error::HostIsDevice`] if the new program copies to the host, but host and device share one memory;
-    /// [`Error::OutOfMemory`] if there is too little memory for the new program. Other errors of the backend break the
-    /// iteration: see [`restart`](Runtime::restart).
+    /// After an error before values are copied, the old program is still there, as it was. These errors are:
+    /// [`Error::Interrupted`] within an iteration, or after an error that ended one; [`Error::NotPersistent`] if `was`
+    /// names a block that is not persistent in the old program, or has another length; [`Error::HostIsDevice`] if the
+    /// new program copies to pinned memory, but host and device share one memory; [`Error::OutOfMemory`] or
+    /// [`Error::Storage`] if there is too little memory, or room on the disk, for the new program; or an error of the
+    /// backend or the disk in earlier work, or while memory is allocated.
+    ///
+    /// An error of the backend or the disk while values are copied leaves the runtime as an error in an iteration does:
+    /// it needs a [`restart`](Runtime::restart), after which it has the old program or the new one.
     pub fn replan(&mut self, program: Program, was: impl Fn(u32) -> Option<u32>) -> Result<()> {
         if self.state != State::Idle {
             return Err(Error::Interrupted);
@@ -78,8 +82,8 @@ impl<B: Backend> Runtime<B> {
         Ok(())
     }
 
-    /// Grows the arena in place to at least `bytes` bytes, and returns `None`. Where it cannot grow, another arena is
-    /// reserved and returned.
+    /// Makes sure that there is an arena of at least `bytes` bytes. If the present one is large enough or can grow in
+    /// place, returns `None`; otherwise reserves another arena beside it, and returns that.
     fn larger(&mut self, bytes: u64) -> Result<Option<B::Arena>> {
         if bytes <= self.backend.size(&self.arena) {
             return Ok(None);

@@ -70,7 +70,8 @@ pub struct Runtime<B: Backend> {
     ends: [B::Event; LANES],
     pub(crate) streams: [B::Stream; LANES],
     pub(crate) tier: Tier<B>,
-    /// The events that time an iteration, the next one or one that has run; `None` if none was to be timed.
+    /// The events that time one iteration, which is the next one or has begun already; `None` if no iteration was to be
+    /// timed.
     pub(crate) timers: Option<Timers<B::Event>>,
     /// Pinned memory through which persistent values on the device are copied when the caller reads or writes them
     /// between iterations.
@@ -110,15 +111,15 @@ enum Mark {
 pub(crate) enum State {
     /// Between iterations.
     Idle,
-    /// An iteration is under way. `launched` says whether the caller has been given a launch to make: that of the step
-    /// before `Runtime::position`, the next step's number.
+    /// An iteration is under way. `launched` is true once the caller has been given a launch; the latest is that of
+    /// step `position - 1`.
     Running { launched: bool },
     /// An error has ended an iteration; a restart is needed.
     Broken,
 }
 
-/// The most bytes of pinned memory that the caller's reads and writes of persistent values take. Longer values are
-/// copied in parts.
+/// The most bytes of pinned memory through which values are copied when the caller reads or writes a persistent block.
+/// Longer values are copied in parts.
 const STAGING: u64 = 1 << 20;
 
 impl<B: Backend> Runtime<B> {
@@ -214,8 +215,8 @@ impl<B: Backend> Runtime<B> {
         &self.backend
     }
 
-    /// Runs one iteration: calls `launch` for each operator in its turn, and `launch` launches the operator's kernels
-    /// on the given stream. The kernels need not be done when this returns: see [`finish`](Self::finish).
+    /// Runs one iteration: calls `launch` for each operator in its turn. `launch` has to launch the operator's kernels
+    /// on the stream that it is given. The kernels need not be done when this returns: see [`finish`](Self::finish).
     ///
     /// # Errors
     /// The error of the backend or of `launch`, which ends the iteration: see [`restart`](Self::restart).
@@ -282,8 +283,8 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    /// Gives the streams all work before the next launch, and returns the number of that launch's step; `None` at the
-    /// end of the iteration.
+    /// Gives the streams all work that comes before the next launch, and returns the number of the step that is this
+    /// launch; `None` if the iteration has no further launch.
     fn go_on(&mut self) -> Result<Option<usize>> {
         while let Some(step) = self.program.steps.get(self.position) {
             let current = self.position;

@@ -7,12 +7,12 @@
 //! stream. Reads and writes of the disk are jobs of the runtime's own threads, which hold no lock meanwhile. Functions
 //! that the driver calls on the host, in the stream's order, connect copies and jobs.
 //! - *Out*: before a part is copied to a buffer, the stream waits until the buffer's last write is done; after the
-//!   copy, the write of the part becomes a job. While one buffer is written, the other one is filled. For the stream
-//!   the block is done when its last copy over the link is: its bytes on the device are free before the disk has them.
+//!   copy, the write of the part becomes a job. While one buffer is written, the other one is filled. The stream does
+//!   not wait for the last writes: the block's bytes on the device are free once they are all copied to buffers.
 //! - *In*: the first two parts become jobs at once, each further one as soon as its buffer has been copied to the
 //!   device. Before a part is copied, the stream waits until it has been read.
 //! - *Order*: a job begins after all earlier jobs that use the same buffer, or the same bytes of the disk if one of the
-//!   two writes them. So a block is read only after it was written, though no stream waits for the write.
+//!   two writes them. So a block is read from the disk only after it was written, though no stream waits for the write.
 //!
 //! After an error no further job reads or writes, so that nothing waits forever; the iteration ends with that error.
 //!
@@ -62,8 +62,8 @@ impl Job {
 
 #[derive(Default)]
 struct Queue {
-    /// Reads and writes of the disk that are not done, in the order in which they were given. A buffer has at most two:
-    /// a write, and a read after that.
+    /// Reads and writes of the disk that are not done, in the order in which they were given. At most two of them use
+    /// the same buffer: a write, and after it a read.
     jobs: Vec<Job>,
     /// The first error of a read or write of the disk; `None` if there was none, or if [`Spill::forgive`] has removed
     /// it.
@@ -111,7 +111,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until the queue has no read or write of the disk for which `of` is true.
+    /// Waits until all reads and writes of the disk for which `of` is true are done.
     fn wait(&self, of: impl Fn(&Job) -> bool) {
         let mut queue = self.queue();
         while queue.jobs.iter().any(&of) {
@@ -123,8 +123,8 @@ impl Shared {
         self.wait(|job| job.buffer == buffer);
     }
 
-    /// Reads and writes the disk, job by job, until the queue of jobs is closed and empty. Each thread of the disk runs
-    /// this.
+    /// The loop of each thread that reads and writes the disk: takes jobs from the queue and does them, until the queue
+    /// is closed and empty.
     fn serve(&self) {
         let mut queue = self.queue();
         loop {
@@ -168,7 +168,7 @@ pub(crate) struct Spill<B: Backend> {
     threads: Vec<JoinHandle<()>>,
     buffers: Vec<B::Pinned>,
     part: u64,
-    /// By stream: how many parts of blocks the stream has been given so far. Its parts use its buffers in turn.
+    /// For each stream, how many parts of blocks it has been given so far: the parts use the stream's buffers in turn.
     given: [AtomicUsize; LANES],
 }
 
@@ -256,9 +256,8 @@ impl<B: Backend> Spill<B> {
         buffer.ok_or(Error::OutOfRange { address: 0, bytes: self.part })
     }
 
-    /// Splits a block of `bytes` bytes into the parts in which it goes through the two buffers of stream `lane`. An
-    /// entry for each part: the number of its buffer, where the part begins in the block, and its length, both in
-    /// bytes.
+    /// Splits a block of `bytes` bytes into the parts in which it goes through the two buffers of stream `lane`.
+    /// Returns for each part the number of its buffer, its offset in the block, and its length; the last two in bytes.
     fn parts(&self, lane: usize, bytes: u64) -> Vec<(usize, u64, u64)> {
         let count = usize::try_from(bytes.div_ceil(self.part)).unwrap_or(usize::MAX);
         let first = self.given[lane].fetch_add(count, Ordering::Relaxed);

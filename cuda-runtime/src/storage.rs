@@ -66,7 +66,7 @@ impl Disk for File {
     }
 }
 
-/// A disk that blocks are swapped to. Clones are the same disk.
+/// A disk that blocks are swapped to. Clones share that disk.
 #[derive(Clone, Debug)]
 pub struct Storage {
     disk: Arc<dyn Disk>,

@@ -26,7 +26,7 @@ impl<B: Backend> Tier<B> {
         Ok(Self::Storage(Spill::new(backend, storage, bytes)?))
     }
 
-    /// Makes the place, `bytes` bytes long, for the blocks that leave the device in another program. It is of the same
+    /// Makes room of `bytes` bytes for the blocks that leave the device in another program. The room is of the same
     /// kind as this one: other pinned memory, or the same disk, made long enough.
     pub(crate) fn renewed(&self, backend: &B, bytes: u64) -> Result<Self> {
         match self {

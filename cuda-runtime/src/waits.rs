@@ -5,19 +5,20 @@
 //! before, that writes bytes which it uses, or uses bytes which it writes. Steps on one stream run in order; a step can
 //! wait for an event of another stream. What are the fewest such waits?
 //!
-//! Steps: for every byte are known the step that last wrote it and, by stream, the last step that has read it since. Of
-//! the steps on another stream that a step must follow, it is enough to wait for the last. That wait is left out if it
-//! follows from earlier waits of the stream, or from the other wait of the same step: each step has a vector clock that
-//! says how much of each stream is done when it runs (Fidge 1988, Mattern 1989). The result is the transitive reduction
-//! of a graph without cycles: there is only one, and without any of its edges two steps that share bytes have no order.
+//! Steps: for every byte, the step that last wrote it is known, and for each stream the last step that has read it
+//! since. Of the steps on another stream that a step must follow, it is enough to wait for the last. Even that wait is
+//! left out if it follows from earlier waits of the stream, or from the step's wait for the third stream. To find this,
+//! each step has a vector clock: how much of each stream is done when the step runs (Fidge 1988, Mattern 1989). The
+//! result is the transitive reduction of a graph without cycles: there is only one, and without any of its edges two
+//! steps that share bytes have no order.
 //!
 //! The first iteration has nothing before it. In later ones a stream has also waited for what it waited for in the
 //! iterations before, and may need other waits. So the waits are found iteration by iteration, until nothing changes
 //! any more: the last list of waits holds for all further iterations.
 //!
-//! Cost: O(log n) for each range of bytes that a step uses, counted apart where different steps have used the bytes
-//! last; in each of a few iterations. This module knows bytes and streams only. Tests check it by searching for races
-//! in another way, and with real data.
+//! Cost, in each of a few iterations: O(log n) for each range of bytes that a step uses; a range whose parts were last
+//! used by different steps counts as one range for each part. This module knows bytes and streams only. Tests check it
+//! by searching for races in another way, and with real data.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -39,7 +40,7 @@ pub(crate) struct Footprint {
     pub(crate) after: Vec<u32>,
 }
 
-/// By stream: how many of its steps are done, over all iterations.
+/// For each stream, how many of its steps are done, counted over all iterations.
 type Clock = [u64; LANES];
 
 /// The users of a range of bytes: the last step that has written them, and the steps that have read them since.
@@ -49,14 +50,14 @@ struct Users {
     /// The step that last wrote the bytes: the number of its stream, and its own number in that stream, counted from 1
     /// over all iterations. `None` if no step has written them.
     writer: Option<(usize, u64)>,
-    /// By stream: the number of its last step that has read the bytes since they were written, counted from 1 over all
-    /// iterations; 0 is none.
+    /// For each stream, the number of its last step that has read the bytes since they were last written; 0 if there is
+    /// none. Steps are counted from 1 over all iterations.
     readers: Clock,
 }
 
 /// Finds the steps on other streams that each step has to wait for. The result has a list for each iteration; in it, a
-/// list for each step; and in that, the indices of the steps to wait for. An index above the waiting step's own means
-/// that step of the iteration before. The list of the last iteration also holds for all later ones.
+/// list for each step; and in that, the indices of the steps to wait for. An index above the waiting step's own stands
+/// for a step of the iteration before. All iterations after the last list wait as that list says.
 pub(crate) fn plan(steps: &[Footprint]) -> Vec<Vec<Vec<u32>>> {
     let mut lanes: [Vec<u32>; LANES] = Default::default();
     let mut place = Vec::with_capacity(steps.len());
@@ -123,8 +124,9 @@ fn join(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// Notes in `memory` that a step, number `number` of stream `lane`, uses the bytes of `range`. Raises `needed`, which
-/// has for each stream the number of the last step to wait for, to the steps that this one has to follow.
+/// Notes in `memory` that the step with number `number` of stream `lane` uses the bytes of `range`. `needed` has for
+/// each stream the number of the last step that this step has to follow; it is raised where these bytes need a later
+/// one.
 fn use_bytes(
     memory: &mut BTreeMap<u64, Users>,
     range: &Range<u64>,
@@ -172,8 +174,8 @@ fn use_bytes(
     }
 }
 
-/// Splits the entry of `memory` whose range of bytes begins before address `at` and ends after it into two, at `at`;
-/// does nothing if there is no such entry.
+/// Splits the range of `memory` that has address `at` inside it into two ranges, before and from `at` on. Does nothing
+/// if there is no such range.
 fn split(memory: &mut BTreeMap<u64, Users>, at: u64) {
     if let Some((_, users)) = memory.range_mut(..at).next_back()
         && users.end > at

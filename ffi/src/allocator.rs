@@ -31,16 +31,18 @@ use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 /// A function of the caller's that allocates memory for a sublet_allocator: `bytes` bytes at a multiple of `alignment`,
 /// a power of two. It returns their address, or NULL if it cannot. `context` is the one in sublet_allocator_params. The
 /// function must return: no exception and no longjmp. If it calls the allocator that it serves, that call returns
-/// SUBLET_STATUS_REENTRANT. All this holds for sublet_raw_free too.
+/// SUBLET_STATUS_REENTRANT.
 pub type sublet_raw_alloc =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void>;
 
 /// A function of the caller's that frees the `bytes` bytes at `pointer`, which the caller's sublet_raw_alloc returned.
+/// `context` is the one in sublet_allocator_params. The function must return: no exception and no longjmp. If it calls
+/// the allocator that it serves, that call returns SUBLET_STATUS_REENTRANT.
 pub type sublet_raw_free = Option<unsafe extern "C" fn(context: *mut c_void, pointer: *mut c_void, bytes: usize)>;
 
-/// A function of the caller's that a sublet_allocator calls where there is no memory for a request of `bytes` bytes. It
-/// may free blocks. It returns another value than 0 to have the request tried once more, 0 to let the request fail.
-/// Unlike sublet_raw_alloc and sublet_raw_free, it may call the allocator.
+/// A function of the caller's that a sublet_allocator calls when it has no memory for a request of `bytes` bytes. The
+/// function may free blocks; unlike a sublet_raw_alloc, it may call the allocator. If it returns 0, the request fails.
+/// If it returns another value, the request is tried again; if there still is no memory, the function is called again.
 pub type sublet_out_of_memory = Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize) -> i32>;
 
 /// The parameters of sublet_allocator_create. To begin with, set `struct_size` and `capacity`, and leave all else 0.
@@ -49,10 +51,11 @@ pub type sublet_out_of_memory = Option<unsafe extern "C" fn(context: *mut c_void
 pub struct sublet_allocator_params {
     /// sizeof(sublet_allocator_params).
     pub struct_size: u32,
-    /// The sublet_solver that makes the plans; 0 is SUBLET_SOLVER_PORTFOLIO here, whose memory is linear in `events`.
+    /// The sublet_solver that makes the plans. 0 is SUBLET_SOLVER_PORTFOLIO here; the memory that it needs is linear in
+    /// `events`.
     pub solver: u32,
-    /// The bytes of the range of addresses that blocks get their addresses from; with `alloc`, of the first such range.
-    /// It may be large: the system's memory takes space only where it is touched.
+    /// The size in bytes of the range of addresses in which blocks lie; if `alloc` is given, of the first such range.
+    /// It may be large: memory of the system takes space only where it is touched.
     pub capacity: u64,
     /// Every address of a block is a multiple of this power of two, in bytes, and sizes are rounded up to it. 0 is 256.
     pub alignment: u64,
@@ -60,30 +63,30 @@ pub struct sublet_allocator_params {
     pub events: u64,
     /// The most blocks outside of the plan that can be alive at once; 0 is 16384.
     pub live: u64,
-    /// The first address of the `capacity` bytes that blocks get their addresses from, if the caller has them already;
-    /// otherwise NULL. The allocator never reads or writes there.
+    /// The first address of the `capacity` bytes in which blocks lie, if the caller has such a range of addresses
+    /// already; otherwise NULL. The allocator never reads or writes there.
     pub range: *mut c_void,
-    /// A function that allocates a range of addresses for blocks. It is called for the first range, unless `range` is
-    /// given, and for further ones where a request or a plan does not fit: up to 64 at once. For a request it is asked
-    /// for at least a quarter of the bytes of all ranges, and at least 1 MiB; if it then returns NULL, for as much as
-    /// the request needs. For a plan it is asked for the bytes of the arena. If `alloc` is NULL, the first range is
-    /// memory of the system, and there is never another.
+    /// A function that allocates a range of addresses in which blocks lie. It is called for the first range, unless
+    /// `range` is given, and for another one where a request or a plan does not fit; up to 64 ranges exist at once. For
+    /// a request, the function is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB. If it
+    /// then returns NULL, it is asked again, for only as much as the request needs. For a plan it is asked for the
+    /// bytes of the arena. If `alloc` is NULL, there is only one range: `range` or, if that is NULL, memory of the
+    /// system.
     pub alloc: sublet_raw_alloc,
-    /// A function that frees a range that `alloc` returned and in which no block is live. It is called before another
-    /// range is asked for, after eight iterations in which the range was not used, in sublet_trim, and in
-    /// sublet_allocator_destroy. To be set if and only if `alloc` is.
+    /// A function that frees a range of addresses that `alloc` returned and in which no block is live. It is called in
+    /// sublet_trim, in sublet_allocator_destroy, and before `alloc` is called for another range. It is also called for
+    /// a range that was not used in eight iterations. Set both `alloc` and `free`, or neither.
     pub free: sublet_raw_free,
     /// The pointer that each call of `alloc`, `free` and `out_of_memory` gets as its `context`.
     pub context: *mut c_void,
     /// The seed of all random choices: the same seed gives the same plan on every machine.
     pub seed: u64,
-    /// The budget, for one plan, of the solvers that could go on without end, such as SUBLET_SOLVER_MULTISTART: how
-    /// many blocks they may place. 0 is the default, 400,000, which suffices for most networks, in a fraction of a
-    /// second.
+    /// How many blocks the solvers that could go on without end, such as SUBLET_SOLVER_MULTISTART, may place in order
+    /// to make one plan. 0 is the default, 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
-    /// The budget of the exact search and the beam search for one plan, in nodes of the exact search's tree; a node
-    /// takes about 3 µs. 0 is the default, 280,000 nodes, or about a second, which suffices for most hard instances of
-    /// a few hundred blocks.
+    /// How many nodes of its search tree the exact search may look at in order to make one plan; a node takes about 3
+    /// µs. The beam search may take as much time as that. 0 is the default, 280,000 nodes, or about a second, which
+    /// suffices for most hard instances of a few hundred blocks.
     pub nodes: u64,
     /// A function that is called where there is no memory for a request, and may free blocks. NULL: such a request
     /// fails.
@@ -121,8 +124,8 @@ pub struct sublet_statistics {
     pub arena_peak: u64,
     /// The most bytes of blocks that were live at once outside the arena, the memory that the plan divides up.
     pub fallback_peak: u64,
-    /// The highest end of a block so far, in bytes from the start of the allocator's range of addresses; with several
-    /// ranges, these ends added up.
+    /// The highest end of a block so far, in bytes from the start of the allocator's range of addresses. With several
+    /// ranges: the sum, over the ranges, of the highest end of a block in each.
     pub footprint: u64,
     /// The bytes of all ranges of addresses that the allocator has now. Memory of the system that was never touched
     /// counts here, but takes no space.
@@ -140,8 +143,8 @@ unsafe impl Params for sublet_allocator_params {}
 unsafe impl Params for sublet_statistics {}
 
 /// An allocator that learns: it records an iteration, plans it, and serves the next ones from the plan. All threads may
-/// use it at once; only during sublet_allocator_destroy no other thread may. After a fork the child has an allocator of
-/// its own with the same blocks, in its copy of the memory; a fork waits for calls that are running.
+/// use it at once, but none may while sublet_allocator_destroy runs. After a fork the child has an allocator of its own
+/// with the same blocks, in its copy of the memory; a fork waits for calls that are running.
 ///
 /// The requests of all threads are one sequence. If threads allocate side by side in an order that changes from
 /// iteration to iteration, no plan fits that sequence; its requests are served all the same.
@@ -179,8 +182,8 @@ struct Inner {
     profile: Profile,
 }
 
-/// The most ranges of addresses that an allocator has at once. They suffice for any memory: for a request, a new range
-/// is asked for with at least a quarter of the bytes of those before it.
+/// The most ranges of addresses that an allocator has at once. So many suffice for any memory, because a range that is
+/// added for a request has at least a quarter of the bytes of all ranges before it.
 const RANGES: usize = 64;
 
 impl sublet_allocator_params {
@@ -207,8 +210,8 @@ impl sublet_allocator_params {
     }
 }
 
-/// Returns two sizes for an allocator with this configuration: that of its whole bookkeeping memory, and that of the
-/// part of it, in words and indices, in which the planner's [`Allocator`] works.
+/// Returns two sizes for an allocator with this configuration. The first is that of its whole bookkeeping memory. The
+/// second is that of the part in which the planner's [`Allocator`] works, in words and indices.
 fn needed(config: &Config) -> (Needed, WorkspaceLen) {
     let len = replay::memory(config);
     let kept = WorkspaceLen { words: len.words, indices: len.indices };
@@ -232,8 +235,8 @@ pub unsafe extern "C" fn sublet_allocator_workspace(
 
 /// Makes an allocator without live blocks. The allocator keeps its bookkeeping in `workspace` until
 /// sublet_allocator_destroy; this call already writes 40 bytes of it for each of the `events` of `params`. If
-/// `workspace` is NULL and `workspace_size` 0, the bookkeeping takes memory of the operating system instead, where
-/// there is one; then pages are touched only as they are used.
+/// `workspace` is NULL and `workspace_size` 0, the allocator takes memory of the operating system for its bookkeeping;
+/// the pages of that memory are touched only as they are used. Where there is no operating system, this fails.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_create(
@@ -304,8 +307,8 @@ pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocat
     });
 }
 
-/// Checks the pointer to an allocator that a C function has as argument 0, and returns the allocator. Fails if `error`,
-/// where the call's error is to be written, overlaps the allocator's bookkeeping memory.
+/// Checks argument 0 of a C function, a pointer to an allocator, and returns the allocator. Fails if `error`, where the
+/// call's error is to be written, overlaps the allocator's bookkeeping memory.
 ///
 /// # Safety
 /// If `allocator` is neither NULL nor misaligned, it can be read; and if the memory there has the mark of an allocator
@@ -321,7 +324,7 @@ unsafe fn handle<'a>(
     Ok(handle)
 }
 
-/// Locks the allocator that a C function has as argument 0, and calls `body` with what the lock guards. Writes a
+/// Locks the allocator that argument 0 of a C function points to, and calls `body` with what the lock guards. Writes a
 /// failure to `error`, unless that is NULL, and returns the status.
 ///
 /// # Safety
@@ -337,8 +340,8 @@ unsafe fn within(
     })
 }
 
-/// Checks the pointer to an allocator that a C function has as argument 0, and returns the allocator. Its bookkeeping
-/// memory is noted in `arguments`: an argument that is checked later and is to be written must not lie there.
+/// Checks argument 0 of a C function, a pointer to an allocator, and returns the allocator. Notes the allocator's
+/// bookkeeping memory in `arguments`: an argument that is checked later and is to be written must not lie there.
 ///
 /// # Safety
 /// As for `handle`.
@@ -365,8 +368,9 @@ impl sublet_allocator {
         Ok(())
     }
 
-    /// Allocates `bytes` bytes by calling `take` with the lock held; 0 bytes are NULL. If there is no memory, calls the
-    /// caller's function `out_of_memory`, without the lock, and tries again, until that function returns 0.
+    /// Allocates `bytes` bytes by calling `take` with the lock held, and returns their address; NULL for 0 bytes. If
+    /// there is no memory, calls the caller's function `out_of_memory`, without the lock, and tries again; and so on,
+    /// until there is memory or that function returns 0.
     #[inline]
     fn take(
         &self,
@@ -415,9 +419,9 @@ impl sublet_allocator {
     }
 }
 
-/// Checks the pointer to where a result is to be written, argument `position` of a C function, counted from 0. The
-/// result must share no memory with the allocator's bookkeeping or with `error`. Other arguments need no check, because
-/// the function has no arrays.
+/// Checks argument `position` of a C function, counted from 0: the pointer to where a result is to be written. The
+/// result must share no memory with the allocator's bookkeeping or with `error`. There is nothing else that it could
+/// overlap, because the functions that call this have no arrays.
 ///
 /// # Safety
 /// If `to` is neither NULL nor misaligned, it can be written as long as `'a`, by nobody else.
@@ -515,8 +519,8 @@ pub unsafe extern "C" fn sublet_iteration_begin(
     }
 }
 
-/// Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, this call makes a
-/// plan of the iteration for those that follow.
+/// Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, this call plans the
+/// iteration that has ended; the next iterations are served from this plan.
 ///
 /// A failure tells why there is no new plan; the allocator goes on all the same. SUBLET_STATUS_TOO_MANY_EVENTS: the
 /// iteration had more mallocs and frees than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no free part of
@@ -530,8 +534,8 @@ pub unsafe extern "C" fn sublet_iteration_end(
     unsafe { within(allocator, error, |inner| Ok(inner.allocator.end_iteration()?)) }
 }
 
-/// Leaves requests out of the plan from here on, until sublet_resume: they are not recorded, and get addresses outside
-/// of the arena.
+/// Leaves requests out of the plan from here on, until sublet_resume. Such requests are not recorded, and get addresses
+/// outside of the arena, the memory that the plan divides up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_interrupt(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

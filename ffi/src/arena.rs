@@ -13,8 +13,8 @@ use crate::handle::{self, handles};
 use crate::runtime::sublet_runtime_params;
 use crate::status::{sublet_status, sublet_status as S};
 
-/// A range of a device's memory that can grow in place, for a plan that the caller follows: the offsets of the plan, by
-/// a sublet_allocator or a sublet_replay, are offsets in this range. One thread uses it at a time.
+/// A range of a device's memory that can grow in place. It is for callers that follow a plan with a sublet_allocator or
+/// a sublet_replay: the plan's offsets are offsets in this range. One thread uses it at a time.
 pub struct sublet_arena {
     on: On,
 }
@@ -26,8 +26,9 @@ enum On {
     Host(HostBackend, <HostBackend as Backend>::Arena),
 }
 
-/// Makes an arena: allocates `size` bytes of a GPU, or of the host, and reserves addresses for `room` bytes, up to
-/// which the arena can grow. Of `params` only `on_host`, `gpu` and `memory` are read; NULL is the first GPU.
+/// Makes an arena, a range of memory that can grow in place. Allocates `size` bytes of a GPU, or of the host, and
+/// reserves addresses for `room` bytes, up to which the arena can grow. Of `params` only `on_host`, `gpu` and `memory`
+/// are read; if it is NULL, the arena is on the first GPU.
 ///
 /// SUBLET_STATUS_UNAVAILABLE, SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_DRIVER, SUBLET_STATUS_DEVICE_LOST: for the
 /// same reasons as in sublet_runtime_create.
@@ -78,8 +79,8 @@ pub unsafe extern "C" fn sublet_arena_destroy(arena: *mut sublet_arena) {
 /// Grows an arena to at least `size` bytes, in place; its content stays.
 ///
 /// SUBLET_STATUS_CANNOT_GROW: `size` exceeds the bytes of addresses that are reserved for the arena, or the device
-/// cannot grow it. SUBLET_STATUS_OUT_OF_MEMORY: the device has not `needed` bytes more. After these the arena is
-/// unchanged.
+/// cannot grow it. SUBLET_STATUS_OUT_OF_MEMORY: the device lacks memory for `needed` more bytes. After these two the
+/// arena is unchanged.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_arena_grow(

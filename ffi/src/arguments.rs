@@ -18,7 +18,7 @@ use crate::status::sublet_status as S;
 use crate::workspace::Room;
 
 /// Structs of parameters or results. The first field is the size of the struct, in bytes, in the version that the
-/// caller was compiled with; 0 in all others is the default.
+/// caller was compiled with. In every other field, 0 is the default.
 ///
 /// # Safety
 /// The first field is a `u32`, the size.
@@ -34,11 +34,11 @@ pub(crate) struct Arguments<'a> {
     lent: PhantomData<&'a mut ()>,
 }
 
-/// The most ranges of memory that the checks of one call note: those that its arguments point to, the one of its error,
-/// and those of its handles.
+/// The most ranges of memory that can be noted while one call is checked: the ranges that its arguments point to, that
+/// of its error, and those of its handles.
 const MOST: usize = 20;
 
-/// The position that stands for the argument `error` in a failure.
+/// In a failure, the number that stands for the argument `error` in place of its position.
 pub(crate) const ERROR: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Default)]
@@ -60,9 +60,9 @@ impl<T> Out<'_, T> {
     }
 }
 
-/// The memory of the caller's struct for results. Its first field is the size of the struct in the version that the
-/// caller was compiled with. No more bytes are written, so that later versions can add fields. Empty if the caller
-/// wants no results.
+/// The memory of the caller's struct for results; empty if the caller wants no results. The first field of the struct
+/// is its size in the version that the caller was compiled with. Only so many bytes are written, so that later versions
+/// can add fields.
 pub(crate) struct Report<'a, T> {
     bytes: &'a mut [u8],
     of: PhantomData<T>,
@@ -85,8 +85,8 @@ impl<'a> Arguments<'a> {
         Self { position: 0, ranges: [none; MOST], len: 0, lent: PhantomData }
     }
 
-    /// Begins the checks of a call's arguments with its `error`, which the call writes at its end unless it is NULL: no
-    /// argument that is checked later may share memory with it.
+    /// Begins the checks of a call's arguments. Notes the memory of `error`, unless that is NULL: the call writes there
+    /// at its end, so that no argument that is checked later may share that memory.
     pub(crate) fn beside(error: *const sublet_error) -> Self {
         let mut arguments = Self::new();
         if !error.is_null() {
@@ -298,8 +298,8 @@ impl<'a> Arguments<'a> {
         unsafe { self.params(pointer) }
     }
 
-    /// Checks the next argument, the pointer to a struct of results, not NULL, that is written if the call succeeds.
-    /// The struct's first field is its size in the caller's version; no more bytes are written.
+    /// Checks the next argument, the pointer to a struct of results that is written if the call succeeds; it must not
+    /// be NULL. The struct's first field is its size in the caller's version; only so many bytes are written.
     ///
     /// # Safety
     /// If `pointer` is not NULL, as many bytes as the first field says can be read, and written as long as `'a` by
@@ -312,9 +312,9 @@ impl<'a> Arguments<'a> {
         unsafe { self.report_if_wanted(pointer) }
     }
 
-    /// Checks the next argument, the pointer to a struct of results that is written if the call succeeds, unless the
-    /// pointer is NULL. As with [`report`](Self::report), only so many of its bytes are written as its first field
-    /// says.
+    /// Checks the next argument, the pointer to a struct of results that is written if the call succeeds; NULL if the
+    /// caller wants no results. The struct's first field is its size in the caller's version; only so many bytes are
+    /// written.
     ///
     /// # Safety
     /// As for `report`.
@@ -327,8 +327,8 @@ impl<'a> Arguments<'a> {
         Ok(Report { bytes, of: PhantomData })
     }
 
-    /// Returns the size in bytes that a struct of the caller's, the next argument, tells in its first field. Fails if
-    /// the pointer is misaligned, or if no struct can have this size.
+    /// Returns the size in bytes that the next argument, a struct of the caller's, has in its first field. Fails if the
+    /// pointer is misaligned, or if no struct can have this size.
     ///
     /// # Safety
     /// `pointer` is not NULL, and if it is aligned, the first field can be read there.
@@ -365,16 +365,16 @@ impl<'a> Arguments<'a> {
         Ok(Room::new(words))
     }
 
-    /// Notes that `memory` belongs to the handle that is argument number `position`. Fails if an argument that was
-    /// checked before overlaps with this memory and is written; if such an argument is checked later, that check fails.
+    /// Notes that `memory` belongs to the handle that is argument number `position`: no argument that is written may
+    /// overlap with it. Fails if an argument that was checked before does; later checks fail likewise.
     pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
         self.holds_range(position, (range.start.addr(), range.end.addr()))
     }
 
-    /// Notes that the memory from address `begin` up to `end` belongs to the handle that is argument number `position`.
-    /// Fails if an argument that was checked before overlaps with this memory and is written; if such an argument is
-    /// checked later, that check fails.
+    /// Notes that the memory from address `begin` up to `end` belongs to the handle that is argument number `position`:
+    /// no argument that is written may overlap with it. Fails if an argument that was checked before does; later checks
+    /// fail likewise.
     pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
         self.take(Range { begin, end, position, written: false })
     }
@@ -430,8 +430,8 @@ pub(crate) fn counted(n: usize, position: u32) -> Result<usize, Failure> {
     if n > most { Err(Failure::new(S::LengthOverflow, position, wide(most), wide(n))) } else { Ok(n) }
 }
 
-/// The most bytes that the caller's struct of parameters or results may have, by its first field; longer ones are
-/// refused.
+/// The most bytes that a struct of parameters or results may have. The struct's first field says how many it has; a
+/// longer struct is refused.
 const MOST_PARAMS: usize = 4096;
 
 #[cfg(test)]

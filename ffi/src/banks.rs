@@ -31,8 +31,8 @@ pub struct sublet_bank {
 pub struct sublet_bank_use {
     /// How many bytes are read and written while the block is alive.
     pub touched: u64,
-    /// The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. If only a DMA engine
-    /// reaches a bank, its bit must be 0 for blocks that are used otherwise.
+    /// The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. If a bank can be
+    /// reached only by a DMA engine, clear its bit for all blocks that anything else uses.
     pub banks: u64,
 }
 
@@ -124,8 +124,9 @@ pub unsafe extern "C" fn sublet_place_banks_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Gives every block a bank of memory and an offset, so that blocks that are alive together share no address of a bank.
-/// Keeps the cost low: the sum, over all blocks, of bytes touched times the cost of a byte in the block's bank.
+/// Gives every block a bank of memory and an offset in it, so that blocks that are alive together share no address of a
+/// bank. Keeps the cost low: the sum, over all blocks, of the bytes touched times the cost of a byte in the block's
+/// bank.
 ///
 /// `spots` has room for one spot for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: no placement was found in
 /// which all blocks fit. For each bank, sublet_verify can prove that its blocks with their offsets are a valid plan.

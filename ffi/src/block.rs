@@ -7,7 +7,7 @@ use crate::error::Failure;
 use crate::status::sublet_status as S;
 use crate::workspace::Room;
 
-/// The flag of a block that must lie at a given offset, that of its field `pin`.
+/// The flag of a block that must lie at the offset in its field `pin`.
 pub const SUBLET_BLOCK_PINNED: u64 = 1;
 
 /// One allocation: how large it is, when it is alive, and where it may go.
@@ -48,7 +48,8 @@ plain!(sublet_block, sublet_constraints);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_constraints {}
 
-/// Makes the planner's [`Constraints`] from two numbers of C's, both in bytes; 0 is no constraint.
+/// Makes the planner's [`Constraints`] from an alignment and a capacity that came from C, both in bytes; 0 is no
+/// constraint.
 pub(crate) fn constraints(alignment: u64, capacity: u64) -> Constraints {
     Constraints { alignment: alignment.max(1), capacity: Some(capacity).filter(|&c| c > 0) }
 }

@@ -55,8 +55,8 @@ fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(Err(Failure::of(S::Panicked)))
 }
 
-/// Calls `body`. Without the standard library a panic in it ends in the panic handler, so that there is nothing to
-/// catch.
+/// Calls `body`. This is the version for builds without the standard library: there a panic ends in the panic handler,
+/// and cannot be caught here.
 #[cfg(not(any(feature = "std", test)))]
 fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     body()

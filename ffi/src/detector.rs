@@ -67,7 +67,8 @@ pub unsafe extern "C" fn sublet_detector_create(
 /// of this event: 1 for the first event of the stream, and so on; after 2^31 - 1 comes 1 again. O(1).
 ///
 /// `period`, which may be NULL, receives how many events one iteration has, once an iteration is proved to have
-/// repeated. It receives 0 before, and again from the first event that differs from the one an iteration earlier.
+/// repeated. Until then it receives 0. It receives 0 again as soon as an event differs from the one an iteration
+/// earlier.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_push(

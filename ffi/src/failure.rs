@@ -156,7 +156,7 @@ pub(crate) fn wide(n: usize) -> u64 {
 
 impl sublet_error {
     /// The planner's [`Error`] that this struct was made from. `None` if the failure is not one of the planner's, or if
-    /// the fields of the struct do not hold all figures of that error.
+    /// the error has figures that the fields of this struct do not hold.
     fn origin(&self) -> Option<Error> {
         let Self { status, index: block, needed, got } = *self;
         let is = |s: S| status == s as i32;

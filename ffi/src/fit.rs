@@ -29,22 +29,20 @@ use crate::workspace::{Needed, sublet_layout};
 pub enum sublet_policy {
     /// The default: takes the best of what a search finds and of what every other policy gives.
     Auto = 0,
-    /// Blocks are swapped in the gaps with the highest duration of absence first. A gap is the time between two uses of
-    /// a block; the duration of absence is the gap less the time of the copies out and in (Zhang et al. 2019).
+    /// Swaps with the longest duration of absence come first: the time between two uses of a block, less the time of
+    /// the copies out and in (Zhang et al. 2019).
     Doa = 1,
-    /// Blocks are swapped in the gaps between two of their uses with the highest area of absence first: the time of the
-    /// gap less that of the copies out and in, times the bytes of the block (Zhang et al. 2019).
+    /// Swaps with the largest area of absence come first: the time between two uses of a block, less the time of the
+    /// copies out and in, all times the bytes of the block (Zhang et al. 2019).
     Aoa = 2,
-    /// Blocks are swapped in the gaps between two of their uses with the highest weighted duration of absence first:
-    /// the area under the curve of all bytes that are alive, over the time of the gap (Zhang et al. 2019).
+    /// Swaps with the highest weighted duration of absence come first: the integral of the bytes that are alive, over
+    /// the time between two uses of a block (Zhang et al. 2019).
     Wdoa = 3,
-    /// Blocks are swapped in the gaps between two of their uses with the highest submodular weighted duration of
-    /// absence first: the area under the curve of the bytes that the swaps already chosen leave alive, over the time of
-    /// the gap (Zhang et al. 2019).
+    /// Swaps with the highest submodular weighted duration of absence come first: the integral of the bytes that the
+    /// swaps chosen so far leave alive, over the time between two uses of a block (Zhang et al. 2019).
     Swdoa = 4,
-    /// Blocks are swapped in the gaps between two of their uses with the highest weighted sum of the scores of
-    /// SUBLET_POLICY_DOA, SUBLET_POLICY_AOA, SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA first; the weights are found by
-    /// Bayesian optimisation (Zhang et al. 2019).
+    /// Swaps with the highest score come first: a weighted sum of the scores of SUBLET_POLICY_DOA, SUBLET_POLICY_AOA,
+    /// SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA. The weights are found by Bayesian optimisation (Zhang et al. 2019).
     Bayes = 5,
     /// Blocks are copied out after their last reader of the forward pass, and back one operator ahead of the next
     /// reader (Jin et al. 2018).
@@ -75,10 +73,11 @@ pub struct sublet_fit_params {
     /// The seed of all random choices: the same seed gives the same result on every machine.
     pub seed: u64,
     /// How much the search may do for each row of the trace: how many operators, and gaps between two uses of a block,
-    /// it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 add none.
+    /// it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 do not add
+    /// to this budget.
     pub work: u64,
     /// The means to save memory that may be used: values of sublet_means, added up. 0 is all but SUBLET_MEANS_LAYER. If
-    /// the trace does not describe all operators of its rows, 0 is also without SUBLET_MEANS_RECOMPUTE, because an
+    /// the trace does not describe all operators of its rows, 0 also leaves out SUBLET_MEANS_RECOMPUTE, because an
     /// operator that is not described may give random results.
     pub means: u32,
     /// Reserved; set it to 0.
@@ -99,8 +98,8 @@ pub enum sublet_means {
     Recompute = 2,
     /// Outputs are written over inputs that nobody reads later, by operators with SUBLET_OPERATOR_IN_PLACE.
     InPlace = 4,
-    /// Where only a ReLU's gradient reads a value, a mask of one bit for each element is kept in place of the value.
-    /// This is done for operators whose kind is a ReLU or its gradient.
+    /// Where only a ReLU's gradient reads a value, a mask (one bit for each element) is kept in place of the value. For
+    /// this, the kinds of the operators must say which are ReLUs and which are gradients of ReLUs.
     Relu = 8,
     /// Blocks are swapped by Layrub's rule (Jin et al. 2018), for comparison: they are copied out after their last
     /// reader of the forward pass, and back one operator ahead of the next reader.
@@ -115,8 +114,8 @@ pub enum sublet_means {
 pub struct sublet_fit_lengths {
     /// How many entries `rows` of the sublet_fit_output must have room for, and `timings` too.
     pub rows: usize,
-    /// How many entries `offsets`, `blocks` and `names` of the sublet_fit_output must have room for. They have one for
-    /// each time that a block of the rewritten trace is on the device.
+    /// How many entries `offsets`, `blocks` and `names` of the sublet_fit_output must have room for: one for each time
+    /// that a block of the rewritten trace is on the device.
     pub residencies: usize,
 }
 
@@ -137,11 +136,11 @@ pub struct sublet_fit_output {
     pub row_capacity: usize,
     /// Receives, for each malloc row of the rewritten trace, the offset of its block, in bytes.
     pub offsets: *mut u64,
-    /// Receives the lifetime of each residency (each time that a block is on the device): from which row of the
-    /// rewritten trace to which. May be NULL.
+    /// Receives the lifetime of each residency (each time that a block is on the device): its first row in the
+    /// rewritten trace, and the row at which it ends. May be NULL.
     pub blocks: *mut sublet_block,
-    /// Receives of which block each residency (each time that a block is on the device) is: the number of the block,
-    /// and how often that block was on the device before. May be NULL.
+    /// Receives, for each residency (each time that a block is on the device), the number of its block, and how often
+    /// that block was on the device before. May be NULL.
     pub names: *mut sublet_residency,
     /// How many residencies (times that a block is on the device) there is room for in `offsets`, and in `blocks` and
     /// `names` unless these are NULL.
@@ -243,8 +242,8 @@ fn needed(trace: Counts, (rows, residencies): (usize, usize)) -> Needed {
 }
 
 /// Tells the workspace that sublet_fit needs. Of the arguments only the counts and capacities are read. The size of the
-/// workspace is linear in them. But with up to 6,000 residencies (times that a block is on the device) the search of
-/// placements runs, and its part of the workspace grows with the square of their number.
+/// workspace is linear in them. But with up to 6,000 residencies (times that a block is on the device) the exact search
+/// for offsets runs, and its part of the workspace grows with the square of their number.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_workspace(
@@ -313,9 +312,9 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as is found: blocks are
-/// swapped; values are recomputed, written over inputs that nobody reads later, or replaced by masks. The result is
-/// placed, timed and verified, for iterations that repeat.
+/// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as is found. Blocks are
+/// swapped. Values are recomputed, written over inputs that nobody reads later, or replaced by masks (one bit for each
+/// element). The result is placed, timed and verified, for iterations that repeat.
 ///
 /// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
 /// entries were written.
@@ -400,9 +399,9 @@ pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Writes to `load` a lower bound, in bytes, on the load that swaps alone can reach without overhead: every schedule
-/// that saves memory by swaps alone, and at each step has fewer bytes alive on the device, takes longer than the
-/// original trace.
+/// Writes to `load` a lower bound, in bytes, on the max load (the most bytes that are alive on the device at one step)
+/// that swaps alone can reach without making the iteration slower. Every schedule that saves memory by swaps alone, and
+/// has a lower max load than this, takes longer than the original trace.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead(

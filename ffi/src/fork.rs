@@ -2,8 +2,8 @@
 //!
 //! The child of a fork has one thread. A lock that another thread held would never be released there, and what the lock
 //! guards would be half changed. So the forking thread first takes the locks of all allocators, and releases them in
-//! both processes after the fork. For this there is a list of all allocators: the only thing in the library that all
-//! calls share.
+//! both processes after the fork. To find these locks there is a list of all allocators. Apart from the devices in
+//! `torch.rs`, this list is the only global state of this crate.
 
 #[cfg(all(unix, any(feature = "std", test)))]
 mod kind {
@@ -41,11 +41,12 @@ mod kind {
     }
 
     /// How often the thread that forks tries to take an allocator's lock. If that fails each time, the thread releases
-    /// all locks that it has taken, also that of the list of allocators, and begins again later: the thread that has
-    /// the allocator's lock may be waiting for the list.
+    /// all locks that it has taken, including the lock of the list of allocators, and starts over later. Otherwise
+    /// there could be a deadlock: the thread that has the allocator's lock may be waiting for the list.
     const TRIES: u32 = 1000;
 
-    /// Takes the locks of all allocators in the list; `None`, with no lock taken, if one of them cannot be had.
+    /// Takes the locks of all allocators in the list. If one of them cannot be had, releases the others and returns
+    /// `None`.
     fn all(list: &List) -> Option<Vec<Box<dyn Guard>>> {
         let held = |&one: &&'static dyn Held| {
             (0..TRIES).find_map(|_| {

@@ -18,11 +18,11 @@ use crate::workspace::{Needed, Room, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_storage {
-    /// The memory is needed from the operator that produces the tensor to the tensor's last reader; if no operator
-    /// produces it, from the beginning of the iteration.
+    /// The memory is needed from the operator that produces the tensor or, if no operator does, from the beginning of
+    /// the iteration; and until the tensor's last reader is done.
     Transient = 0,
-    /// The memory is needed to the end of the iteration, from the operator that produces the tensor; if no operator
-    /// does, from the beginning of the iteration. For inputs and results.
+    /// The memory is needed until the end of the iteration: from the operator that produces the tensor or, if no
+    /// operator does, from the beginning of the iteration. For inputs and results.
     Iteration = 1,
     /// The memory is needed always, over all iterations. For parameters, and for what an optimizer keeps for them.
     Persistent = 2,
@@ -76,9 +76,10 @@ pub struct sublet_graph {
     pub operands: *const u32,
     /// How many entries `operands` has: the operands of all operators together.
     pub operand_count: usize,
-    /// The number of each operator's stream; only sublet_parallel_lifetimes reads it. An operator runs after the
-    /// operators before it on the same stream. An operator whose number of a stream is not below `node_count` is on
-    /// none, and runs as soon as its inputs are there. NULL: no operator is on a stream.
+    /// The number of each operator's stream; only sublet_parallel_lifetimes reads it. Operators on the same stream run
+    /// one after the other, in the order in which sublet_graph_rows runs them. An operator whose number here is
+    /// `node_count` or more is on no stream, and runs as soon as its inputs are there. NULL: no operator is on a
+    /// stream.
     pub streams: *const u32,
 }
 
@@ -242,14 +243,14 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
 }
 
 /// Writes the trace of a static graph, by reference counts: a tensor is allocated when the operator that produces it
-/// begins, and freed when the last operator that uses it is done. Operators run in topological order, which is that of
-/// `nodes` if it is one; in the rows an operator has its index in `nodes` as its number. An operator that reads and
-/// writes the same tensor updates the tensor. O(operands + operators * log operators).
+/// begins, and freed when the last operator that uses it is done. Operators run in topological order: in the order of
+/// `nodes`, if that is topological. In the rows an operator has its index in `nodes` as its number. An operator that
+/// reads and writes the same tensor updates the tensor. O(operands + operators * log operators).
 ///
 /// A tensor with SUBLET_STORAGE_ITERATION is read at the end of the iteration: whatever sublet_fit does with the
-/// tensor's memory meanwhile, its value is back then. If there are such tensors, do not give SUBLET_OPERATOR_UNORDERED
-/// to an operator whose results no later operator reads: sublet_fit could move the operator behind the reads at the
-/// end.
+/// tensor's memory before, the value is there again at the end. If there are such tensors, do not give
+/// SUBLET_OPERATOR_UNORDERED to an operator whose results no later operator reads: sublet_fit could move the operator
+/// behind the reads at the end.
 ///
 /// A tensor's block has the number of the tensor; the blocks of workspaces have the numbers after them, in the order of
 /// the operators that have one. `rows` has room for `row_capacity` rows; 4 * tensor_count + 3 * node_count +

@@ -2,8 +2,8 @@
 //! different for each type, and 0 once the handle is destroyed.
 //!
 //! Most handles live in memory that the caller lends: they own nothing, and end when the caller takes the memory back.
-//! The other handles have memory of their own, and must be destroyed. By its mark a handle is told from one of another
-//! type, and from one that was destroyed as long as its memory can still be read.
+//! The other handles have memory of their own, and must be destroyed. The mark shows if a handle is of another type
+//! than expected, and, as long as its memory can still be read, if it was destroyed.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -36,8 +36,8 @@ pub(crate) struct Marked<T> {
     pub(crate) value: T,
 }
 
-/// Makes a handle: writes the mark of its type (see [`Marked`]) and `value` to `place`, memory that was cut from the
-/// workspace, and the pointer to that memory to `to`. Fails if there is no `place`.
+/// Makes a handle in `place`, memory that was cut from the workspace: writes the mark of its type (see [`Marked`]) and
+/// `value` there. Writes the pointer to that memory to `to`. Fails if there is no `place`.
 pub(crate) fn put<T: Handle>(
     place: Option<&mut MaybeUninit<Marked<T>>>,
     value: T,

@@ -30,9 +30,9 @@ pub struct sublet_trace {
     pub operators: *const sublet_operator,
     /// How many entries `operators` has.
     pub operator_count: usize,
-    /// How many block numbers the rows use: all numbers are below this. In a rewritten trace, number `block_count` + b
-    /// is the mask of block b: one bit for each of its elements, which the gradient of a ReLU reads in place of the
-    /// block.
+    /// How many block numbers there are: every number in the rows is below this. In a rewritten trace, number
+    /// `block_count` + b is the mask of block b: one bit for each of its elements, which the gradient of a ReLU reads
+    /// in place of the block.
     pub block_count: usize,
     /// The device that the iteration runs on; NULL is a device over PCIe 3.0, that of a sublet_device with no field
     /// set.
@@ -92,7 +92,7 @@ impl sublet_schedule {
     }
 }
 
-/// Checks that `reserved`, a reserved field of argument number `position`, is 0. Fails if it is not.
+/// Fails unless `reserved`, a reserved field of argument number `position`, is 0.
 pub(crate) fn none(reserved: u32, position: u32) -> Result<(), Failure> {
     if reserved == 0 { Ok(()) } else { Err(Failure::new(S::UnknownValue, position, 0, reserved.into())) }
 }

@@ -6,14 +6,14 @@
 )]
 #![allow(clippy::doc_markdown, reason = "the documentation is that of the header, where backticks are noise")]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
-//! The C library of sublet: the crate `sublet_core` behind `include/sublet.h`, one file for each noun.
+//! The C library of sublet: the crate `sublet_core` behind `include/sublet.h`. Each file is about one subject.
 //!
 //! A call takes three steps. [`boundary`] runs it, so that no panic leaves the library and its error is written;
 //! [`arguments`] turns pointers and lengths into slices, or says what is wrong with them; [`workspace`] cuts the memory
 //! that the caller lends into what `sublet_core` asks for. Beside these steps an exported function only translates
 //! structs.
 //!
-//! The header is generated from this crate by the test in `header.rs`, documentation carried over.
+//! The header is generated from this crate by the test in `header.rs`; its comments are the doc comments here.
 
 mod arguments;
 mod boundary;
@@ -86,7 +86,8 @@ pub mod runtime;
 #[cfg(feature = "cuda")]
 pub mod torch;
 
-/// The panic handler, which the language asks for although the crate `sublet_core` reaches no panic.
+/// The panic handler. Rust requires one without the standard library, although the crate `sublet_core` reaches no
+/// panic.
 ///
 /// `ci.sh no_panic` builds with `prove_no_panic`: then the handler calls a function that is defined nowhere, and an
 /// exported function that reaches a panic does not link.

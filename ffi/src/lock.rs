@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 pub(crate) use kind::Lock;
 
 /// The number of the thread that is now in a function of the user, called while the thread held a lock; 0 if there is
-/// no such thread. By this number the lock refuses the thread, which would wait for itself.
+/// no such thread. The lock refuses a thread of this number, which would wait for itself.
 pub(crate) struct Caller(AtomicUsize);
 
 /// The error that a lock was not taken because another thread holds it.
@@ -34,8 +34,8 @@ impl Caller {
     }
 
     /// Whether the calling thread is in a function of the user, which it called while it held the lock. The number that
-    /// is read here may be out of date. But it equals the calling thread's only while this thread is in such a
-    /// function, because no other thread stores this number.
+    /// is read here may be out of date, but never wrong about the calling thread, because no other thread stores this
+    /// thread's number.
     fn is_here(&self) -> bool {
         self.0.load(Ordering::Relaxed) == kind::this_thread()
     }
@@ -85,8 +85,8 @@ mod kind {
             self.mutex.lock().map_err(|_| Failure::of(S::Panicked))
         }
 
-        /// Takes the lock without waiting, and returns its guard. Fails if another thread has the lock. Returns `None`
-        /// if this thread has the lock already, or if a panic has closed it.
+        /// Takes the lock without waiting, and returns its guard. Fails if another thread has the lock. Returns no
+        /// guard if this thread has the lock already, or if a panic has closed the lock for good.
         #[cfg(unix)]
         pub(crate) fn hold(&self) -> Result<Option<MutexGuard<'_, T>>, super::Busy> {
             match self.mutex.try_lock() {

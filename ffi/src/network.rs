@@ -22,9 +22,9 @@ use crate::simulate::sublet_run;
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, Room, sublet_layout};
 
-/// The flag of a memory (a tensor's storage) that keeps its own place and its value. It is for parameters, outputs,
-/// what the user reads after the iteration, and what holds a value from before the iteration, such as a table that was
-/// filled when the network was made.
+/// The flag of a memory (a tensor's storage) that keeps its own place and its value. Give it to parameters, to outputs,
+/// to what the user reads after the iteration, and to what holds a value from before the iteration, such as a table
+/// that was filled when the network was made.
 pub const SUBLET_MEMORY_KEEP: u32 = 1;
 
 /// The flag of a memory (a tensor's storage) that holds no value from one operator to the next: each operator that uses
@@ -123,9 +123,9 @@ pub struct sublet_network_params {
     pub limit: u64,
     /// All offsets are multiples of this power of two, in bytes; 0 is 64.
     pub alignment: u64,
-    /// The work that the search for a plan within the limit may do for each row of the network's trace: how many
-    /// operators and gaps (times between two uses of a tensor's storage) it may look at. 0 is 5,000. Rows beyond the
-    /// first 10,000 add none.
+    /// How much the search for a plan within the limit may do for each row of the network's trace: how many operators
+    /// and gaps (times between two uses of a tensor's storage) it may look at. 0 is 5,000. Rows beyond the first 10,000
+    /// do not add to this budget.
     pub work: u64,
     /// The seed of all random choices; 0 is 1.
     pub seed: u64,
@@ -266,8 +266,8 @@ impl<'a> Given<'a> {
         self.options.limit < u64::MAX
     }
 
-    /// The most that planning a network of this size can need: how many elements the slices of rows, of residencies
-    /// (live ranges of memories in the arena) and of steps have, and how large the workspace is.
+    /// The most that planning a network of this size can need: how many rows, residencies (live ranges of memories in
+    /// the arena) and steps, and how large a workspace.
     fn most(&self) -> network::Needed {
         network::Needed::most(self.accesses.len(), self.is_limited())
     }

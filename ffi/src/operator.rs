@@ -1,4 +1,5 @@
-//! What is known of the operators of a recorded iteration besides its rows.
+//! The properties of operators that planning needs and that the rows of a trace do not tell: whether an operator may be
+//! recomputed, may write over its input, may run in another order, or is a ReLU.
 
 use sublet_core::trace::{Kind, Operator};
 
@@ -10,7 +11,8 @@ use crate::workspace::Room;
 /// The flag of an operator whose kernel may write its first output over its first input.
 pub const SUBLET_OPERATOR_IN_PLACE: u32 = 1;
 
-/// The flag of an operator that may not be recomputed, or would not give the same result, such as a dropout.
+/// The flag of an operator that must not be recomputed, for example because it would give another result, as a dropout
+/// does.
 pub const SUBLET_OPERATOR_ONCE: u32 = 2;
 
 /// The flag of an operator that may run as soon as the values that it reads are there. Operators without the flag keep
@@ -23,15 +25,15 @@ pub const SUBLET_OPERATOR_UNORDERED: u32 = 4;
 pub enum sublet_operator_kind {
     /// Any computation that is none of the other kinds.
     Other = 0,
-    /// A ReLU: after it, one bit for each element (a mask) can be kept in place of what it reads or writes.
+    /// A ReLU. For its gradient, a mask (one bit for each element) can be kept in place of what the ReLU reads or
+    /// writes.
     Relu = 1,
-    /// The gradient of a ReLU: it can read a mask that was kept after the ReLU, one bit for each element, in place of
-    /// the block that the ReLU read or wrote.
+    /// The gradient of a ReLU. It can read a mask (one bit for each element) in place of what the ReLU read or wrote.
     ReluBackward = 2,
 }
 
-/// What is known of one operator. All fields 0 describe an operator of which nothing is known: it may be recomputed,
-/// does not work in place, keeps its place in the order, and its elements have 4 bytes.
+/// The properties of one operator that its rows do not tell. If all fields are 0, the operator may be recomputed, does
+/// not work in place, keeps its place in the order, and its elements have 4 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_operator {
@@ -40,8 +42,8 @@ pub struct sublet_operator {
     pub flags: u32,
     /// A sublet_operator_kind: what the operator computes.
     pub kind: u32,
-    /// The bytes of one element of what the operator reads and writes: 1, 2, 4 or 8; 0 is 4. The length of a ReLU's
-    /// mask follows from it: one bit for each element, where an element of 8 bytes counts as two of 4.
+    /// The bytes of one element of what the operator reads and writes: 1, 2, 4 or 8; 0 is 4. It determines the length
+    /// of a ReLU's mask: one bit for each element, where an element of 8 bytes counts as two of 4.
     pub element: u32,
 }
 

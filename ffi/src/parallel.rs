@@ -44,9 +44,9 @@ pub unsafe extern "C" fn sublet_parallel_workspace(
 
 /// Writes lifetimes for the blocks of a graph whose operators may run at the same time. Two blocks whose lifetimes do
 /// not overlap can share memory: they are never in use at once, however the operators run, as long as the graph's
-/// dependencies and streams are kept. Steps are places in the order in which sublet_graph_rows runs the operators.
-/// `names`, which may be NULL, receives the number that each block has in the rows of sublet_graph_rows. O(edges *
-/// operators / 64).
+/// dependencies and streams are kept. The steps of lifetimes are places in the order in which sublet_graph_rows runs
+/// the operators. `names`, which may be NULL, receives the number that each block has in the rows of sublet_graph_rows.
+/// O(edges * operators / 64), where an edge is a dependency between two operators.
 ///
 /// `blocks` and `names` have room for `capacity` blocks; tensor_count + node_count are always enough. `count` receives
 /// how many blocks there are, and may be NULL.
@@ -89,9 +89,9 @@ pub unsafe extern "C" fn sublet_parallel_lifetimes(
 }
 
 /// Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
-/// stream to `streams`. Stream 0 gets the operators of the longest path, by their times; stream 1, those of the longest
-/// path of the other operators; and so on. The last stream also gets all operators that are left. O(path_count *
-/// edges).
+/// stream to `streams`. Stream 0 gets the operators of the path that takes the longest time; stream 1, those of the
+/// longest path of the other operators; and so on. The last stream also gets all operators that are left. O(path_count
+/// * edges).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_longest_paths(

@@ -24,13 +24,13 @@ pub enum sublet_solver {
     /// blocks it does so by the exact search and the beam search in turns; with more blocks, by plans that are built
     /// outward in time from the busiest step, and by ejection chains, which move blocks that are in the way of others.
     Auto = 0,
-    /// Takes the best plan of the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT. Those after
-    /// SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
+    /// Runs the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT, and takes the best plan. Those
+    /// after SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
     Portfolio = 1,
     /// An exact search, which looks at no more than `nodes` nodes of its search tree.
     Search = 2,
-    /// The skyline heuristic, run many times with different preferences; the best plan is taken. It is a form of best
-    /// fit; the skyline is, for each step, the address up to which memory is taken.
+    /// Runs the skyline heuristic many times with different preferences, and takes the best plan. The skyline is, for
+    /// each step, the address up to which memory is taken; the heuristic is a form of best fit.
     Multistart = 3,
     /// Best fit (Sekiyama et al. 2018): memory is filled from address 0 up. Each time, at the steps where the filled
     /// memory ends lowest, the longest-lived block that fits there is placed.
@@ -114,8 +114,8 @@ pub struct sublet_placement {
     pub peak: u64,
     /// A lower bound on the peak of every placement, in bytes; the plan is optimal if its peak equals this.
     pub lower_bound: u64,
-    /// How many nodes of its search tree the exact search looked at. The time of beam searches is added, as the number
-    /// of nodes that take as long.
+    /// How many nodes of its search tree the exact search looked at. For the time of beam searches, the number of nodes
+    /// that take as long is added.
     pub nodes: u64,
 }
 
@@ -139,12 +139,12 @@ pub struct sublet_place_params {
     pub capacity: u64,
     /// The seed of all random choices: the same seed gives the same plan on every machine.
     pub seed: u64,
-    /// The budget of the solvers that could go on without end, such as SUBLET_SOLVER_MULTISTART: how many blocks they
-    /// may place. 0 is the default, 400,000, which suffices for most networks, in a fraction of a second.
+    /// How many blocks the solvers that could go on without end, such as SUBLET_SOLVER_MULTISTART, may place. 0 is the
+    /// default, 400,000, which suffices for most networks, in a fraction of a second.
     pub work: u64,
-    /// The budget of the exact search and the beam search, in nodes of the exact search's tree; a node takes about 3
-    /// µs. 0 is the default, 280,000 nodes, or about a second, which suffices for most hard instances of a few hundred
-    /// blocks.
+    /// How many nodes of its search tree the exact search may look at; a node takes about 3 µs. The beam search may
+    /// take as much time as that. 0 is the default, 280,000 nodes, or about a second, which suffices for most hard
+    /// instances of a few hundred blocks.
     pub nodes: u64,
     /// A function that is called as the placement goes on, and can end it; NULL is none.
     pub watch: sublet_watch,
@@ -187,7 +187,7 @@ impl From<Summary> for sublet_placement {
 }
 
 /// The most blocks that the exact search takes. The size of its memory grows with the square of their number, and must
-/// be countable also where pointers have 32 bits.
+/// not overflow where sizes have 32 bits.
 const MOST_SEARCHED: usize = if usize::BITS < 64 { 1 << 14 } else { MOST_COUNTED };
 
 /// How much memory placing `n` blocks takes. Fails if the solver is the exact search and `n` is above
@@ -249,7 +249,8 @@ pub unsafe extern "C" fn sublet_place_workspace(
 ///
 /// `params` may be NULL. `offsets` has room for one offset for each block. `placement` may be NULL; it is written if
 /// the status is SUBLET_STATUS_OK. SUBLET_STATUS_OVER_CAPACITY: no plan within the capacity was found;
-/// SUBLET_STATUS_NO_PLAN_FITS: it is proved that there is none. The best placement that was found is in `offsets` then.
+/// SUBLET_STATUS_NO_PLAN_FITS: it is proved that there is none. After these two, `offsets` holds the best placement
+/// that was found.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_place(

@@ -1,4 +1,4 @@
-//! Values that cross to C as the bytes that they are.
+//! Types whose values go to C and come from C unchanged, byte by byte.
 
 /// Types of which any bytes are a valid value: integers, reals, pointers, and `repr(C)` structs of them.
 ///

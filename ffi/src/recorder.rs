@@ -67,9 +67,9 @@ pub unsafe extern "C" fn sublet_recorder_create(
     })
 }
 
-/// Moves what a recorder has recorded into memory with room for more rows; to be called after
-/// SUBLET_STATUS_RECORD_FULL. The call that failed may then be repeated with the new recorder, `larger`, and the memory
-/// of the old one is the caller's again.
+/// Makes a recorder with room for more rows, `larger`, and moves what `recorder` has recorded there. To be called after
+/// SUBLET_STATUS_RECORD_FULL. The call that failed may then be repeated with the new recorder, and the memory of the
+/// old one is the caller's again.
 ///
 /// SUBLET_STATUS_RECORD_FULL: the new memory has no room for another row either.
 #[must_use]
@@ -110,7 +110,7 @@ unsafe fn with(
 
 /// Records that a block of `bytes` bytes is allocated; `block` receives the block's number, from 0. Between
 /// sublet_recorder_interrupt and sublet_recorder_resume nothing is recorded, and `block` receives SUBLET_OUTSIDE.
-/// `time_ns` is in ns, and never less than in the row before.
+/// `time_ns` is the time of the malloc in ns, and never less than that of the row before.
 ///
 /// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
 #[must_use]

@@ -64,7 +64,7 @@ impl sublet_relu_params {
 }
 
 /// Translates an error of the module `sublet_cuda::relu` into the failure of a C call. `mask` is the number of the
-/// argument that holds the mask (one bit for each element), which is at fault where the mask is too short.
+/// argument that holds the mask (one bit for each element); a failure names it where the mask is too short.
 fn failure(error: Error, mask: u32) -> Failure {
     match error {
         Error::Length { needed, got } => Failure::new(S::BufferTooSmall, 0, needed as u64, got as u64),
@@ -123,11 +123,11 @@ unsafe fn with_format(
 
 /// Computes on the processor `y`, the activation of `x`, and the mask of `x`: one bit for each element, which is 1
 /// where the gradient passes. `params` tells which activation, and the format of the elements. The bit of element i is
-/// bit i mod 32 of word i / 32, words little-endian.
+/// bit i mod 32 of word i / 32; words are little-endian.
 ///
-/// `x` and `y`, arrays of `elements` elements, are the same array or share no memory. `mask` has `mask_words` words, at
-/// least sublet_relu_mask_words(elements); only so many are written. Values are those of PyTorch: a NaN stays what it
-/// is, and -0.0 too.
+/// `x` and `y`, arrays of `elements` elements, are the same array or share no memory. `mask` has room for `mask_words`
+/// words; the mask takes the first sublet_relu_mask_words(elements) of them, and no others are written. Results are
+/// those of PyTorch: a NaN stays what it is, and -0.0 too.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_forward(

@@ -45,10 +45,10 @@ pub unsafe extern "C" fn sublet_replay_workspace(
 }
 
 /// Makes a replay of a plan, which answers the allocation requests of an iteration. The plan is `blocks` and an offset
-/// for each, and is verified first. The blocks are expected to be requested in the order of their first steps, and at
-/// the same step in their order in `blocks`. `constraints` may be NULL; if it has an alignment, sizes are rounded up to
-/// it. The replay lives in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets
-/// are copied.
+/// for each; it is verified first. The requests are expected in the order of the blocks' first steps and, at the same
+/// step, in the order of `blocks`. `constraints` may be NULL; if it has an alignment, sizes are rounded up to it. The
+/// replay lives in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are
+/// copied.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_create(
@@ -87,9 +87,9 @@ pub unsafe extern "C" fn sublet_replay_create(
 /// Answers the next allocation request of the iteration: `offset` receives the block's planned offset in the arena.
 /// O(1) amortised over the iteration.
 ///
-/// SUBLET_STATUS_NOT_PLANNED: the request is not what the plan expects, or a block that should be freed by now is in
-/// its place. The caller has to serve the request elsewhere. In the first case the plan still expects the same request
-/// as before, in the second the one after.
+/// SUBLET_STATUS_NOT_PLANNED: the plan has no offset for this request, and the caller has to serve it elsewhere. Either
+/// the request is not the one that the plan expects; then the plan goes on expecting that one. Or it is, but its place
+/// is taken by a block that should be freed by now; then the plan expects the next request.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_malloc(

@@ -1,4 +1,4 @@
-//! Runs plans: the crate `sublet-cuda` for C, on a GPU, or on the host in the place of a device.
+//! Runs plans by the crate `sublet-cuda`: on a GPU, or on the host in the place of a device.
 //!
 //! The handle of a runtime owns memory of the device, streams and events. So, unlike most handles, it allocates its
 //! memory itself, and has to be destroyed.
@@ -36,8 +36,7 @@ pub struct sublet_runtime {
 
 handles!(sublet_runtime: b"runtime ");
 
-/// How a runtime turns a schedule into a program, the schedule's steps on streams: the alignment of offsets, in bytes,
-/// and when copies begin.
+/// How a runtime turns a schedule into steps on streams: the alignment of offsets, in bytes, and when copies begin.
 #[derive(Clone, Copy)]
 struct How {
     alignment: u64,
@@ -71,8 +70,8 @@ pub struct sublet_runtime_params {
     pub on_host: u32,
     /// The number of the GPU, from 0, as the CUDA driver counts.
     pub gpu: u32,
-    /// When copies between device and host begin. 0: as soon as nothing uses the bytes any more that they read or
-    /// write. 1: at the same rows as in the simulation, so that times on the device can be compared with simulated
+    /// When copies between device and host begin. 0: as soon as all earlier work on the bytes that they read or write
+    /// is done. 1: at the same rows as in the simulation, so that times on the device can be compared with simulated
     /// ones.
     pub as_simulated: u32,
     /// Every offset must be a multiple of this, in bytes; 0 is 256.
@@ -390,10 +389,10 @@ fn tell<B: Backend>(
 /// A function of the caller's that sublet_runtime_call queues on a stream. `data` is what was given to that call.
 pub type sublet_host_function = Option<unsafe extern "C" fn(data: *mut c_void)>;
 
-/// Queues a call of `function` on the stream of the latest launch that sublet_runtime_next has told. The host makes the
-/// call when all that was queued there before is done, and what is queued later waits until `function` returns. Where
-/// the host is the device, operators run in this way: as functions that read and write at the operands' addresses. The
-/// call comes from another thread, and `function` must call no function of CUDA.
+/// Queues a call of `function` on the stream of the launch that sublet_runtime_next told last. The host makes the call
+/// when all that was queued there before is done; what is queued later waits until `function` returns. Where the host
+/// is the device, operators run in this way: as functions that read and write at the operands' addresses. The call
+/// comes from another thread, and `function` must call no function of CUDA.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_call(

@@ -1,4 +1,5 @@
-//! The proof that a rewritten trace computes what the original computes, and where its blocks lie.
+//! Proves that a rewritten trace computes what the original computes, and that the offsets of its blocks are a valid
+//! plan.
 
 use core::ffi::c_void;
 

@@ -1,4 +1,4 @@
-//! The status that every function returns, and its words.
+//! The statuses that functions return, and what they mean in words.
 
 use core::ffi::{CStr, c_char};
 
@@ -16,14 +16,14 @@ pub enum sublet_status {
     /// A failure that this version of the C library has no name for.
     Unnamed = 2,
 
-    /// Argument `index` is NULL, although its length is not 0.
+    /// Argument `index` is NULL, but must point to memory here.
     NullPointer = 10,
     /// Argument `index` is not aligned to `needed` bytes.
     MisalignedPointer = 11,
-    /// The length in argument `index`, `got`, is more than can be addressed or counted; `needed` is the most.
+    /// The length `got`, in argument `index`, is too large to be addressed or counted; the most is `needed`.
     LengthOverflow = 12,
-    /// Arguments `index` and `got` share memory, and one of them is written. UINT32_MAX in place of a number stands for
-    /// the argument `error`, which is then not written.
+    /// Two arguments, number `index` and number `got`, share memory, and at least one of them is written. The number
+    /// UINT32_MAX stands for the argument `error`; in that case nothing is written to `error`.
     OverlappingBuffers = 13,
     /// Argument `index` is a struct whose `struct_size` is `got`; it must be at least 4 and at most `needed`.
     StructSize = 14,
@@ -39,12 +39,12 @@ pub enum sublet_status {
     UnknownName = 19,
     /// Argument `index` is no handle of the type that the call takes: it is a handle of another type, or was destroyed.
     NotAHandle = 20,
-    /// Argument `index` is a struct whose field at byte `got` is 0, and here that field has no default.
+    /// Argument `index` is a struct whose field at byte `got` is 0 or NULL, but must be set here.
     MissingField = 21,
     /// Argument `index` is a struct whose field at byte `got` holds an address that is not aligned to `needed` bytes.
     MisalignedField = 22,
 
-    /// `needed` blocks are more than the `got` that can be planned.
+    /// There are `needed` blocks, but at most `got` can be planned.
     TooManyBlocks = 30,
     /// Block `index` has size 0.
     ZeroSize = 31,
@@ -56,8 +56,8 @@ pub enum sublet_status {
     PinMisaligned = 34,
     /// The pinned blocks `index` and `got` are alive together and share an address.
     PinsOverlap = 35,
-    /// The blocks up to block `index` take more bytes than 64 bits can count, if they are stacked above the pinned
-    /// blocks with padding for their alignments.
+    /// The sizes of blocks 0 to `index`, with padding for their alignments, exceed 64 bits if the blocks are stacked
+    /// above the pinned blocks.
     SizeOverflow = 36,
     /// Block `index` has flags, `got`, that this version does not know.
     BlockFlags = 37,
@@ -120,8 +120,8 @@ pub enum sublet_status {
     RowUnknownBlock = 86,
     /// A trace has more rows than 32 bits can count.
     RowTooManyRows = 87,
-    /// Row `index` is not possible in a recorded trace: it is a copy, a second malloc of a block, an access by a
-    /// recomputed operator, or by an operator whose accesses do not stand together.
+    /// Row `index` cannot be in a recorded trace. It is a copy, a second malloc of a block, or an access by a
+    /// recomputed operator; or it is an access by an operator whose accesses do not all stand together.
     RowNotRecorded = 88,
     /// Row `index` of a rewritten trace: an access other than the one that comes next in the original trace.
     RowOtherAccess = 89,
@@ -135,24 +135,24 @@ pub enum sublet_status {
     RowNotOnHost = 92,
     /// The rewritten trace ends at row `index`, before the original's last access.
     RowAccessesMissing = 93,
-    /// The rewritten trace ends, at row `index`, with a persistent block that is not where it has to be (on the device
-    /// or on the host), or that does not hold its final value.
+    /// The rewritten trace ends at row `index`, and there a persistent block is not where it has to be (on the device
+    /// or on the host), or does not hold its final value.
     RowEndNotRestored = 94,
     /// Row `index` of a trace: `got`, the value of its `event` or `op_kind`, is no sublet_event or no sublet_op_kind.
     RowUnknownValue = 95,
     /// Row `index` of a rewritten trace recomputes an operator that may not be recomputed.
     RowMayNotRerun = 96,
-    /// Row `index` of a rewritten trace: a malloc of a mask that is too small to have a bit for each element of its
-    /// block.
+    /// Row `index` of a rewritten trace: a malloc of a block's mask that is too small to have a bit for each of the
+    /// block's elements.
     RowMaskTooSmall = 97,
-    /// Row `index` of a rewritten trace: a write of a mask that does not stand right after a ReLU that accesses the
-    /// mask's block.
+    /// Row `index` of a rewritten trace writes the mask of a block, but does not stand right after a ReLU that reads or
+    /// writes that block.
     RowMaskElsewhere = 98,
     /// Row `index` of a rewritten trace: the block takes over another block's memory in place, but has another offset
     /// than that block.
     RowNotInPlace = 99,
     /// Row `index` of a recorded trace that is to be fitted into a limit: a malloc of a persistent block (allocated at
-    /// time 0, never freed) after the first read or write of a block.
+    /// time 0, never freed) that comes after a read or write of some block.
     RowPersistentLate = 100,
     /// Operator `index` of a trace: `got`, which is its kind, its flags or its element size, is not known to this
     /// version.
@@ -178,7 +178,7 @@ pub enum sublet_status {
     /// In an allocator or a pool: no run of free addresses has `needed` bytes; the longest has `got` bytes. On a
     /// device: the device, or the host, has not `needed` bytes of memory; `got` is 0.
     OutOfMemory = 130,
-    /// No live block begins at the address `got`.
+    /// No live block begins at the address `got`. Functions of an allocator give the number of the argument in `index`.
     NotAllocated = 131,
     /// `needed` blocks are alive at once, but the allocator or pool has room for `got`.
     TooManyLive = 132,
@@ -186,13 +186,14 @@ pub enum sublet_status {
     TooManyEvents = 133,
     /// The recorder has room for `got` rows, and needs room for `needed` so far.
     RecordFull = 134,
-    /// An allocator was not made: there is no memory for `needed` bytes of its bookkeeping, or of the first range of
-    /// addresses that it divides up.
+    /// An allocator was not made: there is no memory for its bookkeeping, or for the first range of addresses in which
+    /// blocks lie. It takes `needed` bytes.
     NoRawMemory = 135,
     /// What the call needs is missing. Either this library was built without it, such as the standard library or CUDA;
     /// or this machine has none, such as a CUDA driver.
     Unavailable = 136,
-    /// A request of `got` bytes is not what the plan expects next, or another block lies in its planned place.
+    /// Argument `index`, a request of `got` bytes, is not what the plan expects next; or another block lies in its
+    /// planned place.
     NotPlanned = 137,
     /// The allocator is called from within one of its own callbacks.
     Reentrant = 138,
@@ -203,8 +204,8 @@ pub enum sublet_status {
     Interrupted = 151,
     /// The plan keeps `needed` bytes on the host, but host and device share one memory, so that this frees nothing.
     HostIsDevice = 152,
-    /// The file system failed, with the error number `got`: it could not open a file past the page cache, make it long
-    /// enough, read it or write it.
+    /// The file system failed, with the error number `got` (errno): it could not open a file past the page cache, make
+    /// it long enough, read it or write it.
     Storage = 153,
     /// The device is lost, or its context is broken by an error, with the CUresult `got`: no call will work again in
     /// this process.
@@ -217,13 +218,13 @@ pub enum sublet_status {
 
 use sublet_status as S;
 
-/// What a status means, in a few words of English; never NULL. It lives as long as the program.
+/// What a status means, in a few words of English; never NULL. The text lives as long as the program.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_status_string(status: i32) -> *const c_char {
     words(status).as_ptr()
 }
 
-/// The words that say what the status of this number means; if this version has no such status, words that say so.
+/// What the status of this number means, in a few words; if this version has no such status, the words say so.
 pub(crate) fn words(status: i32) -> &'static CStr {
     WORDS.iter().find(|(s, _)| *s as i32 == status).map_or(c"not a status of this version", |(_, words)| words)
 }

@@ -1,4 +1,4 @@
-//! Memory of the system, of which pages are taken only when they are touched.
+//! Memory of the system, whose pages are taken only when they are first touched.
 
 use core::ffi::c_void;
 
@@ -74,7 +74,7 @@ pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, alignment: usize) 
     }
 }
 
-/// Fails always: without an operating system there is nobody to take memory from.
+/// Always fails: without an operating system there is nobody to take memory from.
 #[cfg(not(any(feature = "std", test)))]
 pub(crate) const fn alloc(_: usize, _: usize) -> Result<*mut c_void, Failure> {
     Err(Failure::of(S::Unavailable))

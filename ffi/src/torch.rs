@@ -1,7 +1,7 @@
 //! Memory for PyTorch: the functions that `torch.cuda.memory.CUDAPluggableAllocator` calls.
 //!
-//! PyTorch gives them only a device's number, and some not even that. So this file, alone in the library, has state of
-//! its own: the devices, which last as long as the process.
+//! PyTorch gives these functions only a device's number, and some not even that. So the devices are global state, which
+//! lasts as long as the process. The only other global state of this crate is the list of allocators in `fork.rs`.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -47,10 +47,10 @@ unsafe impl Params for sublet_torch_statistics {}
 
 /// Allocates memory of a device for work in this stream: what CUDAPluggableAllocator takes as `alloc_fn_name`.
 ///
-/// Iterations are found in the requests of the device's first stream; from then on a request of that stream is answered
-/// from a plan. Requests of other streams, and those that the plan does not expect, are answered with allocations of
-/// the driver, in the stream's order. Returns NULL if `size` is 0, or if the device has no such memory; in the second
-/// case a line on the standard error says so.
+/// Iterations are found in the requests of the device's first stream; from then on requests of that stream are answered
+/// from a plan. Requests of other streams, and those that the plan does not expect, get memory of their own from the
+/// driver, in the order of the stream's work. Returns NULL if `size` is 0, or if the device has no such memory; in the
+/// second case a line on the standard error says so.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let address = told("sublet_torch_malloc", Some(device), || {
@@ -98,8 +98,9 @@ impl sublet_torch_pool {
 }
 
 /// Notes that a CUDA graph is about to be captured whose memory belongs to this pool: what CUDAPluggableAllocator takes
-/// by `set_begin_allocate_to_pool`. From then on, what is allocated in streams that are captured is kept for the graph,
-/// also after it is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
+/// by `set_begin_allocate_to_pool`. From then on, memory that is allocated in a stream while it is captured is kept for
+/// the graph, even after it is freed. `filter`, a std::function, is not called: the driver is asked which streams are
+/// captured.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_begin_allocate_to_pool(device: c_int, pool: sublet_torch_pool, filter: *const c_void) {
     let _ = filter;

@@ -2,7 +2,7 @@
 //!
 //! Functions of the crate `sublet_core` work on their own structs, and on scratch memory: a slice of words, of 8 bytes,
 //! and one of indices, of 4 bytes. All these slices are cut from one piece of memory, the most aligned first. So no
-//! byte is lost between them, and the size is the same in every program.
+//! byte is lost to padding, and the size is the same in every program.
 
 use core::convert::Infallible;
 use core::mem::MaybeUninit;
@@ -22,8 +22,8 @@ pub struct sublet_layout {
 
 crate::plain::plain!(sublet_layout);
 
-/// The most blocks or rows for which the size of a workspace is computed; where pointers have 32 bits, a workspace for
-/// more would not fit anyway.
+/// The most blocks or rows that a workspace is computed for. Where pointers have 32 bits, a workspace for more would
+/// not fit into memory anyway.
 pub(crate) const MOST_COUNTED: usize = if usize::BITS < 64 { 1 << 20 } else { sublet_core::block::MAX_BLOCKS };
 
 /// How much memory a call needs, in words of 8 bytes.

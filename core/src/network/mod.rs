@@ -43,7 +43,7 @@ pub struct Memory {
     /// an output, or a value that the user reads after the iteration.
     pub kept: bool,
     /// True if the memory (a tensor's storage) is scratch: it holds no value from one operator to the next. The flag is
-    /// ignored if some operator reads the memory before writing it itself.
+    /// ignored if some operator reads the memory without having written it first.
     pub scratch: bool,
 }
 
@@ -133,14 +133,14 @@ pub struct Recording<'a> {
     rows: &'a [Row],
     operators: &'a [trace::Operator],
     /// By block of the trace: the number of the memory (a tensor's storage) that the block is placed for.
-    /// [`residency::NONE`] if the block only stands for a kept memory, which is no part of the plan.
+    /// [`residency::NONE`] if the block stands for a kept memory, which is no part of the plan.
     memories: &'a [u32],
     planned_bytes: u64,
     kept_bytes: u64,
 }
 
-/// How long the slices and the workspace that the caller lends to [`record`] must be. Beside these, the slice `known`
-/// of [`record`] must have one element for each operator of the network.
+/// How long the slices and the workspace that the caller lends to [`record`] must be. One slice is not covered: `known`
+/// must have one element for each operator of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordNeeded {
     /// How many elements the slice `rows` of [`record`] must have.
@@ -186,8 +186,8 @@ pub struct Output<'a> {
     /// The residencies (live ranges of tensors' storages in the arena) as blocks to place, in the order of their
     /// mallocs.
     pub blocks: &'a mut [Block],
-    /// By element of `blocks`: the block of the trace whose live range it is, and which of the live ranges of that
-    /// block.
+    /// By element of `blocks`: the block of the trace that it is a live range of, and the number of this live range
+    /// among those of the block, counted from 0.
     pub names: &'a mut [Residency],
     /// By element of `blocks`: its offset in the arena, in bytes.
     pub offsets: &'a mut [u64],
@@ -248,7 +248,8 @@ impl Needed {
 /// The placement method that is used if the arena has no limit.
 const SOLVER: place::Solver = place::Solver::Auto;
 
-/// The result of [`plan`]: how many steps and bytes the plan of a network has, and how long a pass by the plan takes.
+/// The result of [`plan`]: how many steps and bytes the plan of a network has, and how long one pass through the
+/// network takes if the framework follows the plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Planned {
     /// How many steps the plan has: they are the first elements of [`Output::steps`].
@@ -265,7 +266,8 @@ pub struct Planned {
     /// The sum of the bytes of all memories (storages of tensors) that keep their place and value and are no part of
     /// the plan: those with [`Memory::kept`], and those that are read before they are written.
     pub kept_bytes: u64,
-    /// The time of one pass by the plan, simulated with [`Operator::time_ns`], and what is copied and recomputed in it.
+    /// The simulated time of one pass that follows the plan, from the times [`Operator::time_ns`], and what is copied
+    /// and recomputed in it.
     pub run: Run,
 }
 
@@ -275,9 +277,9 @@ pub struct Planned {
 ///
 /// # Errors
 /// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`] for an alignment that is
-/// not a power of two; [`Error::SizeOverflow`], with the number of a memory in its field `block`, if the bytes of all
-/// memories up to this one, or of this one with padding, do not fit in 64 bits; [`Error::BufferTooSmall`] if a slice or
-/// the workspace is shorter than [`RecordNeeded`] says, or `known` has fewer elements than there are operators.
+/// not a power of two; [`Error::SizeOverflow`] if the bytes of the memories do not fit in 64 bits (the field `block` is
+/// then the number of a memory); [`Error::BufferTooSmall`] if a slice or the workspace is shorter than [`RecordNeeded`]
+/// says, or `known` has fewer elements than there are operators.
 pub fn record<'a>(
     network: &Network<'_>,
     options: &Options,

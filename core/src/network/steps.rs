@@ -58,7 +58,7 @@ impl Default for Action {
     }
 }
 
-/// Length of the workspace that [`write`] needs for a trace with this number of blocks.
+/// Length of the workspace that [`write()`] needs for a trace with this number of blocks.
 pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 2 * blocks, indices: 0 }
 }

@@ -1,22 +1,25 @@
-//! The default solver: heuristics first. Where their peak is above the lower bound, other methods follow as long as the
-//! budgets last: exact search, beam search, placement outward from the busiest step, and ejection chains.
+//! The default method of placement. Heuristics come first. Where their peak is above the lower bound, other methods
+//! follow as long as the budgets last.
 //!
-//! The portfolio reaches the lower bound on most networks. Where it does not, and there are at most
-//! [`search::MOST_BLOCKS`] blocks, the exact search starts from its plan, and may prove that no plan is better. With
-//! more blocks, the peak is lowered by placement outward from the busiest step, a few skylines that choose from more
-//! blocks, and ejection chains.
+//! The heuristics of the portfolio reach the lower bound on most networks. Where they do not, and there are at most
+//! [`search::MOST_BLOCKS`] blocks, exact search and beam search follow. The exact search starts from the portfolio's
+//! plan, and may prove that no plan is better. With more blocks, three methods lower the peak: placement outward from
+//! the busiest step, a few plans in which each block is chosen from 64, and ejection chains.
 //!
 //! Heuristics, exact search and beam search take turns, because which of them is the first to find a better plan cannot
-//! be known. There is a short round, then a round with the default budgets, and then rounds with twice the budgets of
-//! the round before, each with another seed, until the budgets are used up. After the first round, most nodes go to the
-//! search that made the best plan. Where the load is the max load at every step, the first round looks for plans
-//! without unused bytes (`tiling`) before the exact search; then the beam search has no turn in that round.
+//! be known. A *round* is one turn of each. The first round is short, the second has the default budgets, and each
+//! later one has twice the budgets of the round before. Each has another seed. The rounds end when the budgets are used
+//! up. After the first round, most nodes go to the search that made the best plan; to the exact search if there are few
+//! blocks.
+//!
+//! Where the load is the max load at every step, the first round looks for plans without unused bytes (`tiling`) before
+//! the exact search. Then the beam search has no turn in that round.
 //!
 //! If the constraints have a capacity, a plan within it is good enough: the solver then looks for no better one.
 //!
-//! The peak is never above that of the heuristics of the first round. If there are nodes to spend, the first round is
-//! short; then [`multistart`] alone, with the whole budget and one seed, may find a better plan. Cost: that of the
-//! parts.
+//! The peak is never above that of the heuristics of the first round. If there are nodes to spend, that round is short;
+//! then [`multistart`] alone, with the whole budget and one seed, may find a better plan. Cost: that of the methods
+//! that run.
 
 use core::ops::ControlFlow;
 
@@ -27,18 +30,20 @@ use super::{
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// The work of the heuristics in the first round (one run of each method), if the searches have nodes to spend: as much
-/// as to place all blocks this number of times, but at least [`FEW_PLACED`] blocks.
+/// In the first round (one run of each method), the heuristics may place all blocks this number of times, but at least
+/// [`FEW_PLACED`] blocks. Where no nodes are left for the exact search, they get all of `options.work` instead: if
+/// `options.nodes` is 0, or there are too many blocks.
 const FEW_STARTS: u64 = 48;
-/// The least work, in blocks placed, that the heuristics get in the first round (one run of each method), if the
-/// searches have nodes to spend.
+/// The least budget of the heuristics in the first round (one run of each method), in blocks placed. Where no nodes are
+/// left for the exact search, they get all of `options.work` instead: if `options.nodes` is 0, or there are too many
+/// blocks.
 const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
-/// In the first round (one run of each method), the exact search and the beam search together get
-/// [`Options::DEFAULT_NODES`] divided by this number, but no more than the whole budget, `options.nodes`.
+/// In the first round (one run of each method), the exact search and the beam search share [`Options::DEFAULT_NODES`]
+/// divided by this number, in nodes of the search tree; or `options.nodes`, if that is less.
 const FEW_NODES: u64 = 4;
-/// The beam search's share of the nodes of a round (one run of each method), in percent; the exact search gets the
-/// rest. Other shares hold in the first round, where the exact search made the best plan so far, and where the beam
-/// search did and there are more than [`FEW_BLOCKS`] blocks.
+/// The beam search's usual share of the nodes of a round (one run of each method), in percent; the exact search gets
+/// the rest. The exceptions are [`PERCENT_IN_FIRST_ROUND`], [`PERCENT_WHERE_SEARCH_LEADS`] and
+/// [`PERCENT_WHERE_BEAM_LEADS`].
 const PERCENT_OF_BEAM: u64 = 25;
 /// The beam search's share of the nodes of the first round (one run of each method), in percent; the exact search gets
 /// the rest.
@@ -52,18 +57,18 @@ const PERCENT_WHERE_BEAM_LEADS: u64 = 60;
 /// With at most this number of blocks, the beam search gets its usual share of the nodes, [`PERCENT_OF_BEAM`], even if
 /// it has made the best plan so far.
 const FEW_BLOCKS: usize = 512;
-/// The search for plans without unused bytes (`tiling`) gets the whole budget of nodes, `options.nodes`, divided by
-/// this number. That search runs only where the load, the number of bytes alive, is the max load at every step.
+/// The search for plans without unused bytes (`tiling`) may use `options.nodes`, the whole budget of nodes, divided by
+/// this number. It runs only where every step has the max load, the most bytes alive at one step.
 const PART_OF_TILING: u64 = 4;
-/// Above this number of blocks, the slow heuristic that looks at 64 blocks before it places one (`Rule::WideFlush`)
-/// gets [`WORK_FOR_MANY`] times the work of the other heuristics in a round.
+/// With more blocks than this, the budget of the heuristic `Rule::WideFlush` is [`WORK_FOR_MANY`] times that of the
+/// other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
 const MANY_BLOCKS: usize = 10_000;
-/// With more than [`MANY_BLOCKS`] blocks, the work of the slow heuristic that looks at 64 blocks before it places one
-/// (`Rule::WideFlush`), as a multiple of the work of the other heuristics in a round.
+/// With more than [`MANY_BLOCKS`] blocks, the budget of the heuristic `Rule::WideFlush` is this number of times that of
+/// the other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
 const WORK_FOR_MANY: u64 = 8;
 
-/// With more than [`search::MOST_BLOCKS`] blocks, the method [`outward`] gets at least the work of placing all blocks
-/// this number of times. That method begins with the blocks of the busiest step and goes on in both directions of time.
+/// The least budget of the method [`outward`]: as much work as placing all blocks this number of times. The method runs
+/// only with more than [`search::MOST_BLOCKS`] blocks.
 const OUTWARD_RUNS: u64 = 64;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -79,7 +84,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Runs several methods of placement in turn, and keeps the best plan. Ends when the peak is the lower bound or within
-/// the capacity, `options.work` and `options.nodes` are used up, or `watch` breaks.
+/// the capacity, when both `options.work` and `options.nodes` are used up, or when `watch` returns
+/// `ControlFlow::Break`.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -174,8 +180,9 @@ pub fn place(
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }
 
-/// Lowers the peak of the best plan where there are too many blocks for the exact search: by [`outward`], by skylines
-/// that choose each block from 64, and by ejection chains ([`improve`]).
+/// Lowers the peak of the best plan where there are too many blocks for the exact search. Runs three methods:
+/// [`outward`]; plans built from address 0 upwards, in which each block is chosen from 64; and ejection chains
+/// ([`improve`]).
 fn place_many(
     blocks: &[Block],
     round: &Options,
@@ -200,9 +207,9 @@ fn place_many(
     Ok(())
 }
 
-/// Builds more plans, each with another order of preference among the blocks, as `series` says. The best of them goes
-/// to `offsets` if its peak is below the best so far. `Series::Any(0)` leaves out the fixed orders, which were tried in
-/// the first round.
+/// Builds more plans from address 0 upwards; `series` says in which orders of preference the blocks are placed. The
+/// best of these plans goes to `offsets` if its peak is below the best so far. `Series::Any(0)` leaves out the fixed
+/// orders, which the first round has tried.
 fn start_again(
     blocks: &[Block],
     round: &Options,
@@ -220,8 +227,9 @@ fn start_again(
     Ok(())
 }
 
-/// The budgets of the first round (one run of each method): the work of the heuristics, in blocks placed, and the nodes
-/// of the searches. Both are small, because most instances are solved by a few plans or a few nodes.
+/// Returns the budgets of the first round (one run of each method): the work of the heuristics, in blocks placed, and
+/// the nodes of the searches. Both are small, because most instances are solved by a few plans or a few nodes. If there
+/// are no nodes, the heuristics get all of `work`.
 fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
     let few_starts = (FEW_STARTS * blocks as u64).max(FEW_PLACED);
     let few_nodes = (Options::DEFAULT_NODES / FEW_NODES).min(nodes);
@@ -250,8 +258,8 @@ struct Told<'a> {
     /// The capacity of the constraints, in bytes: a plan with a peak within it is good enough. 0 if there is no
     /// capacity.
     enough: u64,
-    /// How many nodes all exact searches that have ended have looked at. The work of the other searches is added, as
-    /// the number of nodes of an exact search that take as long.
+    /// How many nodes the exact searches that have ended have looked at. The other searches are added by time: as many
+    /// nodes as an exact search looks at in the time that they took.
     nodes: u64,
     /// Whether the caller's `watch` has asked the placement to stop: it has returned `ControlFlow::Break`.
     stopped: bool,

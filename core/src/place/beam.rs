@@ -63,7 +63,8 @@ const PASSES: u64 = 32;
 /// quarter and so on. The distance is halved at most this number of times.
 const MOST_HALVINGS: u32 = 4;
 /// Two blocks that are neighbours in memory cost the more, the more sections (stretches of time) lie between their ends
-/// in time. The floor and the ceiling of the memory count as blocks that end this number of sections after the others.
+/// in time. The floor and the ceiling of memory count as blocks that end this number of sections after the last
+/// section.
 const BEYOND: u32 = 50;
 /// Costs of arrangements of blocks are sums of logarithms; both are fixed-point numbers with this many fraction bits.
 const FRACTION: u32 = 8;
@@ -134,7 +135,7 @@ pub fn place(
 }
 
 /// Looks for a plan with a lower peak than the one in `offsets`, whose summary is `incumbent`; the result is never
-/// worse. At first, [`NARROW`] arrangements (lists of blocks with their offsets) are kept, doubled `first_round` times.
+/// worse. At first keeps [`NARROW`] · 2^`first_round` arrangements (lists of the living blocks with their offsets).
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -236,8 +237,8 @@ struct Beam<'a> {
     ways: u32,
     /// The most possible places for the next block that are kept in `way` at once.
     most_ways: u32,
-    /// The highest cost of an arrangement (a list of the living blocks with their offsets) to which a place for the
-    /// next block may lead; other places are left out.
+    /// Places for the next block are left out if they lead to an arrangement (a list of the living blocks with their
+    /// offsets) that costs more than this.
     limit: u64,
     /// A hash table with the hashes of the arrangements (lists of the living blocks with their offsets) that were made
     /// by placing the present block, so that none is made twice.
@@ -300,10 +301,11 @@ impl<'a> Beam<'a> {
         })
     }
 
-    /// Tries to place all blocks within `capacity` bytes, in the order of time, `forward` or backward; returns whether
-    /// all are placed. With each `round`, twice as many arrangements (lists of the living blocks with their offsets)
-    /// are kept at once. Gives up when the work of all passes, `looked`, is more than `most`; when this pass takes
-    /// [`PASSES`] times the work of one without tries; or after [`retry::MOST_TRIES`] tries at one place.
+    /// Tries to place all blocks within `capacity` bytes, `forward` or backward in time; returns whether all are
+    /// placed. At first keeps [`NARROW`] · 2^`round` arrangements (lists of the living blocks with their offsets).
+    /// Where a block fits nowhere, goes back and tries again. Gives up after [`retry::MOST_TRIES`] such tries at one
+    /// place, when this pass takes [`PASSES`] times the work of one without tries, or when the work of all passes,
+    /// `looked`, is more than `most`.
     fn pass(&mut self, forward: bool, capacity: u64, round: u32, most: u64) -> bool {
         self.capacity = capacity;
         self.turn(forward);

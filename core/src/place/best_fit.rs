@@ -53,8 +53,9 @@ pub fn place(
     finish(Summary { peak, lower_bound, solver: Solver::BestFit, nodes: 0 }, options)
 }
 
-/// Makes the skyline with which the algorithm of Sekiyama et al. 2018 starts: no block is placed. Time is divided into
-/// sections, with a border at each step at which a lifetime begins or ends.
+/// Makes an empty skyline (for each step, the address up to which memory is taken), with which the algorithm of
+/// Sekiyama et al. 2018 starts. Time is divided into sections, with a border at each step at which a lifetime begins or
+/// ends.
 fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace<'a>) -> Skyline<'a> {
     let n = count(blocks);
     let len = blocks.len();

@@ -4,17 +4,16 @@
 //! interval graph; Sekiyama et al. 2018; Zhang et al. 2019). Two things raise it:
 //!
 //! - Alignment. Let A be an alignment that all blocks share. The blocks of a clique, which are all alive at one step,
-//!   lie one above the other. From the offset of each to the offset of the next it is at least the size of the lower
-//!   one, and a multiple of A. So all but the topmost take their size rounded up. A clique takes at least the sum of
-//!   its sizes rounded up, less the largest round-up (what rounding adds to a size) among them, which the topmost may
-//!   save.
+//!   lie one above the other. The distance from one offset to the next is a multiple of A, and at least the size of the
+//!   lower block. So each block but the topmost takes its size rounded up to A. The topmost saves its round-up, which
+//!   is what rounding adds to a size. The bound is the sum of the rounded sizes, less the largest round-up.
 //! - Pins. No placement has a peak below the end of a pinned block.
 //!
 //! The exact search raises the bound further where it finds no placement in a window of time (`search/window.rs`).
 //!
 //! The load of each clique is summed from the sizes of the blocks that begin and end there. To find the largest
-//! round-up of each clique, blocks are taken in the order of their round-ups, the largest first. The round-up of a
-//! block is subtracted from each clique of its lifetime from which none was subtracted before.
+//! round-up of each clique, blocks are taken in the order of their round-ups, the largest first. A block's round-up is
+//! subtracted from those cliques of its lifetime from which none was subtracted before.
 //!
 //! Cost for n blocks: O(n log n) time, 2 n words and 5 n indices.
 
@@ -28,7 +27,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 2 * n, indices: 2 * n }.and(interval::workspace(n))
 }
 
-/// A lower bound on the peak of every placement, in bytes; at least the max load.
+/// A lower bound on the peak of every placement, in bytes. It is at least the max load, the most bytes alive at one
+/// step.
 ///
 /// # Errors
 /// The error of [`block::check`] if it refuses the blocks; [`Error::BufferTooSmall`] if the workspace is shorter than
@@ -92,10 +92,10 @@ pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Wor
     Ok((0..cliques).map(|s| load[s]).fold(pinned, u64::max))
 }
 
-/// The first clique, from number `s` on, whose load was not reduced by a round-up yet; `cliques` if there is none. A
-/// clique is a set of blocks that are all alive at one step; a round-up is what rounding to the alignment adds to a
-/// block's size. For such a clique c, `bare[c]` is c; for others it is a later clique to go on from. The function
-/// shortens these chains in `bare`, so that the next call takes fewer steps.
+/// Returns the number of the first *bare* clique from `s` on: no round-up was subtracted from its load yet. `cliques`
+/// if there is none. A clique is a set of blocks that are all alive at one step. A round-up is what rounding to the
+/// alignment adds to a block's size. For a bare clique c, `bare[c]` is c; for any other, it is a later clique to look
+/// at next. The function shortens these chains in `bare`, so that the next call takes fewer steps.
 fn first_bare(bare: &mut Table<'_, u32>, mut s: u32, cliques: u32) -> u32 {
     while s < cliques && bare[s] != s {
         let next = bare[s];

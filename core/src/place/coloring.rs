@@ -1,10 +1,10 @@
 //! Weighted interval colouring, as published.
 //!
-//! Zhang et al. 2019, section 4.1 (SmartPool): blocks are placed one after the other, the largest first, of equal sizes
-//! the one that begins first. Each takes a range of addresses ("a colour") that none of its neighbours has, the placed
-//! blocks that are alive with it: the lowest or the smallest hole that is large enough, else the range on top. The
-//! published code never looks at the hole below the first neighbour when there are two or more; here that hole counts
-//! like every other. Of equal size and start, the smaller index comes first.
+//! Zhang et al. 2019, section 4.1 (SmartPool): blocks are placed one after the other, the largest first; of equal
+//! sizes, the one that begins first; of equal starts too, the one of smaller index. The neighbours of a block are the
+//! placed blocks that are alive with it. Each block takes a range of addresses ("a colour") that none of its neighbours
+//! has: the lowest or the smallest hole that is large enough, else the range on top. The published code never looks at
+//! the hole below the first neighbour when there are two or more; here that hole counts like every other.
 //!
 //! Cost: that of [`greedy`], which does the work.
 
@@ -18,8 +18,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     greedy::workspace(n)
 }
 
-/// Gives every block an offset by weighted interval colouring: the largest block first, each into the hole that `fit`
-/// says between the placed blocks that are alive with it.
+/// Gives every block an offset by weighted interval colouring: places the blocks from the largest to the smallest.
+/// `fit` says which hole each takes; holes are the free addresses between the placed blocks that are alive with it.
 ///
 /// # Errors
 /// As [`place`](super::place).

@@ -1,10 +1,11 @@
-//! A tree over the lifetimes of blocks that answers: is any member of the tree (a block that queries find) alive only
-//! within a given range of sections? Sections are stretches of time, numbered from 0.
+//! A tree over the lifetimes of blocks that answers: is any block alive only within a given range of sections? Sections
+//! are stretches of time, numbered from 0. Queries find only the *members* of the tree; blocks can be taken out.
 //!
-//! Some block lies within the sections `[low, high)` exactly when the earliest end among the blocks that begin in these
-//! sections is at most `high`. So each node of a segment tree over the blocks, in the order of their begins, holds the
-//! earliest end of the members below it. A query climbs from both ends of the range of blocks that begin in the
-//! sections; where few begin, the way is short. O(log n) for n blocks; 2 n indices, and one for each section.
+//! A block lies within the sections `[low, high)` exactly when it begins in one of them, and its end is at most `high`.
+//! So a query looks for the earliest end of the blocks that begin there. A segment tree stands over the blocks, in the
+//! order of their begins; each node holds the earliest end of the members below it. A query climbs from both ends of
+//! its range of blocks; where few blocks begin in the sections, the way is short. O(log n) for n blocks; 2 n indices,
+//! and one for each section.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -15,8 +16,8 @@ pub(crate) struct EarliestEnd<'a> {
     /// By section, a numbered stretch of time: the index of the first block that begins there or later; `n`, the number
     /// of blocks, if there is none.
     first: Table<'a, u32>,
-    /// By node of the tree: the earliest end of the members (blocks that queries find) below it; `u32::MAX` if there
-    /// are none. Node i has the children 2i and 2i + 1; the blocks are the leaves `n..2n`.
+    /// By node of the tree: the earliest end, as a section of time, of the blocks below it that queries find;
+    /// `u32::MAX` if there are none. Node i has the children 2i and 2i + 1; the blocks are the leaves `n..2n`.
     earliest: Table<'a, u32>,
 }
 
@@ -25,9 +26,9 @@ impl<'a> EarliestEnd<'a> {
         WorkspaceLen { words: 0, indices: 2 * n + sections }
     }
 
-    /// A tree over `n` blocks that tells whether any of them is alive only within a range of sections of time. Block i
-    /// begins in section `low[i]`; the sections are numbered from 0 to below `sections`, and the entries of `low`
-    /// ascend. Before a query, [`Self::enter_all`] has to enter the blocks' ends.
+    /// Makes a tree that tells whether any of `n` blocks is alive only within a given range of sections of time. Block
+    /// i begins in section `low[i]`, a number below `sections`; the entries of `low` ascend. Before a query,
+    /// [`Self::enter_all`] has to enter the blocks' ends.
     pub(crate) fn new(scratch: &mut Workspace<'a>, low: &Table<'_, u32>, n: u32, sections: usize) -> Self {
         let len = usize::try_from(n).unwrap_or(usize::MAX);
         let mut tree = Self { n, first: scratch.indices(sections), earliest: scratch.indices(2 * len) };
@@ -42,8 +43,8 @@ impl<'a> EarliestEnd<'a> {
         tree
     }
 
-    /// Makes the blocks members of the tree, so that queries find them: `end_of(i)` is the end of block i, one past its
-    /// last section of time; `u32::MAX` for a block that is to be no member.
+    /// Enters all blocks, so that queries find them. `end_of(i)` is the end of block i, one past its last section of
+    /// time, or `u32::MAX` for a block that queries are not to find.
     pub(crate) fn enter_all(&mut self, end_of: impl Fn(u32) -> u32) {
         for i in 0..self.n {
             self.earliest[self.n + i] = end_of(i);
@@ -53,7 +54,7 @@ impl<'a> EarliestEnd<'a> {
         }
     }
 
-    /// Takes block `i` out of the members of the tree, so that no query finds it.
+    /// Takes block `i` out of the tree, so that no query finds it.
     pub(crate) fn remove(&mut self, i: u32) {
         let mut node = self.n + i;
         self.earliest[node] = u32::MAX;
@@ -67,8 +68,8 @@ impl<'a> EarliestEnd<'a> {
         }
     }
 
-    /// True if any member of the tree (a block that queries find) is alive only within the sections `[low, high)`,
-    /// numbered stretches of time.
+    /// True if any block that is in the tree is alive only within the sections `[low, high)`, numbered stretches of
+    /// time.
     pub(crate) fn any_within(&self, low: u32, high: u32) -> bool {
         // Behind the last section nothing begins.
         let behind = self.first.range(high, high + 1).first().copied().unwrap_or(self.n);

@@ -1,5 +1,5 @@
-//! Placement into gaps: one block after the other goes into a hole between its neighbours, the placed blocks that are
-//! alive with it.
+//! Places one block after the other into a hole: a range of free addresses between its neighbours, the placed blocks
+//! that are alive with it.
 //!
 //! For each block in the given order, the neighbours are collected and sorted by offset. The search then goes upwards
 //! in memory. What lies between the highest end so far and the next begin is a hole; the first hole begins at address 0
@@ -7,11 +7,11 @@
 //! smallest, the lower of equals. If no hole is large enough, the block goes on top. Alignment rounds the begin of a
 //! hole up. Pinned blocks are placed before all others.
 //!
-//! Cost: where most blocks are alive together, all placed blocks are kept in the order of their offsets, and the search
-//! skips those that are no neighbours: O(n) for a block, and *first fit* stops at its hole. Otherwise, the neighbours
-//! come out of a lifetime tree and are sorted: O(k log k) for k neighbours, beside O(√n) at worst for the tree. Over
-//! all blocks that is O(|E| log n) time for |E| pairs of blocks alive together; no pair is stored. 2 n words for the
-//! neighbours of one block, 2 n words and 2 n indices for the order.
+//! Cost, where most blocks are alive together: O(n) for a block. All placed blocks are kept in the order of their
+//! offsets, and the search skips those that are no neighbours; *first fit* stops at its hole. Otherwise: O(k log k) to
+//! sort k neighbours, beside O(√n) at worst to find them in a lifetime tree. Over all blocks that is O(|E| log n) time
+//! for |E| pairs of blocks alive together; no pair is stored. Memory: 2 n words for the neighbours of one block, 2 n
+//! words and 2 n indices for the order.
 
 use super::lifetime_tree::{LifetimeTree, Lifetimes};
 use crate::table::{Table, at, count};
@@ -27,8 +27,8 @@ pub enum Fit {
     Best,
 }
 
-/// The blocks, the sections of time (numbered stretches) in which they are alive, and the blocks that are placed so
-/// far: all that is needed to put the next block into a hole in memory.
+/// All that is needed to put the next block into a hole in memory: the blocks, the sections of time (numbered
+/// stretches) in which they are alive, and which of them are placed.
 pub(crate) struct Gaps<'a> {
     blocks: &'a [Block],
     alignment: u64,
@@ -38,9 +38,9 @@ pub(crate) struct Gaps<'a> {
     high: Table<'a, u32>,
     /// The lifetimes of the placed blocks, in a tree; empty where `stacked` holds the placed blocks.
     placed: LifetimeTree<'a>,
-    /// The begin and the end, in bytes, of each placed block that is alive together with the block in hand.
+    /// The begin and the end in memory, in bytes, of each placed block that is alive together with the block to place.
     neighbours: Table<'a, [u64; 2]>,
-    /// The placed blocks in the order of their offsets, where most blocks are alive together; otherwise `None`, and
+    /// The placed blocks in the order of their offsets, if most blocks are alive together. Otherwise `None`: then
     /// `placed` holds them.
     stacked: Option<Stack<'a>>,
 }
@@ -55,21 +55,24 @@ struct Stack<'a> {
     len: u32,
 }
 
-/// The search for a hole for one block: upwards in memory, past the placed blocks that are alive with it.
+/// The search for a hole for one block. It goes upwards in memory, past the placed blocks that are alive with this
+/// block.
 struct Search {
     size: u64,
     alignment: u64,
     fit: Fit,
-    /// The lowest aligned offset above all placed blocks that the search has passed, in bytes: there the next hole
-    /// begins.
+    /// Where the next hole begins, in bytes: the lowest aligned offset above all placed blocks that the search has
+    /// passed.
     top: u64,
-    /// The best hole so far: the bytes that the block would leave unused in it, and its offset.
+    /// The best hole so far: the bytes that the block would leave unused in it, and the block's offset there. `None` if
+    /// no hole was large enough so far.
     best: Option<(u64, u64)>,
 }
 
 impl Search {
-    /// Goes up in memory past the next placed block that is alive with the block to place; it lies at `[begin, end)`.
-    /// Looks at the hole below it. True if no other hole needs to be looked at.
+    /// Goes past the next neighbour upwards in memory, which lies at the addresses `[begin, end)`, and looks at the
+    /// hole below it. A neighbour is a placed block that is alive with the block to place. True if the search can end,
+    /// because *first fit* has found its hole.
     #[inline]
     fn pass(&mut self, begin: u64, end: u64) -> bool {
         // The hole begins at `top` and ends at `begin`.
@@ -96,8 +99,8 @@ impl<'a> Gaps<'a> {
     }
 
     /// Starts with no block placed. `dense` is true if most blocks are alive together. `number_sections` divides time
-    /// into numbered sections: for each block it writes the first section to one table, and one past the last to the
-    /// other.
+    /// into sections, numbered from 0: it writes the first section of each block to one table, and one past its last to
+    /// the other.
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,
@@ -117,8 +120,8 @@ impl<'a> Gaps<'a> {
         Self { blocks, alignment, low, high, placed, neighbours, stacked }
     }
 
-    /// Gives the blocks offsets in the order `order`, pinned ones first, each in the hole that `fit` says; returns the
-    /// peak in bytes.
+    /// Gives the blocks offsets: first the pinned blocks, then the others, both in the order of `order`. `fit` says
+    /// which hole each block takes. Returns the peak in bytes.
     pub(crate) fn build(&mut self, order: &[u32], fit: Fit, offsets: &mut Table<'_, u64>) -> u64 {
         let mut peak = 0;
         for pinned in [true, false] {

@@ -2,8 +2,8 @@
 //! are alive with it.
 //!
 //! The planners of TensorFlow Lite, ExecuTorch and TVM are of this kind. The orders: size, area (size times lifetime),
-//! lifetime, each largest first; start, earliest first; size and then lifetime. What the order leaves equal goes by
-//! larger size, earlier start, longer lifetime, smaller index.
+//! lifetime, each largest first; start, earliest first; size and then lifetime. Blocks that are equal in the order go
+//! by larger size, earlier start, longer lifetime, smaller index.
 //!
 //! Cost: O(|E| log n) time for n blocks, of which |E| pairs are alive together; linear memory. [`Fit`] says which hole
 //! a block takes.
@@ -25,7 +25,7 @@ pub enum Order {
     Lifetime,
     /// Earliest begin of the lifetime first.
     Start,
-    /// Largest size first, of equal ones the longest lifetime.
+    /// Largest size first; of equal sizes, the longest lifetime first.
     SizeLifetime,
 }
 
@@ -35,8 +35,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     Gaps::workspace(n).and(interval::workspace(n)).and(WorkspaceLen { words: 0, indices: 2 * n })
 }
 
-/// Places the blocks in `order`, each into the hole that `fit` says. O(|E| log n) for n blocks, of which |E| pairs are
-/// alive together.
+/// Places the blocks in `order`. `fit` says which hole each takes; holes are the free addresses between the placed
+/// blocks that are alive with it. O(|E| log n) for n blocks, of which |E| pairs are alive together.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -73,8 +73,9 @@ pub fn place(
     place_by(Solver::Greedy(order, fit), blocks, options, &keys, fit, scratch, offsets)
 }
 
-/// Places the blocks in an order: sorted by the last function of `keys`, the smallest value first. Ties are broken by
-/// the function before it and so on, at last by index. Each block goes into the hole that `fit` says.
+/// Places the blocks in the order that `keys` define, each into the hole that `fit` says. The last key counts most:
+/// blocks are sorted by its value, the smallest first. Ties are broken by the key before it and so on, at last by
+/// index.
 pub(super) fn place_by(
     solver: Solver,
     blocks: &[Block],
@@ -117,8 +118,8 @@ fn lifetime(b: &Block) -> u64 {
     !u64::from(b.width())
 }
 
-/// The key that sorts the block of the largest area, size times lifetime, first. Areas beyond 64 bits count as equally
-/// large.
+/// The sort key that puts the block of the largest area, size times lifetime, first. Areas beyond 64 bits count as
+/// equally large.
 fn area(b: &Block) -> u64 {
     !b.size.saturating_mul(b.width().into())
 }

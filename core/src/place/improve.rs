@@ -1,28 +1,30 @@
-//! Improvement of a plan by ejection: room is made for the blocks on top by moving the blocks that are in their way.
+//! Lowers the peak of a plan by ejection: room is made for the blocks on top by moving the blocks that are in their
+//! way.
 //!
 //! An attempt has a *limit*, in bytes, below the plan's peak. Blocks that end above the limit are taken out and put in
 //! a queue. Steps, until the queue is empty:
 //!
-//! 1. Take the first block of the queue. Its neighbours, the placed blocks that are alive with it, occupy ranges of
-//!    addresses. Looked at are the offsets below the limit at which the block begins or ends exactly where a neighbour
-//!    ends or begins.
-//! 2. Put the block where the blocks in its way weigh least, and put these at the end of the queue: they are *ejected*.
-//!    The weight of a block is its area, size times lifetime, times one more than the number of its ejections so far.
-//!    Large blocks are hard to place again. A block that was ejected often is seldom ejected again, so that no two
-//!    blocks eject each other forever. (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
+//! 1. Take the first block of the queue. Its neighbours are the placed blocks that are alive with it. Look at the
+//!    offsets below the limit at which the block begins where a neighbour ends, or ends where a neighbour begins.
+//! 2. Put the block where the blocks in its way weigh least. These are *ejected*: put at the end of the queue. The
+//!    weight of a block is its area, size times lifetime, times one more than the number of its ejections so far. Large
+//!    blocks are hard to place again. A block that was ejected often is seldom ejected again, so that no two blocks
+//!    eject each other forever. (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
 //!
-//! When the queue is empty the plan is better. The first limit is half way from the peak to the lower bound. The part
-//! of that distance by which an attempt lowers the peak doubles after a success, and halves after a failure: an attempt
-//! that has used up its share of the work. A failed attempt leaves the plan as it was before, so the peak never rises.
-//! When the smallest part has failed, each attempt gets twice the work; but if no attempt has ever succeeded, the
-//! method ends. The numbers of ejections are kept from attempt to attempt, so that no attempt repeats another.
+//! When the queue is empty, the plan is better. An attempt that has used up its share of the work fails, and leaves the
+//! plan as it was before. So the peak never rises.
+//!
+//! Each attempt is to lower the peak by a part of its distance to the lower bound, at first by half of it. The part
+//! doubles after a success, and halves after a failure. When the smallest part has failed, each attempt gets twice the
+//! work; but if no attempt has ever succeeded, the method ends. The numbers of ejections are kept from attempt to
+//! attempt, so that no attempt repeats another.
 //!
 //! The method is good where few blocks are above the limit and few bytes are alive with them: long iterations in which
 //! memory is full for a moment. Where thousands of blocks are alive together and the plan is full everywhere, it finds
 //! nothing and soon ends.
 //!
-//! Ties: of offsets of equal weight, the lowest is taken. Cost: a step with k neighbours O(k log k); work is counted in
-//! neighbours; O(n) for each limit. Memory is linear. A pinned block is never ejected.
+//! Ties: of offsets of equal weight, the lowest is taken. Cost: to place a block with k neighbours O(k log k); work is
+//! counted in neighbours; O(n) for each limit. Memory is linear. A pinned block is never ejected.
 
 use core::ops::ControlFlow;
 
@@ -32,24 +34,24 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The first attempts to lower the peak to some limit get the whole work divided by this number, plus 2 for each block;
-/// work is counted in placed blocks looked at. An attempt that has used up its work is given up, and the next limit is
-/// higher.
+/// The work of each of the first attempts to lower the peak, in placed blocks looked at, is the whole work divided by
+/// this number, plus 2 for each block. An attempt that has used up its work is given up, and the next one is to lower
+/// the peak by less.
 const ATTEMPTS: u64 = 512;
-/// Each attempt is to lower the peak by a part of its distance to the lower bound: by all of it, a half, a quarter and
-/// so on. The distance is halved at most this number of times.
+/// An attempt is to lower the peak by its distance to the lower bound, or by a half, a quarter and so on of that
+/// distance. This is the most times that the distance is halved.
 const MOST_HALVINGS: u32 = 4;
-/// Converts `options.work`, in blocks placed, to the work of this method, in placed blocks looked at. Building a first
-/// plan upwards from address 0 takes about this many times as long for each block as looking at a placed block.
+/// Converts `options.work`, in blocks placed, to the work of this method, in placed blocks looked at: one block placed
+/// counts as this many looked at. Building a first plan from address 0 upwards takes about that long for each block.
 const NEIGHBOURS_PER_BLOCK: u64 = 32;
-/// The work that placing one block counts as, besides 1 for each of its neighbours: the placed blocks that are alive
-/// with it.
+/// The work of placing one block, counted in placed blocks looked at. To this is added 1 for each neighbour, a placed
+/// block that is alive with it.
 const STEP: u64 = 16;
 /// The weight of the block of the largest area (size times lifetime). The weight of other blocks is in proportion to
 /// their area, and at least 1. Blocks are moved out of the way where they weigh least in sum.
 const MOST_WEIGHT: u64 = 1 << 20;
-/// The weight of a pinned block, which is never moved: above that of any other block. Blocks that together weigh this
-/// or more are not moved out of the way of another block.
+/// The weight of a pinned block, which is never moved; it is above that of any other block. An offset at which the
+/// blocks in the way weigh this or more in sum is never taken.
 const IMMOVABLE: u64 = 1 << 60;
 /// How many blocks are placed between two calls of `watch`, the caller's function that may stop the method.
 const STEPS_PER_WATCH: u64 = 256;
@@ -61,8 +63,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     multistart::workspace(n).max(interval::workspace(n).and(LifetimeTree::workspace(n)).and(own))
 }
 
-/// Builds one plan from address 0 upwards, and lowers its peak: room is made for the highest blocks by moving those
-/// that are in their way, and so on (ejection chains). The budget is `options.work`, in blocks placed.
+/// Builds one plan from address 0 upwards, and lowers its peak (ejection chains): the highest blocks are put elsewhere,
+/// then the blocks that are in their way, and so on. The budget is `options.work`, in blocks placed.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -91,8 +93,8 @@ pub fn place(
 }
 
 /// Lowers the peak of the plan in `offsets`, whose summary is `incumbent`. Ends when the peak is the lower bound or
-/// within the capacity, when `options.work` is used up, or when `watch` breaks. The result is never worse than the
-/// incumbent.
+/// within the capacity, when `options.work` is used up, or when `watch` returns `ControlFlow::Break`. The result is
+/// never worse than the incumbent.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -145,8 +147,8 @@ enum End {
     Stopped,
 }
 
-/// A plan, and the blocks that are taken out of it and wait to be put in again, while its peak is lowered to some
-/// limit.
+/// A plan whose peak is to be lowered to some limit, and the blocks that were taken out of it and wait to be put in
+/// again.
 struct Plan<'a> {
     blocks: &'a [Block],
     alignment: u64,
@@ -155,14 +157,14 @@ struct Plan<'a> {
     low: Table<'a, u32>,
     /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
     high: Table<'a, u32>,
-    /// The lifetimes of the blocks that have an offset now, in a tree; blocks in `queue` have none. A block's rank in
-    /// the tree is its index.
+    /// A tree of the lifetimes of the blocks that have an offset now; the blocks in `queue` are not in it. A block's
+    /// rank in the tree is its index.
     placed: LifetimeTree<'a>,
     /// By block: its offset, in bytes.
     offset: Table<'a, u64>,
-    /// By block: its weight as long as it was never ejected (moved out of the way of another block), in proportion to
-    /// its area, size times lifetime. Each ejection adds this entry to the weight once more. Blocks of little weight
-    /// are ejected first.
+    /// By block: its weight before it was ever ejected (moved out of the way of another block). The weight is in
+    /// proportion to the block's area, size times lifetime. The weight now is this entry, times one more than the
+    /// block's entry in `ejections`. Blocks of little weight are ejected first.
     weight: Table<'a, u32>,
     /// By block: how many times it was taken out of the plan because another block was put in its place.
     ejections: Table<'a, u32>,
@@ -172,13 +174,13 @@ struct Plan<'a> {
     first: u32,
     /// How many blocks in `queue` wait for an offset.
     waiting: u32,
-    /// The neighbours of the block in hand (the placed blocks that are alive with it), sorted by begin in memory: begin
-    /// and end in bytes, and the weight, which is high if the neighbour is hard to move.
+    /// The neighbours of the block to place (the placed blocks that are alive with it), sorted by begin in memory:
+    /// begin and end in bytes, and the weight, which is high if the neighbour is hard to move.
     by_begin: Table<'a, [u64; 3]>,
-    /// The neighbours of the block in hand (the placed blocks that are alive with it), sorted by end in memory: end in
+    /// The neighbours of the block to place (the placed blocks that are alive with it), sorted by end in memory: end in
     /// bytes, and the weight, which is high if the neighbour is hard to move.
     by_end: Table<'a, [u64; 2]>,
-    /// The indices of the neighbours of the block in hand: of the placed blocks that are alive with it.
+    /// The indices of the neighbours of the block to place: of the placed blocks that are alive with it.
     neighbours: Table<'a, u32>,
 }
 
@@ -217,7 +219,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Tries to make a plan, from the plan `from`, in which all blocks end at or below the address `limit`. Returns how
+    /// Tries to change the plan `from`, in a copy, so that all blocks end at or below the address `limit`. Returns how
     /// the attempt ended, and the work that it used: 1 for each block of the plan and for each placed block looked at,
     /// and [`STEP`] for each block that was placed. When the work reaches `work`, the attempt is given up.
     fn lower(
@@ -271,15 +273,14 @@ impl<'a> Plan<'a> {
         self.waiting += 1;
     }
 
-    /// Turns a place in the ring buffer `queue` into an index: `place` may lie behind the table's end, but must be
-    /// below twice its length.
+    /// Wraps an index around the end of the ring buffer `queue`. `place` must be below twice the buffer's length.
     fn wrapped(&self, place: u32) -> u32 {
         if place < self.n { place } else { place - self.n }
     }
 
-    /// Gives block `i` the offset at which the blocks in its way have the least weight in sum, takes these out of the
-    /// plan, and puts them into the queue. Returns how many placed blocks were alive with block `i`; `None` if the
-    /// block is larger than `limit`, in bytes, or pinned blocks are in its way at every offset.
+    /// Puts block `i` at the offset where the blocks in its way have the least weight in sum; these are taken out of
+    /// the plan, and put into the queue. Returns how many placed blocks were alive with block `i`. `None` if the block
+    /// is larger than `limit` bytes, or if pinned blocks are in its way at every offset.
     fn put(&mut self, i: u32, limit: u64) -> Option<u32> {
         let b = at(self.blocks, i);
         let k = self.look_around(i);
@@ -317,10 +318,10 @@ impl<'a> Plan<'a> {
         k
     }
 
-    /// The offset at which the blocks in the way of block `b` have the least weight in sum; of equals the lowest. A
-    /// block weighs the more, the larger it is and the more often it was moved out of the way. `k` is the number of
-    /// placed blocks that are alive with `b`, the entries of `by_begin` and `by_end`. `None` if at every offset `b`
-    /// would end above `limit`, or a pinned block is in the way.
+    /// The offset at which the blocks in the way of block `b` have the least weight in sum; of equals the lowest. Large
+    /// blocks weigh more, and so do those that were often moved out of the way. `k` is the number of entries in
+    /// `by_begin` and `by_end`: of placed blocks that are alive with `b`. `None` if `b` would end above `limit`, or
+    /// overlap a pinned block, at every offset.
     fn lightest(&self, b: &Block, k: u32, limit: u64) -> Option<u64> {
         let highest = limit.checked_sub(b.size)?;
         let alignment = b.alignment.max(self.alignment);

@@ -119,8 +119,9 @@ impl<'a> Sweep<'a> {
         self.cliques().all(|clique| clique.load == max_load)
     }
 
-    /// The maximal cliques, in the order of their steps: sets of blocks that are alive at one step, to which no block
-    /// can be added. There is one just before a block ends, if another block has begun since the last end.
+    /// The maximal cliques, in the order of their steps. A maximal clique is a set of blocks that are all alive at one
+    /// step, to which no block can be added. There is one just before a block ends, if another block has begun since
+    /// the end before.
     pub fn cliques(&self) -> impl Iterator<Item = Clique> + use<'a> {
         let Self { blocks, by_start, by_end } = *self;
         let (mut started, mut ended) = (0, 0);
@@ -144,8 +145,8 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// The components: sets of blocks that share no step with the blocks of other sets. Each is given as indices in the
-    /// order of first steps. Each component can be placed alone.
+    /// The components: the smallest sets of blocks such that no two blocks of different sets share a step. Each is
+    /// given as indices in the order of first steps. Each component can be placed alone.
     pub fn components(&self) -> impl Iterator<Item = &'a [u32]> + use<'a> {
         let Self { blocks, by_start, .. } = *self;
         let mut rest = by_start;
@@ -192,8 +193,8 @@ impl<'a> Sweep<'a> {
         pairs
     }
 
-    /// The pairs (i, j) of blocks with i < j whose lifetimes share a step: the edges E of the interval graph. O(|E|)
-    /// for all pairs, of which none is stored.
+    /// The edges E of the interval graph: the pairs (i, j) of blocks with i < j whose lifetimes share a step. O(|E|)
+    /// for all pairs; none of them is stored.
     pub fn colliding_pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<'a> {
         let Self { blocks, by_start, .. } = *self;
         (1..).zip(by_start).flat_map(move |(next, &i)| {

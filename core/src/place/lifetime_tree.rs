@@ -1,14 +1,14 @@
-//! A tree over the lifetimes of blocks that answers: of the blocks that are alive only within a given range of time,
-//! which has the best rank? And which blocks are alive together with a given one?
+//! A tree over the lifetimes of blocks that answers two questions. Of the blocks that are alive only within a given
+//! range of time, which has the best rank? Which blocks are alive together with a given one?
 //!
 //! A lifetime `[low, high)` is a point in the plane. The points are sorted along a Z-order curve, which keeps
-//! neighbours together, and cut into leaves of eight; a balanced tree stands over the leaves. Some points are
-//! *members*, which queries find. A member has a rank, of which lower is better. A node holds the box around its
-//! members, and their best rank. A query goes down into the boxes that it touches, best rank first, and leaves out
+//! neighbours together, and cut into leaves of eight; a balanced tree stands over the leaves. Queries find only some of
+//! the blocks, the *members*. A member has a rank, of which lower is better. A node holds the box around the points of
+//! its members, and their best rank. A query goes down into the boxes that it touches, best rank first. It leaves out
 //! those that cannot be better than what it has found.
 //!
 //! Cost: O(n log n) to build over n blocks. A query visits O(√n) nodes at worst, a few dozen in practice. To make a
-//! block a member, or no member, costs O(log n). 4 n + 10 ⌈n/8⌉ indices.
+//! block a member, or no member, costs O(log n). Memory: 4 n + 10 ⌈n/8⌉ indices.
 
 use core::ops::Range;
 
@@ -25,26 +25,26 @@ pub(crate) struct LifetimeTree<'a> {
     len: u32,
     /// The number of leaves of the tree.
     leaves: u32,
-    /// The lifetime and rank of each block; the lifetimes, seen as points in the plane, are in the order of a Z-order
-    /// curve.
+    /// The lifetime and rank of each block. They are sorted along a Z-order curve, on which the lifetimes are points in
+    /// the plane: the begin and the end are the coordinates.
     points: Table<'a, Point>,
     /// By block: the index in `points` of its lifetime and rank.
     position: Table<'a, u32>,
-    /// By node of the tree, over the blocks below it that a query can find: the least and the highest begin, the least
-    /// and the highest end, and the best rank, which is a block's place in an order of preference. The children of node
-    /// i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
+    /// By node of the tree: the least and the highest begin, the least and the highest end, and the best rank of the
+    /// blocks below it that queries find. A rank is a block's place in an order of preference. The children of node i
+    /// are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
     nodes: Table<'a, Node>,
 }
 
-/// A block's lifetime, as the number of its first section of time and one past its last, and the block's rank. The
+/// A block's lifetime and its rank. The lifetime is the number of its first section of time, and one past its last. The
 /// three lie side by side because a query reads them together.
 type Point = [u32; 3];
 const LOW: usize = 0;
 const HIGH: usize = 1;
 const RANK: usize = 2;
 
-/// A node of the tree. It holds, over the blocks below it that a query can find: the least and the highest begin, the
-/// least and the highest end, and the best rank.
+/// A node of the tree: the least and the highest begin, the least and the highest end, and the best rank of the blocks
+/// below it that queries find.
 type Node = [u32; 5];
 const LOW_MIN: usize = 0;
 const LOW_MAX: usize = 1;
@@ -53,8 +53,8 @@ const HIGH_MAX: usize = 3;
 const BEST: usize = 4;
 const EMPTY: Node = [u32::MAX, 0, u32::MAX, 0, ABSENT];
 
-/// A set of lifetimes, as a query of the tree: those whose first section of time is in the range `low`, and whose end,
-/// one past the last section, is in the range `high`.
+/// A set of lifetimes that a query of the tree asks for: those whose first section of time is in the range `low`, and
+/// whose end, one past the last section, is in the range `high`.
 #[derive(Clone)]
 pub(crate) struct Lifetimes {
     pub(crate) low: Range<u32>,
@@ -130,8 +130,8 @@ impl<'a> LifetimeTree<'a> {
         begin..(begin + LEAF).min(self.len)
     }
 
-    /// Makes the blocks members of the tree, so that queries find them: `rank_of(i)` is the rank of block i, lower is
-    /// better; [`ABSENT`] for a block that is to be no member.
+    /// Says which of the `n` blocks queries find, and with which ranks. `rank_of(i)` is the rank of block i, where
+    /// lower is better, or [`ABSENT`] if queries are not to find it.
     pub(crate) fn enter_all(&mut self, rank_of: impl Fn(u32) -> u32, n: u32) {
         for i in 0..n {
             let p = self.position[i];
@@ -142,8 +142,8 @@ impl<'a> LifetimeTree<'a> {
         }
     }
 
-    /// Makes block `i` a member of the tree with this rank, so that queries find it. With the rank [`ABSENT`], takes it
-    /// out of the members.
+    /// Sets the rank of block `i`, so that queries find it; lower is better. With the rank [`ABSENT`], queries no
+    /// longer find the block.
     pub(crate) fn set(&mut self, i: u32, rank: u32) {
         let p = self.position[i];
         self.points[p][RANK] = rank;
@@ -158,8 +158,8 @@ impl<'a> LifetimeTree<'a> {
         }
     }
 
-    /// Computes the entry of a node in `nodes`: the least and the highest begin, the least and the highest end, and the
-    /// best rank of the blocks below the node that a query can find.
+    /// Computes what `nodes` holds for a node: the least and the highest begin, the least and the highest end, and the
+    /// best rank of the blocks below the node that queries find.
     fn around(&self, node: u32) -> Node {
         let join = |a: Node, b: Node| {
             [
@@ -180,7 +180,8 @@ impl<'a> LifetimeTree<'a> {
             .fold(EMPTY, join)
     }
 
-    /// The lowest rank among the members of the tree whose lifetimes are in the set `of`; [`ABSENT`] if there are none.
+    /// The lowest, which is the best, rank among the members of the tree whose lifetimes are in the set `of`;
+    /// [`ABSENT`] if there are none. Members are the blocks that queries find.
     pub(crate) fn best(&self, of: &Lifetimes) -> u32 {
         let mut best = ABSENT;
         self.visit(of, |rank| {
@@ -190,8 +191,8 @@ impl<'a> LifetimeTree<'a> {
         best
     }
 
-    /// The K lowest ranks among the members of the tree whose lifetimes are in the set `of`, lowest first, filled up
-    /// with [`ABSENT`] if there are fewer.
+    /// The K lowest ranks among the members of the tree (the blocks that queries find) whose lifetimes are in the set
+    /// `of`, lowest first. If there are fewer, the rest of the array is [`ABSENT`].
     pub(crate) fn lowest<const K: usize>(&self, of: &Lifetimes) -> [u32; K] {
         let mut lowest = [ABSENT; K];
         self.visit(of, |rank| {
@@ -206,7 +207,8 @@ impl<'a> LifetimeTree<'a> {
         lowest
     }
 
-    /// Calls `member` with the rank of every member of the tree whose lifetime is in the set `of`, in no useful order.
+    /// Calls `member` with the rank of every block in the tree whose lifetime is in the set `of`, in no useful order.
+    /// Blocks whose rank is [`ABSENT`] are left out.
     pub(crate) fn each(&self, of: &Lifetimes, mut member: impl FnMut(u32)) {
         self.visit(of, |rank| {
             member(rank);
@@ -214,8 +216,8 @@ impl<'a> LifetimeTree<'a> {
         });
     }
 
-    /// Calls `member` with ranks of members of the tree whose lifetimes are in the set `of`. `member` returns the limit
-    /// for the rest of the visit: members of that rank or a worse one are passed over.
+    /// Calls `member` with the ranks of blocks in the tree whose lifetimes are in the set `of`. Each call returns a
+    /// limit: from then on, only blocks of a lower, that is better, rank are visited.
     fn visit(&self, of: &Lifetimes, mut member: impl FnMut(u32) -> u32) {
         // Of a tree of at most 2^25 leaves, at most one sibling for each level waits to be visited.
         let mut waiting = [0; 32];
@@ -248,7 +250,8 @@ impl<'a> LifetimeTree<'a> {
     }
 }
 
-/// Spreads the bits of `x` over the even positions of a word, so that two numbers can be joined to a Z-order key.
+/// Moves the bits of `x` to the even bit positions of a 64-bit word, so that two numbers can be joined to a Z-order
+/// key.
 fn interleave(x: u32) -> u64 {
     let mut x = u64::from(x);
     for (shift, mask) in [

@@ -1,11 +1,11 @@
-//! A tree over the sections of time (numbered stretches): the load that is still to be placed in each section, in
-//! bytes. It answers which section of a range has the highest load.
+//! A tree over the sections of time (numbered stretches) that holds the load still to be placed in each, in bytes. It
+//! answers which section of a range has the highest load.
 //!
-//! A segment tree in which each node has sixteen children. A node holds the highest load among its sections, and the
-//! first section that has it. So no query goes down the tree: where loads are nearly equal, it would have to look at
-//! many sections that are almost as busy. What is subtracted from all sections of a node is noted in that node alone.
-//! The levels are stored one after the other from the sections up, so that siblings lie together; 60,000 sections take
-//! four levels.
+//! It is a segment tree in which each node has sixteen children. A node holds the highest load among its sections, and
+//! the first section that has it. So no query goes down the tree, which would be slow: where loads are nearly equal, it
+//! would have to look at many sections. What is subtracted from all sections of a node is noted in that node alone. The
+//! levels are stored one after the other from the sections up, so that siblings lie together; 60,000 sections take four
+//! levels.
 //!
 //! A query or a subtraction climbs from both ends of its range at once. At each level, it takes the siblings between
 //! the two ends as a whole. O(log m) each for m sections.
@@ -19,17 +19,18 @@ const CHILDREN: u32 = 16;
 pub(crate) struct LoadTree<'a> {
     /// The lowest level of the tree; its entries are the sections, the numbered stretches into which time is divided.
     sections: Level,
-    /// By section of time, then by node of the tree, level by level: the highest load, in bytes, of the sections that
-    /// belong to it. Bytes that were subtracted at a node further up are not yet taken off this load.
+    /// The highest load, in bytes, of the sections of time below each entry of the tree. First come the sections
+    /// themselves, then the nodes, level by level. Bytes that were subtracted at a node further up are not yet taken
+    /// off.
     most: Table<'a, u64>,
-    /// By node of the tree: the bytes that were subtracted from the load of all sections of time below the node.
+    /// By node of the tree: the bytes that were subtracted at this node from the load of all sections of time below it.
     subtracted: Table<'a, u64>,
     /// By node of the tree: the number of the first section of time below the node that has the highest load.
     first: Table<'a, u32>,
 }
 
-/// A level of the tree: the sections (numbered stretches of time), or the nodes of one height. In the tables, a level
-/// is filled up to a multiple of sixteen entries; the added entries have no load.
+/// A level of the tree: the sections (numbered stretches of time), or the nodes at one height above them. In the
+/// tables, a level is filled up to a multiple of sixteen entries; the added entries have no load.
 #[derive(Clone, Copy)]
 struct Level {
     /// How many sections of time, or nodes, this level of the tree has.
@@ -137,8 +138,8 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Computes from the children in `level` the highest load of a node of level `up`, and the first section of time
-    /// that has this load. Returns whether one of the two has changed.
+    /// Computes a node of level `up` anew from its children in `level`: their highest load, and the first section of
+    /// time that has it. Returns whether one of the two has changed.
     fn renew(&mut self, level: Level, up: Level, node: u32) -> bool {
         let (load, first) = self.busiest_of(level, node * CHILDREN, (node + 1) * CHILDREN);
         let (node, place) = (up.node + node, up.begin + node);
@@ -148,8 +149,8 @@ impl<'a> LoadTree<'a> {
         changes
     }
 
-    /// The number of the section of time in `[from, to)` that has the highest load, the first of equals, and this load
-    /// in bytes.
+    /// Returns the number of the section of time in `[from, to)` that has the highest load, the first of equals; and
+    /// this load in bytes.
     pub(crate) fn busiest(&self, from: u32, to: u32) -> (u32, u64) {
         let mut level = self.sections;
         let (mut low, mut high) = (from, to);
@@ -172,9 +173,9 @@ impl<'a> LoadTree<'a> {
         (best.1, best.0)
     }
 
-    /// The highest load of the sections (stretches of time) below the entries `low..high` of one level of the tree, and
-    /// the first section that has it. If the range is empty, the load is 0, and the section means nothing:
-    /// [`Self::busiest`] never returns it.
+    /// The highest load of the sections of time below the entries `low..high` of one level of the tree, and the first
+    /// section that has it. If the range is empty, the load is 0 and the section has no meaning; [`Self::busiest`]
+    /// never returns it.
     fn busiest_of(&self, level: Level, low: u32, high: u32) -> Busiest {
         let most = self.most.range(level.begin + low, level.begin + high);
         let best = (low..).zip(most).fold((low, 0), |best, (i, &load)| if load > best.1 { (i, load) } else { best });

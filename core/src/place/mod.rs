@@ -47,8 +47,8 @@ pub struct Options {
     /// The budget, in blocks placed, of the heuristics that could go on without end: [`multistart`], [`outward`],
     /// [`improve`] and the orders of [`overlap`]. [`multistart`] always finishes its first plan, whatever the budget.
     pub work: u64,
-    /// The budget of the exact search ([`search`]), in nodes of its search tree. For each 1,024 blocks and sections of
-    /// time that the search looks at, one node more is counted; so one counted node takes about 3 µs on all instances.
+    /// The budget of the exact search ([`search`]), in nodes of its search tree. The search also counts one node for
+    /// each 1,024 blocks and sections of time that it looks at; so one counted node takes about 3 µs on all instances.
     /// Beam search ([`beam`]) gets the time that so many nodes take. [`auto`] divides the budget among its methods.
     pub nodes: u64,
     /// Which of its techniques the exact search uses; the others are turned off.
@@ -85,30 +85,31 @@ pub struct Summary {
     pub lower_bound: u64,
     /// The method that made the plan. Where several methods ran, as in a portfolio, the one whose plan is kept.
     pub solver: Solver,
-    /// How many nodes of its search tree the exact search has looked at. The work of beam searches is added, as the
-    /// number of nodes of the exact search that take as long.
+    /// How many nodes of its search tree the exact search has looked at. Beam searches are added by time: as many nodes
+    /// as the exact search looks at in the time that they took.
     pub nodes: u64,
 }
 
-/// A function that a method of placement calls with its result so far. If the function returns `ControlFlow::Break`, a
-/// method that could go on ends, and returns the best result that it has.
+/// A function that a method of placement calls with its result so far. It returns `ControlFlow::Break` to end a method
+/// that could go on; the method then returns the best result that it has.
 pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 
-/// Whether a method of placement is one of those that [`portfolio`] runs one after the other, and on which instances.
+/// Whether a method of placement is one of those that [`portfolio`] runs in turn, and on which instances.
 #[derive(Clone, Copy)]
 enum Part {
     /// [`portfolio`] never runs this method of placement.
     None,
-    /// The method runs on every instance.
+    /// [`portfolio`] runs this method of placement on every instance.
     Always,
-    /// The method runs only on instances where few pairs of blocks are alive together: its time grows with the number
-    /// of such pairs.
+    /// [`portfolio`] runs this method of placement only where few pairs of blocks are alive together, because its time
+    /// grows with the number of such pairs.
     FewPairs,
 }
 
-/// Declares the enum `Solver`. The first line of the input names the arguments of the methods' calls. Then, for each
-/// method of placement: its comment; its variant, with the fields; its name, or a name for each value of the fields;
-/// its `Part` in the portfolio; the function that gives the length of its workspace for a number of blocks; its call.
+/// Declares the enum `Solver`, the methods of placement. The first line of the input names the arguments of the
+/// methods' calls. Then follows, for each method: its doc comment; its variant, with the fields; its name, or a name
+/// for each value of the fields; its `Part` in the portfolio; the function that gives the length of its workspace; its
+/// call.
 macro_rules! solvers {
     (
         ($blocks:ident, $options:ident, $scratch:ident, $offsets:ident, $watch:ident)
@@ -119,7 +120,7 @@ macro_rules! solvers {
             } $part:ident, $workspace:path, $call:expr;
         )*
     ) => {
-        /// A method of placement.
+        /// A method of placement. Each method gives every block an offset.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Solver {
@@ -138,7 +139,8 @@ macro_rules! solvers {
                 }
             }
 
-            /// Whether the method is one of those that [`portfolio`] runs one after the other, and on which instances.
+            /// Whether this method of placement is one of those that [`portfolio`] runs in turn, and on which
+            /// instances.
             const fn part(self) -> Part {
                 match self {
                     $(Self::$variant { .. } => Part::$part,)*
@@ -195,7 +197,8 @@ solvers! {
     /// [`best_fit`]: the lowest free place goes to the block with the longest lifetime of those that fit there, as
     /// published by Sekiyama et al. 2018.
     BestFit { "best-fit" } Always, best_fit::workspace, best_fit::place(blocks, options, scratch, offsets);
-    /// [`coloring`]: weighted interval colouring, as published by Zhang et al. 2019.
+    /// [`coloring`]: weighted interval colouring, as published by Zhang et al. 2019. Blocks are placed from the largest
+    /// to the smallest, each into a hole: free addresses between the placed blocks that are alive with it.
     Coloring(fit: Fit) {
         (Fit::First) "coloring-first-fit",
         (Fit::Best) "coloring-best-fit",
@@ -217,7 +220,7 @@ solvers! {
 }
 
 impl Solver {
-    /// The methods that [`Solver::Portfolio`] runs, in this order.
+    /// The methods that [`Solver::Portfolio`] runs, in the order in which it runs them.
     pub const HEURISTICS: [Self; Self::MEMBER_COUNT] = {
         let mut members = [Self::Auto; Self::MEMBER_COUNT];
         let (mut count, mut i) = (0, 0);
@@ -305,8 +308,9 @@ pub fn place(
     place_watched(solver, blocks, options, scratch, offsets, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`place`]; a method that could go on calls `watch` with its result so far at every improvement, and in between to
-/// report progress. If `watch` returns `ControlFlow::Break`, the method ends with its best result.
+/// As [`place`], but tells `watch` the result so far: at every improvement, and in between to report progress. If
+/// `watch` returns `ControlFlow::Break`, the method ends with its best result. Methods that make only one plan do not
+/// call it.
 ///
 /// # Errors
 /// As [`place`].
@@ -384,12 +388,12 @@ fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error
     Ok(())
 }
 
-/// A method of placement that starts from the plan in the slice of offsets, whose summary is the third argument, and
-/// lowers its peak. The result is never worse than the plan given.
+/// A method of placement that lowers the peak of a plan. The plan is in the slice of offsets, and its summary is the
+/// third argument. The result is never worse than the plan given.
 type Improve = fn(&[Block], &Options, Summary, Workspace<'_>, &mut [u64], Watch<'_>) -> Result<Summary, Error>;
 
-/// Builds one plan from address 0 upwards, and lowers its peak by `improve`. `needed` is the length of a workspace that
-/// is enough for both.
+/// Builds one plan from address 0 upwards, and lowers its peak by the method `improve`. `needed` is the length of a
+/// workspace that is enough for both.
 fn improve_one(
     improve: Improve,
     needed: WorkspaceLen,
@@ -420,7 +424,8 @@ fn copy(from: &[u64], to: &mut [u64]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }
 
-/// The least multiple of `alignment`, a power of two, that is at least `offset`; 0 if it does not fit 64 bits.
+/// The least multiple of `alignment`, a power of two, that is at least `offset`; 0 if that multiple does not fit 64
+/// bits.
 pub(crate) fn align_up(offset: u64, alignment: u64) -> u64 {
     offset.wrapping_add(alignment - 1) & !(alignment - 1)
 }

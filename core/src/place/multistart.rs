@@ -1,19 +1,23 @@
-//! Builds many plans with the skyline, each with another order of preference among the blocks, and keeps the best plan.
+//! Builds many plans with the skyline (for each step, the height up to which memory is taken), each with another order
+//! of preference among the blocks, and keeps the best plan.
 //!
-//! How ties are broken and which blocks count as large changes the peak of best fit by several percent, and no order of
-//! preference is best everywhere. Here a block is worth `width^α ⋅ size^β`, where the width is its lifetime in steps.
-//! Of the blocks that fit, the one of greatest worth is placed. (α, β) lies on a quarter circle that leads from longest
-//! first through largest area first to largest size first. Each way to build a plan is a *start*. Some starts first
-//! order the blocks by size classes, which are powers of some base, so that the small blocks wait for the holes that
-//! the large ones leave. Starts also differ in their rule: some look at the busiest step first, some do not, some look
-//! for blocks that fill their line, which is a stretch of time with one height.
+//! The order of preference decides which blocks count as large, and how ties are broken. It changes the peak of best
+//! fit by several percent, and no order is best everywhere. Here a block is worth `width^α ⋅ size^β`, where the width
+//! is its lifetime in steps. Of the blocks that fit, the one of greatest worth is placed. (α, β) lies on a quarter
+//! circle that leads from longest first through largest area first to largest size first.
+//!
+//! Each way to build a plan is a *start*. Some starts first order the blocks by size classes, which are powers of some
+//! base, so that the small blocks wait for the holes that the large ones leave. Starts also differ in their rule: some
+//! look at the busiest step first, some do not, some look for blocks that fill their line, which is a stretch of time
+//! with one height.
 //!
 //! The first starts are fixed. Half of the later ones draw all of this, and noise on width and size, from a seeded
 //! random generator. The other half change the best start so far: one block in twenty gets other noise (iterated local
-//! search; a change that is not worse is kept). A start ends as soon as its peak cannot be below the best peak so far:
-//! when the end of a block reaches the best peak, or when the height of a line and the load still to be placed over its
-//! busiest step do. A changed start ends only when its peak must be above the best. The method ends when the peak is
-//! the lower bound.
+//! search; a change that is not worse is kept).
+//!
+//! A start ends as soon as its peak cannot be below the best peak so far. That is when the end of a block reaches the
+//! best peak, or when the height of a line plus the load still to be placed over its busiest step reaches it. A changed
+//! start ends only when its peak must be above the best. The method ends when the peak is the lower bound.
 //!
 //! Ties: equal worth goes by index. Cost: a start places n blocks at O(log n) each in practice; work is counted in
 //! blocks placed, and more for rules that look at more blocks.
@@ -28,23 +32,23 @@ use super::{Options, Solver, Summary, Watch, finish, interval, prepare};
 use crate::table::{Table, count};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// One way to build a plan with the skyline (for each step, the height up to which memory is taken): how blocks are
-/// ranked, and how the next block is picked.
+/// One way to build a plan with the skyline (for each step, the height up to which memory is taken). It says how blocks
+/// are ranked, and by which rule the next block is picked.
 #[derive(Clone, Copy, Debug)]
 struct Start {
     /// How the next block is chosen among those that fit on the lowest part of the skyline (for each step, the height
     /// up to which memory is taken).
     rule: Rule,
-    /// Decides the exponents of a block's worth, `width^α ⋅ size^β`: α is the cosine and β the sine of `angle` times 90
+    /// Sets the exponents of a block's worth, `width^α ⋅ size^β`: α is the cosine and β the sine of `angle` times 90
     /// degrees. At 0 only the width counts, the number of steps alive; at 1 only the size. The block of greatest worth
-    /// comes first.
+    /// is placed first.
     angle: f64,
-    /// The size classes as a pair (a, b); `None` if there are no classes. Blocks of a higher class come first. The
-    /// class of a block of s bytes is `floor(log2(s) / a + b)`: a class spans `a` powers of two, and `b`, in [0, 1),
-    /// shifts the borders of the classes.
+    /// Sorts the blocks into size classes, of which a higher one is placed first; `None` if there are no classes. For
+    /// the pair (a, b), the class of a block of s bytes is `floor(log2(s) / a + b)`. So a class spans `a` powers of
+    /// two, and `b`, in [0, 1), shifts the borders of the classes.
     class: Option<(f64, f64)>,
-    /// The most by which random noise raises or lowers a block's width (steps alive) and size before blocks are ranked,
-    /// in powers of two.
+    /// Before blocks are ranked, random noise changes the width (steps alive) and the size of each. This is the most by
+    /// which it raises or lowers them, in powers of two.
     noise: f64,
 }
 
@@ -55,7 +59,7 @@ impl Start {
 }
 
 /// The fixed ways to build a plan with the skyline (for each step, the height up to which memory is taken). They are
-/// tried before any is drawn at random; the most promising come first.
+/// tried before any that is drawn at random; the most promising come first.
 const FIXED: [Start; 10] = [
     Start::fixed(Rule::BusiestFirst, 0.0, Some((8.0, 0.0))),
     Start::fixed(Rule::Level, 0.0, None),
@@ -77,11 +81,12 @@ const WIDE: [Start; 2] =
 /// Which starts are tried; a start is one way to build a plan with the skyline.
 #[derive(Clone, Copy)]
 pub(super) enum Series {
-    /// First this number of the fixed starts, ways to build a plan, in [`FIXED`]; then starts that are drawn at random
-    /// or that change the best one so far.
+    /// First this number of the fixed starts in [`FIXED`]; then starts that are drawn at random or that change the best
+    /// one so far. A start is one way to build a plan.
     Any(usize),
-    /// First the fixed starts, ways to build a plan, in [`WIDE`]; then starts that are drawn at random or that change
-    /// the best one so far. In all of them each block is chosen from 64 by [`Rule::WideFlush`], which takes long.
+    /// First the fixed starts in [`WIDE`]; then starts that are drawn at random or that change the best one so far. A
+    /// start is one way to build a plan. Here each chooses every block from 64 by [`Rule::WideFlush`], which takes
+    /// long.
     Wide,
 }
 
@@ -106,8 +111,8 @@ impl Series {
 /// The most by which noise changes a block's width (steps alive) and size, in powers of two: a third more (2^0.4), or a
 /// quarter less (2^-0.4).
 const NOISE: f64 = 0.4;
-/// Blocks are ranked by width (steps alive) and size, both with random noise. When the best ranking so far is varied,
-/// one block in this number, on average, gets other noise; the others keep theirs.
+/// When the best ranking of the blocks so far is varied, one block in this number, on average, gets other random noise;
+/// the others keep theirs. Blocks are ranked by width (steps alive) and size, and noise changes both.
 const CHANGED: u64 = 20;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -119,8 +124,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 
 /// Builds plan after plan with the skyline, each with another order of preference among the blocks, and keeps the best.
 /// At least one plan is built. Ends when the peak is the lower bound, or when one more plan might take more than what
-/// is left of `options.work`, counted in blocks placed. `watch` is called after each plan; if it breaks, the method
-/// ends.
+/// is left of `options.work`, counted in blocks placed. `watch` is called after each plan; if it returns
+/// `ControlFlow::Break`, the method ends.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -232,9 +237,9 @@ impl Start {
         each * u64::from(placed)
     }
 
-    /// Makes the function that computes a block's worth; blocks of greater worth are placed first. The worth is 128
-    /// times the block's size class, plus the logarithm to the base 2 of `width^α ⋅ size^β` with noise, plus 1 so that
-    /// it is not negative. It is a fixed-point number with 40 fraction bits.
+    /// Makes the function that computes a block's worth; blocks of greater worth are placed first. The worth is the sum
+    /// of three terms: 128 times the block's size class; the logarithm to the base 2 of `width^α ⋅ size^β`, with noise;
+    /// and 1, so that it is not negative. It is a fixed-point number with 40 fraction bits.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score")]
     fn worth(self) -> impl Fn(&Block, &mut SplitMix64) -> u64 {
         let turn = self.angle * core::f64::consts::FRAC_PI_2;

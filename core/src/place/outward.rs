@@ -1,34 +1,33 @@
 //! Placement outward from the busiest step, for instances in which thousands of blocks are alive at once.
 //!
 //! Problem: the max load is reached at few steps only. A plan that wastes little there may waste more elsewhere. The
-//! skyline builds from address 0 upwards, and leaves unused bytes at all steps alike.
-//! Method: dynamic storage allocation by best fit (Wilson et al. 1995), in both directions of time, with the ends of
-//! lifetimes known.
-//! Steps:
+//! skyline builds from address 0 upwards, and leaves unused bytes at all steps alike. Method: dynamic storage
+//! allocation by best fit (Wilson et al. 1995), in both directions of time, with the ends of lifetimes known. Steps:
 //!
 //! 1. Stack the blocks that are alive at the busiest step, without a gap. Their order: sorted by begin and cut into
 //!    groups; within a group the latest end is lowest. So blocks that end together lie together in later steps, and
 //!    blocks that begin together lie nearly together in earlier steps.
 //! 2. Go right, to later steps: at each begin, first free what has ended, then put the block into a gap. All blocks in
-//!    memory began before it, so that a gap at this step stays free: gaps are ranges of addresses, without regard to
+//!    memory began before it, so that a gap at this step stays free. Gaps are ranges of addresses, without regard to
 //!    time. If no gap is large enough, the block goes on top.
 //! 3. Go left, to earlier steps, in the same way, with begins and ends exchanged. The two sides share nothing but the
 //!    stack.
 //!
 //! The cost of a gap for a block has two parts. One is the bytes that the block would leave unused, at most its own
-//! size. The other is how badly the block's end agrees with the end of the neighbour beside which it would lie: the
-//! distance of the ends, as a part of the block's lifetime, times its size, times a *weight*. Neighbours that end
+//! size. The other tells how badly the block's end agrees with the end of the neighbour beside which it would lie: the
+//! steps between the two ends, divided by the block's lifetime, times its size, times a *weight*. Neighbours that end
 //! together leave one large gap. A gap that the block fills costs nothing.
 //!
-//! No number of groups and no weight is best everywhere. Each order is tried with several weights, on each side alone;
-//! the best of each side counts. After the fixed orders, numbers of groups and weights are drawn at random, and noise
-//! for the begins and ends that decide the order of the stack. A run stops when its peak reaches that of the best plan.
+//! No number of groups and no weight is best everywhere. Each order of the stack is tried with several weights, on each
+//! side alone; the best of each side counts. After the fixed orders, numbers of groups and weights are drawn at random,
+//! and so is noise for the begins and ends that decide the order. A run stops when its peak reaches that of the best
+//! plan.
 //!
 //! Ties: the smallest gap, then the one above the block of the lowest index; the lower end of a gap. Cost: O(log n) to
-//! find the gaps that are large enough, then those are looked at that may cost less; O(gaps) to keep the gaps sorted,
-//! in moves of adjacent cells. Limits: a pinned block may begin before what lies around it, so that instances with pins
-//! are left as they are. First fit in the order of sizes would have to look at gaps over time: O(n) for a block, and it
-//! wastes more.
+//! find the gaps that are large enough, then a look at each of them that may cost less; O(gaps) to keep the gaps
+//! sorted, in moves of adjacent cells. Limits: a pinned block may begin before what lies around it, so that instances
+//! with pins are left as they are. First fit in the order of sizes would have to look at gaps over time: O(n) for a
+//! block, and it wastes more.
 
 use libm::exp2;
 use rand_xoshiro::SplitMix64;
@@ -39,15 +38,15 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The numbers of groups that are tried, one after the other. The blocks that are alive at the busiest step, the one
-/// with the most bytes alive, are cut into this number of groups to decide their order in memory.
+/// The blocks that are alive at the busiest step (the one with the most bytes alive) are cut into groups, to decide
+/// their order in memory. These numbers of groups are tried, one after the other.
 const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
 /// The weights that are tried with each fixed order of the blocks at the busiest step. A weight multiplies one part of
-/// what a gap costs for a block: the steps between the block's end and that of the neighbour beside which it would lie,
-/// divided by the block's lifetime in steps, times its size.
+/// the cost of a gap for a block: the steps between the block's end and the end of the neighbour beside which it would
+/// lie, divided by the block's lifetime, times its size.
 const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
-/// Converts the handling of free gaps in memory to work in blocks placed: looking at this number of gaps counts as one
-/// block, and so does moving eight times this number in their sorted table.
+/// Converts the handling of gaps, free ranges of memory, to work in blocks placed: to look at this number of gaps
+/// counts as one block. To move eight times this number of gaps in their sorted table counts as one block too.
 const GAPS_PER_BLOCK: u64 = 256;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -57,9 +56,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     multistart::workspace(n).max(interval::workspace(n).and(own))
 }
 
-/// Builds one plan from address 0 upwards. Then builds plans that begin with the blocks of the busiest step, the one
-/// with the most bytes alive, and go on in both directions of time, until `options.work` blocks are placed; keeps the
-/// best plan.
+/// Builds one plan from address 0 upwards. Then builds plans that begin with the blocks of the busiest step (the one
+/// with the most bytes alive) and go on in both directions of time. Keeps the best plan. Ends when `options.work`
+/// blocks are placed, or when the peak is the lower bound or within the capacity.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -87,9 +86,9 @@ pub fn place(
     improve_one(improve, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
-/// Looks for a plan that is better than the one in `offsets`, whose summary is `incumbent`, unless blocks are pinned.
-/// Ends when `options.work` blocks have been placed, the peak is the lower bound or within the capacity, or `watch`
-/// breaks.
+/// Looks for a plan that is better than the one in `offsets`, whose summary is `incumbent`. If any block is pinned,
+/// leaves the plan as it is. Ends when `options.work` blocks have been placed, when the peak is the lower bound or
+/// within the capacity, or when `watch` returns `ControlFlow::Break`.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -164,8 +163,9 @@ impl Side {
         }
     }
 
-    /// When block `b` begins to be alive on the way outward from the busiest step: its start on the right; on the left,
-    /// where time runs backward, its end, as `u32::MAX - end`, so that it grows on the way.
+    /// When block `b` begins to be alive, seen on the way outward from the busiest step. On the right, that is its
+    /// start. On the left, where time runs backward, it is its end, given as `u32::MAX - end` so that it grows on the
+    /// way.
     const fn opens(self, b: &Block) -> u32 {
         match self {
             Self::Left => u32::MAX - b.end,
@@ -173,8 +173,8 @@ impl Side {
         }
     }
 
-    /// When block `b` is no longer alive on the way outward from the busiest step: its end on the right; on the left,
-    /// where time runs backward, its start, as `u32::MAX - start`, so that it grows on the way.
+    /// When block `b` ceases to be alive, seen on the way outward from the busiest step. On the right, that is its end.
+    /// On the left, where time runs backward, it is its start, given as `u32::MAX - start` so that it grows on the way.
     const fn closes(self, b: &Block) -> u32 {
         match self {
             Self::Left => u32::MAX - b.start,
@@ -200,18 +200,18 @@ struct Space<'a> {
     stack_len: u32,
     /// Scratch for sorting, one index for each block.
     aside: Table<'a, u32>,
-    /// By block in memory: the index of the next block above it, or [`Space::n`] for none. At index n, which stands for
-    /// the ground: the lowest block.
+    /// By block in memory: the index of the next block above it, or [`Space::n`] if there is none. The entry at index
+    /// n, which stands for the ground (address 0), is the lowest block.
     above: Table<'a, u32>,
-    /// By block in memory: the index of the next block below it, or [`Space::n`] for none. At index n: the highest
-    /// block.
+    /// By block in memory: the index of the next block below it, or [`Space::n`] if there is none. The entry at index n
+    /// is the highest block.
     below: Table<'a, u32>,
-    /// The gaps of free addresses between blocks in memory, smallest first: the gap's bytes, and the index of the block
-    /// below it, or [`Space::n`] for none.
+    /// The gaps, ranges of free addresses between blocks in memory, the smallest gap first. An entry is the gap's
+    /// bytes, and the index of the block below the gap, or [`Space::n`] if there is none.
     gaps: Table<'a, [u64; 2]>,
     gap_count: u32,
-    /// The work so far, in blocks placed. When [`Space::run`] ends, it adds the gaps looked at, where
-    /// [`GAPS_PER_BLOCK`] gaps count as one block.
+    /// The work so far, in blocks placed. When [`Space::run`] ends, it adds an eighth of all blocks, and the gaps
+    /// looked at: [`GAPS_PER_BLOCK`] gaps count as one block.
     work: u64,
     looked_at: u64,
 }
@@ -259,9 +259,9 @@ impl<'a> Space<'a> {
 
     /// Orders the blocks that are alive at the busiest step, and gives them offsets one on the other, with no gaps but
     /// for alignment. They are sorted by begin and cut into `groups` groups of equal length; in each group, the block
-    /// that ends last is lowest. For the sorting, random time is added: to each begin up to `noise` times twice the
-    /// mean time between a begin and the busiest step, to each end up to half of that. `unit` returns random numbers in
-    /// [0, 1).
+    /// that ends last is lowest. For the sorting, random steps are added to the begins and ends. To each begin, at most
+    /// `noise` times twice the mean time between a begin and the busiest step is added; to each end, at most half of
+    /// that. `unit` returns random numbers in [0, 1).
     fn stack(&mut self, groups: u32, noise: f64, unit: &mut impl FnMut() -> f64, offset: &mut Table<'_, u64>) {
         let Self { blocks, by_start, stack, aside, busiest, .. } = self;
         let mut k = 0;
@@ -317,10 +317,10 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Places all blocks that are alive only on this side of the busiest step around the blocks that are alive at it,
-    /// which stay where they are. Each block goes into the gap that costs least for it, or on top if no gap is large
-    /// enough. `weight` multiplies the part of that cost that grows with the steps between the block's end and its
-    /// neighbour's. Returns the peak in bytes, or `None` if the peak is not below `limit`.
+    /// Places all blocks that are alive only on this side of the busiest step; the blocks alive at that step stay where
+    /// they are. Each block goes into the gap that costs least for it, or on top if no gap is large enough. `weight`
+    /// multiplies the part of that cost that grows with the steps between the block's end and its neighbour's. Returns
+    /// the peak in bytes, or `None` if the peak is not below `limit`.
     fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
         let mut peak = self.fill_with_stack(offset);
         let mut passed = 0;
@@ -353,9 +353,9 @@ impl<'a> Space<'a> {
         (peak < limit).then_some(peak)
     }
 
-    /// The block at place `p`, counted from 0, in the order in which blocks begin to be alive, and the block at place
-    /// `p` in the order in which they end. On the left side time goes backwards: there a lifetime begins with its last
-    /// step.
+    /// Returns two blocks: the one at place `p`, counted from 0, in the order in which blocks begin to be alive, and
+    /// the one at place `p` in the order in which they end. On the left side time goes backwards: there a lifetime
+    /// begins with its last step.
     fn nth(&self, side: Side, p: u32) -> (u32, u32) {
         match side {
             Side::Left => (at(self.by_end, self.n - 1 - p), at(self.by_start, self.n - 1 - p)),
@@ -397,9 +397,9 @@ impl<'a> Space<'a> {
         self.add_gap(i, offset);
     }
 
-    /// The index of the block below the gap that costs least for block `b`, and the offset of `b` in that gap; `None`
-    /// if no gap is large enough. The cost grows with the bytes left unused, and with the steps between the end of `b`
-    /// and its neighbour's.
+    /// Chooses the gap that costs least for block `b`. Returns the index of the block below that gap, and the offset of
+    /// `b` in it; `None` if no gap is large enough. The cost grows with the bytes left unused, and with the steps
+    /// between the end of `b` and its neighbour's.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn choose(&mut self, b: &Block, side: Side, weight: f64, offset: &Table<'_, u64>) -> Option<(u32, u64)> {
         let alignment = self.alignment(b);
@@ -438,7 +438,7 @@ impl<'a> Space<'a> {
         best.map(|(_, below, place)| (below, place))
     }
 
-    /// Takes block `i` out of memory; the gaps beside it become one, if a block lies above it.
+    /// Takes block `i` out of memory. If a block lies above it, its bytes and the gaps beside it become one gap.
     fn remove(&mut self, i: u32, offset: &Table<'_, u64>) {
         let (below, above) = (self.below[i], self.above[i]);
         self.take_gap(below, offset);
@@ -456,8 +456,8 @@ impl<'a> Space<'a> {
 
     // Gaps
 
-    /// The free bytes between block `below`, or the ground if that is `n`, and the block above it; 0 if no block lies
-    /// above it.
+    /// The free bytes between block `below` and the block above it; 0 if no block lies above it. If `below` is `n`, it
+    /// stands for the ground, address 0.
     fn gap(&self, below: u32, offset: &Table<'_, u64>) -> u64 {
         let above = self.above[below];
         if above == self.n { 0 } else { offset[above] - self.end(below, offset) }
@@ -493,8 +493,7 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// How many gaps come before this one in the table `gaps`, where the smallest gap is first: its place in that
-    /// table.
+    /// The place of this gap in the table `gaps`, in which the smallest gap is first: how many gaps come before it.
     fn position(&self, gap: &[u64; 2]) -> u32 {
         let (mut low, mut high) = (0, self.gap_count);
         while low < high {

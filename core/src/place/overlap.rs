@@ -39,8 +39,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Gives every block an offset; the outputs of `overlaps` may reach into their inputs. At most two inputs of each
-/// output are used. The summary's lower bound is the load less what overlaps may spare, or a higher one that the search
-/// has proved.
+/// output are used. The summary's lower bound is that of [`lower_bound`], or a higher one that the search has proved.
 ///
 /// # Errors
 /// As [`place`](super::place()); and as [`verify_overlapping`](crate::verify::verify_overlapping) for pairs of blocks
@@ -138,8 +137,8 @@ fn by_order(
     }
 }
 
-/// A lower bound on the peak, in bytes: the most, over all steps, of the load less the bytes that overlaps may spare
-/// there; or the highest end of a pinned block, if that is more. O(n (n + overlaps)).
+/// A lower bound on the peak, in bytes: the highest load of a step, less the bytes that overlaps may spare at that
+/// step; or the highest end of a pinned block, if that is more. O(n (n + overlaps)).
 ///
 /// # Errors
 /// What [`block::check`] refuses; and as [`place`] for pairs of blocks that cannot overlap.
@@ -156,8 +155,8 @@ pub fn lower_bound(blocks: &[Block], overlaps: &[Overlap]) -> Result<u64, Error>
     Ok(least(blocks, overlaps))
 }
 
-/// A lower bound on the peak, in bytes: the most, over all steps, of the load less the bytes that overlaps may spare
-/// there; or the highest end of a pinned block, if that is more.
+/// A lower bound on the peak, in bytes: the highest load of a step, less the bytes that overlaps may spare at that
+/// step; or the highest end of a pinned block, if that is more.
 fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     let load = |step: u32| {
         let alive = blocks.iter().filter(|b| b.start <= step && step < b.end);
@@ -169,9 +168,9 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
 }
 
 /// The bytes that overlaps may spare at a step, summed over all outputs. An output may reach into an input with all but
-/// its first `distance` bytes; these bytes are its share of that input. An output spares no more than the largest of
-/// its shares of inputs that are alive at the step, and no more than the sum of these shares, each cut to the input's
-/// size. An output whose overlaps do not follow each other in `overlaps` counts as several outputs.
+/// its first `distance` bytes. These bytes are its share of that input; only inputs alive at the step count. An output
+/// spares no more than its largest share, and no more than the sum of its shares, each cut to the input's size. An
+/// output whose overlaps do not follow each other in `overlaps` counts as several outputs.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {
@@ -263,8 +262,8 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         offset
     }
 
-    /// The offsets, in bytes, that block `i` cannot have because of the placed block `j`: from the first entry to
-    /// before the second.
+    /// The offsets, in bytes, that block `i` cannot have because of the placed block `j`: those from the first returned
+    /// number to just below the second.
     fn interval(&self, i: u32, j: u32) -> [u64; 2] {
         let offset = self.offset[j];
         [(offset + 1).saturating_sub(self.pairs.apart(i, j)), offset + self.pairs.apart(j, i)]

@@ -1,20 +1,20 @@
-//! The portfolio: one heuristic after the other until the peak is the lower bound; the best plan is kept.
+//! Runs one heuristic after the other until the peak is the lower bound, and keeps the best plan.
 //!
-//! The heuristics, in this order: the skyline from many starts (`multistart`), which is best on almost everything and
-//! costs least; published best fit; colouring; the greedy orders. Work is counted in blocks placed. The many starts get
-//! `options.work`. The heuristics whose cost grows with the number of pairs of blocks that are alive together run only
-//! where that cost is within `options.work` too, so that instances of 100,000 blocks stay quick. The plan is never
-//! worse than that of the best heuristic that ran; of equal peaks the first wins.
+//! The heuristics, in this order: many plans built with the skyline (`multistart`), which is best on almost everything
+//! and costs least; best fit as published; colouring; the greedy orders. Work is counted in blocks placed; `multistart`
+//! gets `options.work`. The cost of some heuristics grows with the number of pairs of blocks that are alive together.
+//! These run only where that cost is within `options.work` too, so that instances of 100,000 blocks stay quick. The
+//! plan is never worse than that of the best heuristic that ran; of equal peaks the first plan is kept.
 //!
-//! Cost: O(n log n + work) in practice for n blocks; O(|E| log n) for the heuristics that run only when |E|, the number
-//! of those pairs, is small.
+//! Cost: O(n log n + work) in practice for n blocks. The heuristics whose cost grows with |E|, the number of those
+//! pairs, take O(|E| log n).
 
 use super::interval::Sweep;
 use super::{Options, Solver, Summary, Watch, copy, finish, interval, place_watched, prepare, workspace_of};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// Converts pairs of blocks that are alive together to units of `options.work`, blocks placed. This number of pairs
-/// costs some heuristics as much work as one block costs the skyline.
+/// Converts pairs of blocks that are alive together to blocks placed, the unit of `options.work`. Some heuristics take
+/// as long for this number of pairs as the skyline takes to place one block.
 const PAIRS_PER_BLOCK: u64 = 7;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.

@@ -1,6 +1,6 @@
 //! The skyline over time that best-fit placement builds, and the rules by which it picks the next block.
 //!
-//! Problem: give each block an offset such that no two that are alive together share an address, as low as possible.
+//! Problem: give each block an offset, as low as possible, such that no two that are alive together share an address.
 //! Sekiyama et al. 2018, section 3.2, after Burke et al. 2004, keep *offset lines*: maximal stretches of time, each
 //! with one height, below which all memory is taken. Steps:
 //!
@@ -17,9 +17,10 @@
 //! and that load together are a lower bound on the peak, so that a hole over this step is the only one that may cost
 //! anything. If no block fits over this step, go on in the parts of the line beside it.
 //!
-//! Small holes over busy steps arise beside blocks that end higher, because nothing wide fits there any more. *Level*
-//! leaves room unused over a step where there is plenty, so that the line beside it stays wide. *Flush* does the same;
-//! and of the few blocks of best rank it takes the one that leaves the least unused room beside it.
+//! Where a block rises above the next line, the rest of its own line becomes a narrow hole: nothing wide fits there any
+//! more. Over busy steps, such holes cost much. *Level* does not place that block, but lifts the line to its neighbour
+//! where there is plenty of room, so that the line stays wide. *Flush* does the same; and of the few blocks of best
+//! rank it takes the one that leaves the least unused room beside it.
 //!
 //! Alignment rounds the height of the line up under the block. Pinned blocks are obstacles: a block that would overlap
 //! one goes on top of it.
@@ -36,8 +37,8 @@ use super::load_tree::LoadTree;
 use crate::table::{Table, at};
 use crate::{Block, Workspace, WorkspaceLen, sort};
 
-/// The skyline: for each stretch of time, a *line*, the height up to which memory is taken there. Also the blocks, and
-/// the numbered sections of time in which they are alive.
+/// The skyline: time is cut into *lines*, stretches with one height each, the address up to which memory is taken. Also
+/// the blocks, and the numbered sections of time in which they are alive.
 pub(crate) struct Skyline<'a> {
     blocks: &'a [Block],
     alignment: u64,
@@ -65,16 +66,19 @@ pub(crate) struct Skyline<'a> {
     pins: Table<'a, u32>,
     /// How many blocks are pinned.
     pin_count: u32,
-    /// By first section of a line (a stretch of time with one height): one past the line's last section.
+    /// Indexed by the first section of a line (a stretch of time with one height): one past the line's last section.
     end: Table<'a, u32>,
-    /// By first section of a line (a stretch of time with one height): the first section of the line before it in time.
+    /// Indexed by the first section of a line (a stretch of time with one height): the first section of the line before
+    /// it in time.
     previous: Table<'a, u32>,
-    /// By first section of a line (a stretch of time with one height): the height of the line in bytes, up to which
-    /// memory is taken there.
+    /// Indexed by the first section of a line (a stretch of time with one height): the height of the line in bytes, up
+    /// to which memory is taken there.
     height: Table<'a, u64>,
-    /// By section, a numbered stretch of time: the load that is still to be placed there, in bytes.
+    /// By section, a numbered stretch of time: the sum of the sizes of the unplaced blocks that are alive there, in
+    /// bytes.
     remaining: LoadTree<'a>,
-    /// By section, a numbered stretch of time: the load of the blocks alive there, without the pinned ones, in bytes.
+    /// By section, a numbered stretch of time: the sum of the sizes of the blocks that are alive there, in bytes.
+    /// Pinned blocks are left out.
     load: Table<'a, u64>,
     /// The highest load of any stretch of time, without the pinned blocks, in bytes.
     max_load: u64,
@@ -86,15 +90,14 @@ pub(crate) struct Skyline<'a> {
 pub(crate) enum Rule {
     /// The block of the best rank, the first in the order of preference.
     Rank,
-    /// The block of the best rank among those that are alive at the busiest step of the line: the step at which most
-    /// load is still to be placed. A line is a stretch of time with one height, up to which memory is taken. If no
-    /// block whose lifetime lies within the line is alive at that step, the block of the best rank among all that lie
-    /// within the line.
+    /// Of the blocks whose lifetime lies within the line (a stretch of time with one height), those that are alive at
+    /// its busiest step come first: the step at which most load is still to be placed. Among these, the block of the
+    /// best rank. If there are none, the block of the best rank among all within the line.
     BusiestFirst,
-    /// As [`BusiestFirst`](Self::BusiestFirst), but where the block would rise above a neighbouring line that is far
-    /// fuller, no block is placed. Then the line, a stretch of time with one height, gets the height of that neighbour,
-    /// and the bytes between stay unused. How full a line is, is its height plus the load still to be placed over it;
-    /// see [`Skyline::goes_level`].
+    /// As [`BusiestFirst`](Self::BusiestFirst), but no block is placed that would rise above a far fuller neighbouring
+    /// line. Instead, its own line is raised to the height of that neighbour, and the bytes between stay unused. A line
+    /// is a stretch of time with one height; its fullness is this height plus the load still to be placed over it. See
+    /// [`Skyline::goes_level`].
     Level,
     /// As [`Level`](Self::Level), but of the 8 blocks of best rank the one is chosen that leaves the least unused room
     /// beside it, see [`Skyline::flush`].
@@ -104,28 +107,29 @@ pub(crate) enum Rule {
     WideFlush,
 }
 
-/// The shift that divides by 128. [`Rule::Level`] may raise a line of the skyline and leave the room below it unused,
-/// by at most one byte for each 128 bytes by which the neighbouring line has more height and load still to be placed.
+/// The shift that divides by 128. [`Rule::Level`] may raise a line of the skyline, and leave the room below it unused,
+/// by at most a 128th of the bytes by which the neighbouring line is fuller. The fullness of a line is its height plus
+/// the load still to be placed over it.
 const LEVEL: u32 = 7;
 /// [`Rule::Flush`] chooses the next block from this number of blocks, those of best rank in the order of preference.
 const FLUSH_CHOICE: usize = 8;
 /// [`Rule::WideFlush`] chooses the next block from this number of blocks, those of best rank in the order of
 /// preference.
 const WIDE_CHOICE: usize = 64;
-/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the unused room beside a block by the slack there. The slack is the
-/// max load, less the height up to which memory is taken, less the load still to be placed. The max load shifted right
-/// by this number of bits, which is 0.8 percent of it, is added to every slack.
+/// The max load shifted right by this number of bits, which is 0.8 percent of it, is added to every slack. The slack is
+/// the max load, less the height up to which memory is taken, less the load still to be placed. [`Rule::Flush`] and
+/// [`Rule::WideFlush`] divide the unused room beside a block by the slack there.
 const FLUSH_SLACK: u32 = 7;
 
-/// What happens next at a line of the skyline: a stretch of time with one height, up to which memory is taken.
+/// What is done next with a line of the skyline: a stretch of time with one height, up to which memory is taken.
 enum Pick {
-    /// The block to place next, by its number in the order of begins. Its lifetime lies within the line, a stretch of
-    /// time with one height, and it is put no lower than that height.
+    /// This block is placed next, given by its number in the order of begins. Its lifetime lies within the line, a
+    /// stretch of time with one height, and it is put no lower than that height.
     Block(u32),
     /// No unplaced block has its whole lifetime within the line, a stretch of time with one height.
     NoneFits,
-    /// No plan with a peak below the limit can be reached any more. At one step, the height of the line (what is
-    /// placed, and room that is lost) and the load still to be placed add up to the limit or more.
+    /// No plan with a peak below the limit can be reached any more. At one step, the height of the line and the load
+    /// still to be placed add up to the limit or more.
     AtLimit,
 }
 
@@ -142,9 +146,9 @@ impl<'a> Skyline<'a> {
         own.and(trees)
     }
 
-    /// Makes a skyline in which no block is placed. `number_sections` divides time into sections: it writes to its two
-    /// tables the first section of each block, and one past the last. It returns how many sections there are, at most
-    /// `most_sections`.
+    /// Makes a skyline in which no block is placed. `number_sections` divides time into sections, numbered from 0. It
+    /// writes the first section of each block to its first table, and one past the last to the second. It returns how
+    /// many sections there are, at most `most_sections`.
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,
@@ -214,8 +218,8 @@ impl<'a> Skyline<'a> {
         }
     }
 
-    /// Begins a new order of preference, in which the blocks are in the order of their indices. Calls of
-    /// [`Self::rank_by`] then sort it.
+    /// Begins a new order of preference: puts the blocks in the order of their indices. Calls of [`Self::rank_by`] then
+    /// sort them.
     pub(crate) fn rank_by_index(&mut self) {
         for i in 0..self.n {
             self.by_rank[self.original[i]] = i;
@@ -308,10 +312,10 @@ impl<'a> Skyline<'a> {
     }
 
     /// True if a line (a stretch of time with one height) is to be raised to the height of its lower neighbour, instead
-    /// of taking a block of `size` bytes. The block would rise above the neighbour, so that no block could cross from
-    /// one to the other any more. The line is raised if that takes at most a 128th of the bytes by which the neighbour
-    /// is fuller. How full a line is, is its height plus the load still to be placed over its busiest step: the fuller,
-    /// the more unused bytes cost there.
+    /// of taking a block of `size` bytes. This is so if two things hold. First, the block would rise above the
+    /// neighbour, so that no later block could cross from one to the other. Second, the line is raised by at most a
+    /// 128th of the bytes by which the neighbour is fuller. The fullness of a line is its height plus the load still to
+    /// be placed over its busiest step: the fuller, the more unused bytes cost there.
     fn goes_level(&self, line: u32, size: u64) -> bool {
         let (before, after) = (self.height_before(line), self.height_after(line));
         let level = before.min(after);
@@ -325,13 +329,14 @@ impl<'a> Skyline<'a> {
         rise <= left.max(right).saturating_sub(fullness(line)) >> LEVEL
     }
 
-    /// Of the `CHOICE` blocks of best rank that `of` describes, which fit on a line (a stretch of time with one
-    /// height), chooses the one that leaves the least unused room beside it; returns its rank, or [`ABSENT`] if there
-    /// is none. The parts of the line before and after a block are too narrow for most other blocks: they may stay
-    /// empty up to the top of the block or the height of the neighbouring line, whichever is lower. Such a part costs
-    /// its bytes times its sections of time, divided by the slack there: the max load, less the line's height, less the
-    /// load still to be placed at the part's busiest step. The block is chosen whose two parts cost least for each byte
-    /// of its size.
+    /// Chooses one of the `CHOICE` blocks of best rank that `of` describes, which fit on a line (a stretch of time with
+    /// one height): the one that leaves the least unused room beside it. Returns its rank, or [`ABSENT`] if there is
+    /// none.
+    ///
+    /// The parts of the line before and after a block are too narrow for most other blocks. They may stay empty up to
+    /// the top of the block or the height of the neighbouring line, whichever is lower. A part costs these bytes times
+    /// its sections of time, divided by the slack there: the max load, less the line's height, less the load still to
+    /// be placed at the part's busiest step. The block is chosen whose two parts cost least for each byte of its size.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn flush<const CHOICE: usize>(&self, line: u32, of: &Lifetimes) -> u32 {
         let (end, height) = (self.end[line], self.height[line]);
@@ -362,8 +367,8 @@ impl<'a> Skyline<'a> {
         best
     }
 
-    /// The first aligned offset, in bytes, from `height` on at which block `b` overlaps no pinned block that is alive
-    /// with it.
+    /// The lowest aligned offset, in bytes, at or above `height` at which block `b` overlaps no pinned block that is
+    /// alive with it.
     fn dodge(&self, b: &Block, height: u64) -> u64 {
         let alignment = b.alignment.max(self.alignment);
         let mut offset = align_up(height, alignment);
@@ -398,8 +403,8 @@ impl<'a> Skyline<'a> {
         if end < self.sections { self.height[end] } else { NO_LINE }
     }
 
-    /// Walks downhill along the skyline, from one line (a stretch of time with one height) to a neighbour, until the
-    /// line is lower than the one before it and not higher than the one after it; returns that line.
+    /// Goes downhill along the skyline, from one line (a stretch of time with one height) to a neighbour. Returns the
+    /// first line that is lower than the one before it and not higher than the one after it.
     fn local_minimum(&self, from: u32) -> u32 {
         let mut line = from;
         loop {

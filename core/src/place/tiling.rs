@@ -19,8 +19,9 @@
 //! 4. When the last section of time is reached, offsets are read off its state, and events are undone one by one: the
 //!    blocks that end get the place of those that begin, in an order that the tree before allows.
 //!
-//! The PQ-trees lie in memory as *tokens*, one number for each node and each leaf; a leaf is a block. An *item* is a
-//! state after some or all of the events of the next section; after all of them, it is a successor of the state.
+//! The PQ-trees lie in memory as *tokens*, one number for each node and each leaf; a leaf is a block. An *item* is
+//! what becomes of a state after some or all of the events before the next step. After all of them, the item is a
+//! successor of the state.
 //!
 //! Most instances have hardly a choice in step 2. So a narrow beam solves a thousand blocks in a tenth of a second,
 //! where searches that decide each offset find no such plan. Other instances are left alone: those in which a step has
@@ -44,19 +45,18 @@ use crate::table::{Table, at, count};
 use crate::workspace::workspace;
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The most items that are made between one section of time and the next. An *item* is the set of orders, as a PQ-tree,
-/// in which the living blocks can lie after some or all of the blocks that end or begin between the two sections have
-/// done so.
+/// The most items that are made between one section of time and the next. An *item* is a set of orders of the living
+/// blocks, as a PQ-tree, after some or all of the blocks that end between the two were replaced by blocks that begin.
 const MOST_ITEMS: usize = 4096;
-/// Room for the PQ-trees of all states of a section of time, in tokens (nodes and leaves of the trees) for each block
-/// of the instance. A state is the set of orders in which the living blocks can lie.
+/// Memory for the states of one section of time, in tokens for each block of the instance. A state is the set of orders
+/// in which the living blocks can lie, stored as a PQ-tree with one token for each node and leaf.
 const STATES: usize = 40;
-/// Room for the PQ-trees of all items, in tokens (nodes and leaves of the trees) for each block of the instance. An
-/// item is the set of orders in which the living blocks can lie after some or all of the blocks that end or begin
-/// between two sections of time have done so.
+/// Memory for all items between two sections of time, in tokens for each block of the instance. An item is a set of
+/// orders of the living blocks, after some blocks have ended and others have begun. It is stored as a PQ-tree with one
+/// token for each node and leaf.
 const ITEMS: usize = 480;
-/// Room for the PQ-trees on the way to the plan, one before each event, in tokens (nodes and leaves of the trees) for
-/// each block of the instance. At an event, blocks that lie side by side end, and others take their place.
+/// Memory for the PQ-trees from which the plan is read, one before each event, in tokens (nodes and leaves of the
+/// trees) for each block of the instance. At an event, blocks that lie side by side end, and others take their place.
 const WAY: usize = 160;
 /// Where a group of blocks ends, a group of blocks of the same total size begins in its place. This is the most groups
 /// of beginning blocks that are tried for each group of blocks that end.
@@ -65,28 +65,28 @@ const MOST_SUMS: u32 = 8;
 /// time to the next.
 const MOST_WIDTH: usize = 256;
 /// The most rounds of the beam search, of two passes each: one in each direction of time. Every second round keeps
-/// twice as many states as the one before it.
+/// twice as many states (sets of orders of the living blocks) as the one before it.
 const MOST_ROUNDS: u32 = 16;
 /// The number of states (sets of orders in which the living blocks can lie) that the first passes of the beam search
 /// keep from one section of time to the next.
 const NARROW: u32 = 4;
 /// In later rounds of the beam search, a random number below this is added to the cost of each new state. A state is
-/// the set of orders in which the living blocks can lie; its cost falls by 256 each time that their number doubles. So
-/// this is worth up to a factor of 8 in the number of orders.
+/// the set of orders in which the living blocks can lie; each doubling of the number of orders lowers the cost by 256.
+/// So the random number outweighs at most a factor of 8 in the number of orders.
 const NOISE: u64 = 3 * 256;
 /// Every other round of the beam search looks this number of sections of time ahead, for blocks that end together there
 /// and can no longer lie side by side.
 const AHEAD: u32 = 5;
-/// What is added to the cost of a state for each of the next sections of time in which blocks end together that can lie
-/// side by side in none of its orders. A state is the set of orders in which the living blocks can lie; its cost falls
-/// by 256 each time that their number doubles. So this counts as if there were a quarter as many orders.
+/// A penalty in the cost of a state, the set of orders in which the living blocks can lie. It is added for each of the
+/// next sections of time in which blocks end together that are side by side in none of the orders. Each doubling of the
+/// number of orders lowers the cost by 256, so a penalty weighs as much as a factor of 4 in the number of orders.
 const SCATTERED: u64 = 2 * 256;
 /// How many tokens (nodes and leaves of PQ-trees) can be looked at in the time of one node of the exact search, as
 /// [`Options::nodes`] counts them.
 const TOKENS_OF_A_NODE: u64 = 180;
-/// The entry of `Items::source` for an item that was made from a state, and not from another item. A state is the set
-/// of orders in which the blocks that are alive in a section of time can lie. An item is such a set between two
-/// sections.
+/// The entry of `Items::source` for an item that was made straight from a state, and not from another item. A state is
+/// the set of orders in which the blocks alive in a section of time can lie. An item is such a set between two
+/// sections, after some blocks have ended and others have begun.
 const STATE: u32 = u32::MAX;
 
 /// Length of the workspace that [`improve`] needs for `n` blocks.
@@ -100,8 +100,9 @@ const fn most_width(n: usize) -> usize {
     if n < MOST_WIDTH { n } else { MOST_WIDTH }
 }
 
-/// Where the load is the max load at every step and the plan has a higher peak, looks for a plan without unused bytes,
-/// for the time of `options.nodes` nodes of the exact search. Any other instance is left as it is.
+/// Looks for a plan without unused bytes, if the load is the max load at every step and the plan in `offsets` has a
+/// higher peak. Takes at most the time of `options.nodes` nodes of the exact search. Any other instance is left as it
+/// is; so is one with pinned blocks, or with sizes that are no multiples of the alignments.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -136,8 +137,8 @@ pub(super) fn improve(
 }
 
 workspace! {
-    /// The blocks, of which the load is the max load at every step, and the states that a pass over all sections has
-    /// reached. A state is the set of orders in which the blocks that are alive can lie, as a PQ-tree.
+    /// The beam search for a plan without unused bytes: the blocks, and the states that the present pass over all
+    /// sections of time has reached. A state is the set of orders in which the living blocks can lie, as a PQ-tree.
     struct Tiling<'a>(
         n, width;
         blocks: &'a [Block], ranges: [Table<'a, u32>; 2], sections: u32, seed: u64
@@ -153,47 +154,49 @@ workspace! {
             /// By section of time: the index in `by_end` of the first block that ends there or later.
             first_end: u32[n + 2],
             aside: u32[n],
-            /// By block: the first block that has the same size and end. While they are alive, the two can change
-            /// places.
+            /// By block: the first one in `by_end` that has the same size and end. Such blocks can change places while
+            /// both are alive.
             kind: u32[n],
-            /// By block: the number of the last group, of blocks that end together, in which the block was.
+            /// By block: the number of the group to which it belonged last. A group is a set of blocks that end
+            /// together.
             mark: u32[n],
             /// By number k: the base-2 logarithm of k!, the number of orders of k things, as fixed point with 8
             /// fraction bits.
             orders: u64[n + 1],
-            /// The PQ-trees of the states of the present section of time, as tokens; `row` tokens for each state. A
-            /// state is the set of orders in which the living blocks can lie.
+            /// The PQ-trees of the states of the present section of time, as tokens (one for each node and leaf); `row`
+            /// tokens for each state. A state is the set of orders in which the living blocks can lie.
             state: u32[STATES * n],
             /// By state (a set of orders of the living blocks) of the present section of time: how many tokens its
             /// PQ-tree has, one for each node and leaf.
             state_len: u32[width],
-            /// By section of time and state (a set of orders in which the blocks alive in the section can lie): the
-            /// number of the item that became this state. An item is such a set between two sections, after some blocks
-            /// have ended and others have begun. The number divided by `share` gives the state of the section before
-            /// from which the item was made.
+            /// By section of time and state of that section: the number of the item that became this state. This number
+            /// divided by `share` is the index of the state, in the section before, from which the item was made. A
+            /// state is the set of orders in which the living blocks can lie. An item is such a set between two
+            /// sections, after some blocks have ended and others have begun.
             back: u32[n * width],
-            /// The sets of orders of the living blocks (items) of which the next states are chosen, the cheapest first:
-            /// the cost in the upper half of a word, the number of the item in the lower half.
+            /// The items that may become states of the next section of time, the cheapest first: the cost in the upper
+            /// half of a word, the number of the item in the lower half. Items and states are sets of orders of the
+            /// living blocks.
             rank: u64[items(n)],
             /// A hash table of the hashes of the next section's states (sets of orders of the living blocks), so that
             /// of equal states only one is kept.
             seen: u64[4 * width],
             /// By token (node or leaf) of a PQ-tree: the hash of the subtree that begins with that token.
             token_hash: u64[row(n)],
-            /// By section of time: the most items that may be made from each state of the section before. An item is
-            /// the set of orders in which the living blocks can lie after some or all of the blocks that end or begin
-            /// between two sections of time have done so.
+            /// By section of time: the most items that may be made from each state of the section before. States and
+            /// items are sets of orders of the living blocks: a state in a section, an item between two sections, after
+            /// some blocks have ended and others have begun.
             share: u32[n + 1],
-            /// By section of time: which item became the state of the plan in this section, counted from 0 among the
+            /// By section of time: the item that became the plan's state there. Its number is counted from 0 among the
             /// items that were made from the plan's state in the section before. A state is the set of orders in which
             /// the blocks alive in a section can lie, an item such a set between two sections.
             taken: u32[n + 1],
             /// The PQ-tree before each event that leads to the plan, as tokens (one for each node and leaf), one tree
             /// after the other. At an event, blocks that lie side by side end, and others take their place.
             way: u32[WAY * n],
-            /// By event of the plan, at which blocks that lie side by side end and others take their place: the index
-            /// in `way` of the first token of the PQ-tree before it, the index in `ended` of the first block that ends
-            /// in it, and the index in `begun` of the first block that begins in it.
+            /// By event of the plan: where its entries begin in three tables. These are the PQ-tree before the event in
+            /// `way`, the blocks that end in `ended`, and those that begin in `begun`. At an event, blocks that lie
+            /// side by side end, and others take their place.
             event: [u32; 3][n + 1],
             /// The blocks that end in each event of the plan, one event after the other. At an event, blocks that lie
             /// side by side end, and others take their place.
@@ -201,10 +204,10 @@ workspace! {
             /// The blocks that begin in each event of the plan, one event after the other. At an event, blocks that lie
             /// side by side end, and others take their place.
             begun: u32[n],
-            /// By token of a PQ-tree: the lowest and the highest offset of the blocks below it, in bytes.
+            /// By token of a PQ-tree: the lowest and the highest offset of the blocks in its subtree, in bytes.
             nearest: [u64; 2][row(n)],
-            /// The children of a node of a PQ-tree: for each, the lowest and the highest offset of the blocks below it,
-            /// in bytes, and the index of its token.
+            /// The children of a node of a PQ-tree: for each, the lowest and the highest offset of the blocks in its
+            /// subtree, in bytes, and the index of its token.
             sorted: [u64; 3][row(n)],
         }
         parts {
@@ -234,30 +237,30 @@ workspace! {
 
 workspace! {
     /// The items made from all states between one section of time and the next. A state is the set of orders, as a
-    /// PQ-tree, in which the blocks alive in a section can lie. An item is that set after some or all of the blocks
-    /// that end or begin between the sections have done so; after all of them, it is a successor of the state.
+    /// PQ-tree, in which the blocks alive in a section can lie. An item is what becomes of it on the way to the next
+    /// section: some or all of the blocks that end have been replaced by blocks that begin. Once all are replaced, the
+    /// item is a successor of the state.
     struct Items<'a>(n, items) {
         tables {
             /// The PQ-trees of the items as tokens (one for each node and leaf), a row of the table for each item. An
-            /// item is the set of orders in which the living blocks can lie after some or all of the blocks that end or
-            /// begin between two sections of time have done so.
+            /// item is a set of orders of the living blocks between two sections of time, after some blocks have ended
+            /// and others have begun.
             token: u32[ITEMS * n],
-            /// By item: how many tokens (nodes and leaves) its PQ-tree has; 0 if there is no such item. An item is the
-            /// set of orders in which the living blocks can lie after some or all of the blocks that end or begin
-            /// between two sections of time have done so.
+            /// By item: how many tokens (nodes and leaves) its PQ-tree has; 0 if there is no such item. An item is a
+            /// set of orders of the living blocks between two sections of time, after some blocks have ended and others
+            /// have begun.
             len: u32[items],
-            /// By item, as two bit sets: of the blocks that end between the item's two sections of time, those still to
-            /// end; and of the blocks that begin there, those still to begin. An item is the set of orders in which the
-            /// living blocks can lie after the others have ended or begun.
+            /// By item, two bit sets: the blocks that still have to end before the next section of time, and those that
+            /// still have to begin. An item is a set of orders of the living blocks between two sections of time, after
+            /// some blocks have ended and others have begun.
             rest: [u64; 2][items],
-            /// By item, as two bit sets: the blocks that ended last, and those that began in their place. An item is
-            /// the set of orders in which the living blocks can lie after some or all of the blocks that end or begin
-            /// between two sections of time have done so.
+            /// By item, two bit sets: the blocks that ended last, and those that began in their place. An item is a set
+            /// of orders of the living blocks between two sections of time, after some blocks have ended and others
+            /// have begun.
             group: [u64; 2][items],
-            /// By item: the item from which it was made when further blocks ended and began, or [`STATE`] if it was
-            /// made straight from a state of the section before. An item is the set of orders in which the living
-            /// blocks can lie after some or all of the blocks that end or begin between two sections of time have done
-            /// so.
+            /// By item: the item from which it was made, or [`STATE`] if it was made straight from a state of the
+            /// section of time before. An item is a set of orders of the living blocks between two sections of time,
+            /// after some blocks have ended and others have begun.
             source: u32[items],
             /// By item (a set of orders of the living blocks): the hash of its PQ-tree. Trees that differ only in
             /// blocks of the same size and end have one hash.
@@ -327,9 +330,9 @@ impl Tiling<'_> {
         self.row = 2 * most + 1;
     }
 
-    /// One pass of the beam search over all sections of time; returns whether a state (a set of orders in which the
-    /// living blocks can lie) is left at its end. Gives up when more than `most` tokens of PQ-trees have been looked
-    /// at.
+    /// One pass of the beam search over all sections of time, `forward` or backward. Returns whether a state (a set of
+    /// orders in which the living blocks can lie) is left at its end. A higher `round` keeps more states. Gives up when
+    /// more than `most` tokens of PQ-trees have been looked at in all passes.
     fn pass(&mut self, forward: bool, round: u32, most: u64) -> bool {
         self.turn(forward);
         let room = u32::try_from(self.state.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(0);
@@ -362,10 +365,10 @@ impl Tiling<'_> {
         (self.count, self.state_len[0]) = (1, count(made));
     }
 
-    /// Makes the successors of a state, the set of orders, as a PQ-tree, in which the blocks alive in the section of
-    /// time before `section` can lie. Blocks that end or begin between that section and `section` do so in events: at
-    /// each, blocks that lie side by side end, and others take their place. For each way to divide these blocks into
-    /// events, up to a share of [`MOST_ITEMS`], a successor is the PQ-tree after all these events.
+    /// Makes the successors of state number `state` of the section of time before `section`. A state is the set of
+    /// orders in which the living blocks can lie, as a PQ-tree. Between the two sections there are events: at each,
+    /// blocks that lie side by side end, and others take their place. For each way to divide the blocks into events, up
+    /// to a share of [`MOST_ITEMS`], a successor is the PQ-tree after all these events.
     fn expand(&mut self, state: u32, section: u32) {
         let of = |first: &Table<'_, u32>| Group::all(first[section + 1] - first[section]);
         let all = [of(&self.first_end), of(&self.first_begin)];
@@ -387,11 +390,11 @@ impl Tiling<'_> {
         }
     }
 
-    /// Adds items, each a new PQ-tree of orders: one for each event that can come next after the loaded PQ-tree. At an
+    /// Adds the items that can come next after the loaded PQ-tree: for each possible event, the PQ-tree after it. At an
     /// event, blocks that lie side by side end and others of the same total size take their place. `rest` has the
-    /// blocks that are still to end and those that are still to begin. In one event, all of `rest` end and begin. In
-    /// the others, the first block to end, alone or with more of them, is replaced by some that begin. `source` is the
-    /// item of the loaded tree or [`STATE`]; `free` has the numbers of items that are not used yet.
+    /// blocks still to end and those still to begin. In one event, all of `rest` end and begin. In the others, the
+    /// first block to end, alone or with more of them, is replaced by some that begin. `source` is the number of the
+    /// item of the loaded tree, or [`STATE`]; `free` has the numbers of items that are not used yet.
     fn divide(&mut self, rest: [Group; 2], section: u32, source: u32, free: &mut Range<u32>) {
         let mut add = |tiling: &mut Self, group: [Group; 2]| {
             let item = free.start;
@@ -449,10 +452,10 @@ impl Tiling<'_> {
         fits
     }
 
-    /// Makes the states of `section`, a section of time: of the successors of all states of the section before, up to
-    /// `width` different ones that cost least. A state is the set of orders, as a PQ-tree, in which the living blocks
-    /// can lie; the more orders, the less it costs. A state costs more for each of the next `ahead` sections in which
-    /// blocks end together that can lie side by side in none of its orders; a random number below `noise` is added.
+    /// Chooses the states of `section`, a section of time: the cheapest of the successors of all states of the section
+    /// before, at most `width` different ones. A state is the set of orders in which the living blocks can lie, as a
+    /// PQ-tree; the more orders, the less it costs. Each of the next `ahead` sections adds to the cost if blocks end
+    /// together there that are side by side in none of the orders. A random number below `noise` is added too.
     fn select(&mut self, section: u32, width: u32, noise: u64, ahead: u32) {
         let mut found = 0;
         for item in 0..self.count * self.share[section] {
@@ -486,8 +489,8 @@ impl Tiling<'_> {
         }
     }
 
-    /// Of the `ahead` sections of time after `section`: how many have blocks that end together there and can lie side
-    /// by side in none of the orders that the item's PQ-tree allows. Only blocks that are alive already count.
+    /// Counts, among the `ahead` sections of time after `section`, those in which blocks end together that no order of
+    /// the item's PQ-tree puts side by side. Only blocks that are alive already count.
     fn scattered(&mut self, item: u32, section: u32, ahead: u32) -> u64 {
         let Self { tree, items, mark, marks, by_end, first_end, ranges: [low, high], sections, forward, .. } = self;
         let len = items.len[item];
@@ -514,7 +517,7 @@ impl Tiling<'_> {
 
     /// The logarithm to the base 2, in 256ths, of the number of orders of the living blocks that the item's PQ-tree
     /// allows. Also writes a hash of the tree to `items.hash`; trees that differ only in blocks of the same size and
-    /// end have one hash.
+    /// end have the same hash.
     fn judge(&mut self, item: u32) -> u64 {
         let Self { items, token_hash, kind, orders, .. } = self;
         let len = items.len[item];

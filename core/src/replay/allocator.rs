@@ -15,22 +15,22 @@
 //! 4. *Diverged*: after an iteration with such requests, the next is planned anew from the record of this one.
 //!
 //! Where the caller marks iterations ([`begin_iteration`](Allocator::begin_iteration)), each of them is recorded. Where
-//! the caller does not, [`Detector`] finds them: it watches the requests until the period that was found cannot be part
-//! of a longer one. It watches again from the first request that diverges from the plan.
+//! the caller does not, [`Detector`] finds them: it watches the requests until they have repeated for so long that the
+//! period found cannot be part of a longer one. It watches again from the first request that diverges from the plan.
 //!
-//! A plan is given up within an iteration when a quarter of the requests, and at least eight, were missed, when more
-//! blocks are live that the plan has freed than [`Replay`] lists, or when the pool runs out of memory. The arena goes
-//! back to the pool, except for its live blocks, which become blocks of the pool at their addresses. So memory is never
-//! handed out twice, and live blocks never move.
+//! A plan is given up within an iteration in three cases: a quarter of its requests, and at least eight, were missed;
+//! more blocks that the plan has freed are live than [`Replay`] lists; or the pool runs out of memory. The arena then
+//! goes back to the pool, except for its live blocks, which become blocks of the pool at their addresses. So memory is
+//! never handed out twice, and live blocks never move.
 //!
 //! Where a [`Source`] has more memory, it is asked before a plan is given up. For a request that fits no hole, the
-//! source is asked for a quarter of the memory there is, for 1 MiB, or for the request, whichever is the most, so that
-//! ranges stay few; if it refuses, for the request alone. For an arena it is asked for the bytes of the arena. Empty
-//! ranges are returned before the source is asked, so that an arena that grows does not take its memory twice; and
-//! after eight iterations in which they were not used.
+//! source is asked for a quarter of the memory there is, for 1 MiB, or for the request, whichever is the most: so
+//! ranges stay few. If it refuses, it is asked for the request alone. For an arena it is asked for the bytes of the
+//! arena. Empty ranges are returned before the source is asked, so that an arena that grows does not take its memory
+//! twice. They are also returned after eight iterations in which they were not used.
 //!
-//! Cost: O(1) for a planned request or free, O(log live) for others; planning costs what the solver does. No memory but
-//! what is lent.
+//! Cost: O(1) for a planned request or free, O(log live) for others; planning costs what the solver does. Uses only
+//! memory that is lent.
 //!
 //! Limits: one alignment; one thread at a time; a plan is made within the call that completes the record.
 
@@ -79,8 +79,8 @@ pub struct Statistics {
     pub arena_peak: u64,
     /// The most bytes that were live at once outside the arena, in blocks that no plan covers.
     pub fallback_peak: u64,
-    /// The highest end of a block so far, in bytes from the start of its range; with several ranges, these ends added
-    /// up.
+    /// The bytes from the start of a range of addresses to the highest end of a block in it so far, added up over all
+    /// ranges.
     pub footprint: u64,
     /// The bytes of all ranges that the allocator has now.
     pub held: u64,
@@ -132,8 +132,8 @@ pub struct Allocator<'a, S: Source = Fixed> {
     interrupted: bool,
     /// Whether mallocs and frees are recorded now.
     pub(super) recording: bool,
-    /// How many events the running iteration has had, if the caller marks iterations: mallocs, and frees of blocks that
-    /// were allocated in this iteration.
+    /// How many events the running iteration has had so far: mallocs, and frees of blocks that were allocated in it.
+    /// Counted only if the caller marks iterations.
     events: usize,
     /// How many of the events that `events` counts are frees.
     frees: usize,
@@ -369,8 +369,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         Some(address)
     }
 
-    /// Begins the next iteration, which the caller has not marked, and looks up its first request, of `size` bytes, in
-    /// the plan. `tag` is kept with the block, and its free returns it.
+    /// Begins the next iteration and looks up its first request, of `size` bytes, in the plan. Used where the caller
+    /// does not mark iterations. `tag` is a number that is kept with the block and returned by its free.
     #[cold]
     #[inline(never)]
     fn look_up_in_next(&mut self, size: u64, tag: u32) -> Answer {
@@ -432,8 +432,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(address)
     }
 
-    /// Records the malloc or free of a block of `size` bytes; `last` is the position of the block's previous event, 0
-    /// if none. Where the caller does not mark iterations, the event may complete one.
+    /// Records the malloc or free of a block of `size` bytes. `last` is the position of the block's previous event in
+    /// the stream of events, 0 if there was none. Where the caller does not mark iterations, the new event may complete
+    /// one.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for look_up")]
     fn note(&mut self, event: Event, size: u64, last: u32) {
@@ -446,9 +447,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Passes the malloc or free of a block of `size` bytes to the detector, which looks for a period in the stream of
-    /// events; `last` is the position of the block's previous event, 0 if none. If the detector now finds a new period,
-    /// makes a plan of the newest events, as many as are in a period.
+    /// Passes the malloc or free of a block of `size` bytes to the detector. `last` is the position of the block's
+    /// previous event in the stream of events, 0 if there was none. If the detector finds a new period (the number of
+    /// events after which the stream repeats), makes a plan of the events of the newest period.
     fn watch(&mut self, event: Event, size: u64, last: u32) {
         let before = self.detector.period();
         self.detector.push(event, size, last);
@@ -465,7 +466,7 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Makes a plan of the newest `len` recorded events, which are one iteration, and follows the plan. The newest
-    /// `cut` of these events count as the beginning of the next iteration.
+    /// `cut` of them count as the beginning of the iteration that is running.
     fn plan_newest(&mut self, len: u32, cut: u32) -> Result<(), Error> {
         self.give_up_plan();
         let alignment = self.config.alignment;
@@ -476,9 +477,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.place(found.planned, found.requests - found.planned, cut)
     }
 
-    /// Places the first `planned` blocks of `self.blocks`, and follows the plan that results. The next `outside` blocks
-    /// there are requested in the iteration, but outlive it and are not placed. The next iteration began `cut` events
-    /// ago.
+    /// Places the first `planned` blocks of `self.blocks`, and follows the plan that results. The `outside` blocks
+    /// after them are requested in the iteration too, but outlive it and are not placed. The running iteration began
+    /// `cut` events ago.
     fn place(&mut self, planned: usize, outside: usize, cut: u32) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (inside, rest) = self.blocks.split_at_checked(planned).unwrap_or_default();

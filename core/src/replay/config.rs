@@ -17,7 +17,7 @@ pub struct Config {
     pub alignment: u64,
     /// The most events that an iteration may have: mallocs and frees, counted together.
     pub events: usize,
-    /// The most blocks outside the plan that are alive at once.
+    /// The most blocks outside the plan that may be alive at once.
     pub live: usize,
     /// The solver that makes the plans. The memory that it needs grows linearly with `events`, unless the solver
     /// searches.
@@ -65,14 +65,16 @@ pub(super) const fn pool_live(config: &Config) -> usize {
     config.live + config.events / 2 + 1
 }
 
-/// Length of the memory that the pool, the detector and the replay of an allocator keep as long as it lives.
+/// Length of the memory that an allocator keeps as long as it lives: for its pool, for the detector that finds
+/// iterations, and for the plan that it follows.
 pub(super) const fn kept(config: &Config) -> WorkspaceLen {
     pool::workspace_of(pool_live(config), config.ranges)
         .and(period::workspace(config.events))
         .and(follow::workspace(config.events))
 }
 
-/// Length of the workspace in which an allocator makes a plan and its offsets; nothing stays there.
+/// Length of the workspace in which an allocator makes a plan and its offsets. What is written there is not needed
+/// afterwards.
 pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
     let blocks = config.events / 2;
     let planning = place::workspace_of(config.solver, blocks).max(verify::workspace(blocks));
@@ -80,7 +82,7 @@ pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
     planning.max(follow::scratch(config.events)).and(offsets).max(iteration::workspace(config.events))
 }
 
-/// How long the slices must be that an [`Allocator`](super::Allocator) of this configuration is lent.
+/// How long the slices of a [`Memory`] must be for an [`Allocator`](super::Allocator) of this configuration.
 #[must_use]
 pub const fn memory(config: &Config) -> MemoryLen {
     let len = kept(config).and(scratch(config));

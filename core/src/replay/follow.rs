@@ -15,9 +15,9 @@
 //! is freed.
 //!
 //! Steps of a request: move the clock to it (live blocks that the plan frees before it become overdue); compare with
-//! the overdue blocks; note the block in its slot. There is a slot for each address of the plan, in a hash table with
-//! linear probing that is filled when the plan is taken up. A free finds its block there in O(1), without memory at the
-//! block and without insertions or removals, whatever the order of frees.
+//! the overdue blocks; note the block in the entry of its address. The entries, one for each address of the plan, are a
+//! hash table with linear probing that is filled when the plan is taken up. A free finds its block there in O(1),
+//! without memory at the block and without insertions or removals, whatever the order of frees.
 //!
 //! A request that does not fit the next request of the plan is searched for, by its exact size, among the plan's next
 //! eight. If it is found, the planned requests before it are taken to be missing. If not, the request is extra, or
@@ -28,7 +28,7 @@
 //! Ties: blocks that begin at the same step are requested in the order of the plan.
 //!
 //! Cost: O(1) for a request or a free, amortised over the iteration, and at most 16 comparisons more while blocks are
-//! overdue. Memory: for each block four words for its request and its free, and four to eight words for slots.
+//! overdue. Memory: for each block four words for its request and its free, and four to eight words for the hash table.
 
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
@@ -49,24 +49,27 @@ pub enum Answer {
 /// request is placed until an iteration begins with no live block in the arena.
 const OVERDUE: u32 = 16;
 
-/// With how many of the plan's next requests a request is compared if it does not fit the very next one. Also the least
-/// number of missed requests at which a plan may be given up.
+/// How many of the plan's next requests are searched for one of the same size, if a request does not fit the very next
+/// one. A plan may be given up when at least this many requests were missed.
 const AHEAD: u32 = 8;
 
 /// A plan and how far it has been followed in the current iteration.
 pub struct Replay<'a> {
-    /// By request of the plan, three words: its offset; its size in bytes; its slot, an index in `slots` (low half),
-    /// and how many frees come before it (high half). For a request that is expected and not placed: its size; 0; the
-    /// number of the next request that is placed. The words after the last request are 0.
+    /// The requests of the plan, three words each: the offset of the block in the arena; its size in bytes; and in one
+    /// word its index in the hash table `slots` (low half) and how many frees the plan has before it (high half). If
+    /// the block has no place in the arena: its size in bytes; 0; the number of the next request that has a place. An
+    /// entry of zeros ends the list.
     requests: Table<'a, [u64; 3]>,
-    /// The frees of the plan, in its order, one word each: the number of the request whose block is freed (low half)
-    /// and the block's slot (high half).
+    /// The frees of the plan, in the plan's order, one word each: the number of the request whose block is freed (low
+    /// half) and the block's index in the hash table `slots` (high half).
     frees: Table<'a, u64>,
-    /// By slot, two words: 1 + the slot's offset in the arena, or 0 if the slot is not used; and, for the live block at
-    /// this offset, 1 + the number of its request (low half, 0 if no block lives there) and its tag (high half).
+    /// A hash table with an entry for each offset at which the plan places blocks. An entry has two words. The first
+    /// word is 1 + the offset; 0 if the entry is unused. The second is 0 if no live block begins at the offset. If one
+    /// does, the low half is 1 + the number of its request, and the high half is its tag, a number that the caller
+    /// gave.
     slots: Table<'a, [u64; 2]>,
-    /// One less than the number of slots of the hash table in use, which is a power of two. The bits of a hash under
-    /// this mask are a slot's index.
+    /// The length of the hash table of offsets, a power of two, less 1. The index of an offset in the table is taken
+    /// from the bits of its hash under this mask.
     mask: u32,
     request_count: u32,
     free_count: u32,
@@ -77,24 +80,24 @@ pub struct Replay<'a> {
     /// Whether iterations follow each other without a mark: after the plan's last request comes the first of the next
     /// iteration.
     endless: bool,
-    /// The slots of the overdue blocks (live, though the plan has freed them); the first `overdue_count` entries are in
-    /// use.
+    /// The indices, in the hash table `slots`, of the overdue blocks (live, though the plan has freed them). The first
+    /// `overdue_count` entries are in use.
     overdue: [u32; OVERDUE as usize],
     /// How many blocks are overdue: live, though the plan has freed them. If more than [`OVERDUE`], the list `overdue`
     /// is not complete, and no request is placed.
     overdue_count: u32,
     /// Whether every request of this iteration so far was the one that the plan expected, and was served as planned.
     followed: bool,
-    /// How many requests of this iteration the plan did not have, or could not place because a block lay there that
-    /// should have been freed before.
+    /// How many requests of this iteration were missed: the plan did not have them, or their place was taken by a block
+    /// that should have been freed before.
     missed: u32,
     /// Whether a request has come after the plan's last one, where iterations follow each other without a mark. This
-    /// request belongs to the next iteration, and is made again after [`restart`](Self::restart).
+    /// request belongs to the next iteration, and has to be made again after [`restart`](Self::restart).
     ended: bool,
 }
 
-/// Length of the workspace that a [`Replay`] keeps for up to `blocks` blocks, including those that are requested and
-/// not placed.
+/// Length of the workspace that a [`Replay`], which answers requests from a plan, keeps. `blocks` is the most blocks
+/// that an iteration requests, placed by the plan or not.
 #[must_use]
 pub const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 3 * (blocks + 1) + blocks + 2 * slots(blocks), indices: 0 }
@@ -106,8 +109,8 @@ pub const fn scratch(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * blocks }
 }
 
-/// How many slots the hash table of offsets has for a plan of `blocks` blocks: a power of two, of which the plan takes
-/// at most half.
+/// The length of the hash table of offsets for a plan of `blocks` blocks: a power of two, so that at most half of the
+/// table is used.
 const fn slots(blocks: usize) -> usize {
     (2 * blocks).next_power_of_two()
 }
@@ -127,8 +130,8 @@ const fn high(word: u64) -> u32 {
 }
 
 impl<'a> Replay<'a> {
-    /// A replay (it answers requests from a plan) that has no plan yet. It can take up a plan of at most `blocks`
-    /// blocks, including those that are requested and not placed.
+    /// A replay (it answers requests from a plan) that has no plan yet. `blocks` is the most blocks that an iteration
+    /// of its plan may request, placed or not.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says.
@@ -179,9 +182,9 @@ impl<'a> Replay<'a> {
 
     /// Takes up a plan, to answer requests from it; blocks that were placed by the plan before are forgotten. The
     /// blocks of `plan` are those that an iteration allocates and frees. `outside` are those that it allocates and does
-    /// not free, in the order of steps: these are expected and not placed. Sizes are rounded up to a multiple of
-    /// `alignment`; all offsets must be multiples of it. The first request that is expected is the first at step
-    /// `phase` or later. O(n log n).
+    /// not free, in the order of steps: their requests are expected, but get no address. Sizes are rounded up to a
+    /// multiple of `alignment`; all offsets must be multiples of it. The first request that is expected is the first at
+    /// step `phase` or later. O(n log n).
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if there are more requests than the replay has memory for, or the workspace is shorter
@@ -257,8 +260,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Answers the next request, of `bytes` bytes, from the plan; a request of 0 bytes is never planned. `tag` is kept
-    /// with the block, and its free returns it. O(1) amortised.
+    /// Answers the next request, of `bytes` bytes, from the plan; a request of 0 bytes is always missed. `tag` is a
+    /// number that is kept with the block and returned by its free. O(1) amortised.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -269,8 +272,8 @@ impl<'a> Replay<'a> {
         if bytes.wrapping_sub(1) < self.requests[self.next][1] { self.take(tag) } else { self.search(bytes, tag) }
     }
 
-    /// Frees the block at this offset from the start of the arena. Returns the tag that was given with the block's
-    /// request. O(1) expected.
+    /// Frees the block at this offset from the start of the arena. Returns the tag, the number that was given with the
+    /// block's request. O(1) expected.
     ///
     /// # Errors
     /// [`Error::NotAllocated`] if no live block of the plan begins there.
@@ -305,8 +308,8 @@ impl<'a> Replay<'a> {
         followed
     }
 
-    /// Sets what becomes of a request after the plan's last one: if `endless`, it counts as the first of the next
-    /// iteration, which waits for a restart; otherwise it is missed.
+    /// Sets what becomes of a request after the plan's last one. If `endless`, it is the first request of the next
+    /// iteration, and has to be made again after a restart. Otherwise it is missed.
     pub(super) const fn set_endless(&mut self, endless: bool) {
         self.endless = endless;
     }
@@ -324,8 +327,8 @@ impl<'a> Replay<'a> {
     }
 
     /// Whether the requests differ so much from the plan that it is better given up: in this iteration a quarter of the
-    /// plan's requests were missed, and at least eight; or more than 16 blocks at once were live that the plan had
-    /// freed.
+    /// plan's requests were missed, and at least eight; or more than 16 blocks that the plan had freed were live at
+    /// once.
     #[must_use]
     pub const fn is_hopeless(&self) -> bool {
         self.is_lost() || (self.missed >= AHEAD && self.missed >= self.request_count / 4)
@@ -372,7 +375,8 @@ impl<'a> Replay<'a> {
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// The live blocks of the arena: of each the offset in the arena, the size in bytes and the tag.
+    /// The live blocks of the arena. Of each: its offset in the arena, its size in bytes, and its tag, the number that
+    /// was given with its request.
     pub(super) fn live(&self) -> impl Iterator<Item = (u64, u64, u32)> + '_ {
         (0..=self.mask).map(|slot| self.slots[slot]).filter(|[_, holder]| low(*holder) != 0).map(|[key, holder]| {
             let size = self.requests[low(holder) - 1][1];
@@ -380,8 +384,9 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers a request with the offset of the plan's next request; with [`Answer::Missed`] if a block that the plan
-    /// has freed still lies there, or may lie there. `tag` is kept with the block, and its free returns it.
+    /// Answers a request with the offset of the plan's next request. Answers [`Answer::Missed`] if a block that the
+    /// plan has freed still lies there, or may lie there. `tag` is a number that is kept with the block and returned by
+    /// its free.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
@@ -455,8 +460,8 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers a request that is not the plan's next one, by a search for its size among the next [`AHEAD`] requests of
-    /// the plan.
+    /// Answers a request that does not fit the plan's next one: searches the next [`AHEAD`] requests of the plan for
+    /// one of the same size.
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
         if self.endless && self.next == self.request_count && self.next > 0 {
@@ -490,8 +495,7 @@ impl<'a> Replay<'a> {
         Answer::Missed
     }
 
-    /// The index of the slot of an offset of the plan in the hash table. Takes an empty slot for the offset if it has
-    /// none.
+    /// Returns the index of an offset in the hash table. Adds the offset to the table if it is not there.
     fn enter(&mut self, offset: u64) -> u32 {
         let key = offset.wrapping_add(1);
         let mut slot = self.home(offset);
@@ -502,7 +506,7 @@ impl<'a> Replay<'a> {
         slot
     }
 
-    /// The index of the slot of the hash table at which the search for an offset begins (Fibonacci hashing).
+    /// The index in the hash table at which the search for an offset begins (Fibonacci hashing).
     #[inline]
     const fn home(&self, offset: u64) -> u32 {
         high(offset.wrapping_mul(0x9E37_79B9_7F4A_7C15)) & self.mask

@@ -3,7 +3,7 @@
 use super::Allocator;
 use super::ranges::Source;
 
-/// Where a request needs a further range of addresses, the source is asked for at least this many bytes: 1 MiB, so that
+/// The fewest bytes that the source is asked for when a request needs a further range of addresses: 1 MiB, so that
 /// there are few ranges. If the source refuses, it is asked for the request's bytes alone. For the arena of a plan it
 /// is asked for just the bytes of the arena.
 const LEAST_MORE: u64 = 1 << 20;
@@ -18,16 +18,16 @@ impl<S: Source> Allocator<'_, S> {
         (0..ranges.count()).map(|i| ranges.get(i).bytes).fold(0, u64::saturating_add)
     }
 
-    /// How many bytes the source is asked for when a request needs a further range, unless the request itself is
-    /// larger: a quarter of all bytes that the allocator has, and at least [`LEAST_MORE`]. If the allocator has no
-    /// range, the capacity in its configuration.
+    /// How many bytes the source is asked for when a request needs a further range: a quarter of all bytes that the
+    /// allocator has, and at least [`LEAST_MORE`]; the configured capacity if the allocator has no range. A request
+    /// that is larger asks for its own bytes.
     pub(super) fn usual_range(&self) -> u64 {
         let held = self.held();
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
     }
 
-    /// Returns the empty ranges to the source. Then takes from the source a range of `wanted` bytes (of `needed` bytes,
-    /// if that is more) or, if the source refuses, of `needed` bytes. False if the source gives neither.
+    /// Returns the empty ranges to the source, and takes a new range from it. The source is asked for `wanted` or for
+    /// `needed` bytes, whichever is more; if it refuses, for `needed` bytes. False if there is no new range.
     #[cold]
     pub(super) fn grow(&mut self, needed: u64, wanted: u64) -> bool {
         if !self.source.grows() {
@@ -51,8 +51,8 @@ impl<S: Source> Allocator<'_, S> {
         added
     }
 
-    /// Adds 1 to the idle time of all ranges, in iterations, and returns to the source the empty ranges that were not
-    /// used for [`IDLE`] iterations. Called after each iteration.
+    /// Adds 1 to the age of every range: the number of iterations for which it was not used. Returns to the source the
+    /// empty ranges of age [`IDLE`] or more. Called after each iteration.
     pub(super) fn give_back_idle(&mut self) {
         if self.source.grows() {
             self.pool.grow_older();
@@ -60,8 +60,8 @@ impl<S: Source> Allocator<'_, S> {
         }
     }
 
-    /// Returns to the source the empty ranges that were not used for at least so many iterations; with 0, all empty
-    /// ranges.
+    /// Returns to the source the empty ranges that were not used for at least `iterations` iterations; with 0, all
+    /// empty ranges.
     pub(super) fn give_back_empty(&mut self, iterations: u64) {
         while let Some(range) = self.pool.remove_empty(iterations) {
             self.source.give_back(range);

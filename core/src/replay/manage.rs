@@ -28,8 +28,8 @@ impl<S: Source> Allocator<'_, S> {
         answer
     }
 
-    /// How many bytes the live block that begins at an address has for use: at least as many as were requested. `None`
-    /// if no live block begins there.
+    /// The usable bytes of the live block that begins at `address`: at least as many as were requested. `None` if no
+    /// live block begins there.
     #[must_use]
     pub fn size_at(&self, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.arena);
@@ -50,15 +50,15 @@ impl<S: Source> Allocator<'_, S> {
         planned.fold(beside, |(bytes, blocks), (_, size, _)| (bytes + size, blocks + 1))
     }
 
-    /// Returns the ranges in which no block lives to the source, if the source gives more than one range.
+    /// Returns to the source the ranges in which no block lives. Does nothing if the source never gives a second range.
     pub fn trim(&mut self) {
         if self.source.grows() {
             self.give_back_empty(0);
         }
     }
 
-    /// Resets the peaks of the [statistics](Self::statistics) to their values for the present arena and the blocks that
-    /// are live now; from here on they rise again with what comes.
+    /// Sets the peaks in the [statistics](Self::statistics) to the bytes that the present arena and the live blocks
+    /// take. Later requests raise the peaks again.
     pub fn reset_peaks(&mut self) {
         self.pool.reset_peaks();
         (self.done.arena_peak, self.done.fallback_peak) = (self.arena_len, self.pool.live() - self.arena_len);
@@ -73,9 +73,9 @@ impl<S: Source> Allocator<'_, S> {
         self.update();
     }
 
-    /// The plan that is followed: its blocks in the order of their requests, with sizes rounded up to the alignment,
-    /// and their offsets in the arena. Times are counted in steps: each request and each free of the plan is one. Both
-    /// slices are empty if there is no plan. O(n).
+    /// The plan that is followed: its blocks and their offsets in the arena. The blocks are in the order of their
+    /// requests, with sizes rounded up to the alignment. Their lifetimes are counted in steps: each request and each
+    /// free of the plan is one. Both slices are empty if there is no plan. O(n).
     pub fn plan(&mut self) -> (&[Block], &[u64]) {
         if self.arena_len == 0 {
             return (&[], &[]);

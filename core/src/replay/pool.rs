@@ -29,16 +29,17 @@ use crate::{Error, Workspace, WorkspaceLen};
 pub struct Pool<'a> {
     alignment: u64,
     ranges: Ranges<'a>,
-    /// By node (a block or a hole): its address and its size in bytes. The number 0 stands for no node.
+    /// For each node (a block or a hole): its address and its size in bytes. No node has the number 0, which stands for
+    /// "none".
     nodes: Table<'a, [u64; 2]>,
-    /// By node: the caller's tag for a block, [`HOLE`] for a hole. For a node that was used before and is not used now:
-    /// the next such node in the list that `unused` heads; 0 after the last.
+    /// For each node: the tag of a block (a number that the caller gave), or [`HOLE`]. For a node that was used and is
+    /// free again: the next node in the list of such nodes, which begins at `unused`; 0 after the last.
     tags: Table<'a, u32>,
     /// The nodes of all blocks and holes, in the order of their addresses.
     by_address: Treap<'a>,
     /// The nodes of the holes, in the order of their sizes, and of equal size in the order of their addresses.
     holes: Treap<'a>,
-    /// The first node of the list of those that were used before and can be used again; 0 if there is none.
+    /// The first node of the list of nodes that were used and are free again; 0 if there is none.
     unused: u32,
     /// The lowest number of a node that was never used.
     fresh: u32,
@@ -55,8 +56,8 @@ pub struct Pool<'a> {
     live: u64,
     /// The most bytes that were live at once.
     peak: u64,
-    /// The highest end of any block so far, in bytes from the start of its range; with several ranges, these ends added
-    /// up.
+    /// The bytes from the start of a range of addresses to the highest end of a block in it so far, added up over all
+    /// ranges.
     footprint: u64,
 }
 
@@ -84,8 +85,8 @@ pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
 
 impl<'a> Pool<'a> {
     /// A pool over the addresses `[0, capacity)`, in which nothing is allocated, for at most `live` blocks at once.
-    /// Every address will be a multiple of `alignment`. The memory stays lent as long as the pool lives, and is touched
-    /// as it is used. O(1).
+    /// Every address will be a multiple of `alignment`. The memory stays lent as long as the pool lives; none of it is
+    /// touched before it is used. O(1).
     ///
     /// # Errors
     /// [`Error::Alignment`] if `alignment` is no power of two; [`Error::BufferTooSmall`] if the memory is shorter than
@@ -144,9 +145,9 @@ impl<'a> Pool<'a> {
         Ok(pool)
     }
 
-    /// Adds a range of addresses; false if it cannot be used: it does not begin at a multiple of the alignment, is
-    /// shorter than the alignment, ends beyond 64 bits or shares an address with another range, or the pool has as many
-    /// ranges as it can have.
+    /// Adds a range of addresses. Returns false if it cannot be used: it does not begin at a multiple of the alignment,
+    /// is shorter than the alignment, ends beyond 64 bits or shares an address with another range, or the pool has as
+    /// many ranges as it can have.
     pub(super) fn add(&mut self, range: Range) -> bool {
         let bytes = range.bytes & !(self.alignment - 1);
         let aligned = range.begin & (self.alignment - 1) == 0;
@@ -158,7 +159,7 @@ impl<'a> Pool<'a> {
         true
     }
 
-    /// Removes a range of addresses in which no block lives and that was not used for at least so many iterations.
+    /// Removes one range of addresses that has no live block and was not used for at least `iterations` iterations.
     /// Returns this range; `None` if there is none.
     pub(super) fn remove_empty(&mut self, iterations: u64) -> Option<Range> {
         let empty = |&i: &u32| {
@@ -196,8 +197,8 @@ impl<'a> Pool<'a> {
         self.malloc_tagged(bytes, 0)
     }
 
-    /// Allocates as [`malloc`](Self::malloc) does, and keeps `tag` with the block. The free of the block returns it.
-    /// `tag` may be any number but [`HOLE`].
+    /// Allocates as [`malloc`](Self::malloc) does. `tag` is a number that is kept with the block and returned by its
+    /// free: any number but [`HOLE`].
     pub(super) fn malloc_tagged(&mut self, bytes: u64, tag: u32) -> Result<u64, Error> {
         if bytes == 0 {
             return Err(Error::ZeroSize { block: 0 });
@@ -214,8 +215,8 @@ impl<'a> Pool<'a> {
     }
 
     /// Allocates as [`malloc`](Self::malloc) does, at an address that is a multiple of `alignment`, a power of two
-    /// above the pool's alignment. Takes the smallest hole that is large enough wherever a hole of its size begins.
-    /// O(log n).
+    /// above the pool's alignment. Takes the smallest hole that is sure to be large enough, whatever address it begins
+    /// at. O(log n).
     pub(super) fn malloc_aligned(&mut self, bytes: u64, alignment: u64) -> Result<u64, Error> {
         let size = bytes.checked_next_multiple_of(self.alignment).filter(|&size| size > 0);
         let enough = size.and_then(|size| size.checked_add(alignment.max(self.alignment) - self.alignment));
@@ -291,8 +292,9 @@ impl<'a> Pool<'a> {
     }
 
     /// Allocates a block of at least `bytes` bytes for an arena, in which up to `blocks` blocks will be live when the
-    /// arena is [dissolved](Self::dissolve). Keeps back the nodes that this will need. Returns the address and the
-    /// length of the arena, in bytes. There is only one arena at a time. `Err` where [`malloc`](Self::malloc) fails.
+    /// arena is [dissolved](Self::dissolve). Keeps back the nodes that dissolving will need. Returns the address and
+    /// the length of the arena, in bytes. There is only one arena at a time. `Err` where [`malloc`](Self::malloc)
+    /// fails.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
@@ -348,8 +350,8 @@ impl<'a> Pool<'a> {
         self.peak
     }
 
-    /// The highest end of any block so far, in bytes from the start of its range; with several ranges, these ends added
-    /// up.
+    /// The bytes from the start of a range of addresses to the highest end of a block in it so far, added up over all
+    /// ranges.
     #[must_use]
     pub const fn footprint(&self) -> u64 {
         self.footprint

@@ -19,8 +19,8 @@ pub trait Source {
     fn grows(&self) -> bool;
 
     /// Gives a range of at least `bytes` bytes, which nobody else uses until the allocator gives it back; `None` if the
-    /// source has no such range. The allocator gives a range that does not begin at a multiple of its alignment back at
-    /// once.
+    /// source has no such range. A range that does not begin at a multiple of the allocator's alignment is given back
+    /// at once.
     fn take(&mut self, bytes: u64) -> Option<Range>;
 
     /// Takes back a range that [`take`](Self::take) gave, with the same begin and bytes.
@@ -45,8 +45,8 @@ impl Source for Fixed {
 
 /// The ranges of addresses of a pool. They are so few that a search looks at all of them.
 pub(super) struct Ranges<'a> {
-    /// By range, four words: its first address; its bytes; the highest end of a block in it so far (an address); for
-    /// how many iterations it was not used.
+    /// For each range, four words: its first address; its length in bytes; the highest address at which a block in it
+    /// has ended so far; its age, the number of iterations for which it was not used.
     list: Table<'a, [u64; 4]>,
     count: u32,
     /// The bytes from each range's first address to the highest end of a block in it so far, summed over the ranges.
@@ -128,7 +128,8 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// Lowers the noted highest end of a block in range number `i` to the address `end`; a lower one stays.
+    /// Lowers the highest end of a block in range number `i`, as noted so far, to the address `end`. If the noted end
+    /// is lower already, it stays.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
         let [begin, bytes, top, age] = self.list[i];
         let end = end.max(begin).min(top);

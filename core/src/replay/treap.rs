@@ -12,15 +12,15 @@
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// An ordered set of numbers in `1..=n`, kept as a search tree of which they are the nodes; 0 is no node. The caller
-/// gives the keys that order them.
+/// An ordered set of numbers in `1..=n`. It is a search tree, and the numbers are its nodes; 0 stands for no node. The
+/// caller gives the key of each number, by which the numbers are ordered.
 pub(super) struct Treap<'a> {
-    /// The child of node i with lower keys is at `2i`, the child with higher keys at `2i + 1`; 0 where there is no
-    /// child. The root is the higher child of 0, which is no node.
+    /// The children of node i are at `2i` (lower keys) and `2i + 1` (higher keys); 0 where there is no child. The root
+    /// of the tree is at 1.
     children: Table<'a, u32>,
 }
 
-/// The index in `children` of the number of the root of the tree.
+/// The index in `children` at which the root of the tree is.
 const ROOT: u32 = 1;
 
 const fn lower(node: u32) -> u32 {
@@ -31,8 +31,8 @@ const fn higher(node: u32) -> u32 {
     2 * node + 1
 }
 
-/// The priority of a node in the tree: a bijection of its number that mixes the bits, so that no two priorities are
-/// equal.
+/// The priority of a node in the tree: higher than that of its children. It is a bijection of the node's number that
+/// mixes the bits, so that no two priorities are equal.
 const fn priority(node: u32) -> u32 {
     let x = node.wrapping_mul(0x9E37_79B1);
     (x ^ (x >> 15)).wrapping_mul(0x85EB_CA6B)
@@ -107,7 +107,7 @@ impl<'a> Treap<'a> {
         self.children[link] = low.max(high);
     }
 
-    /// The number in the set with the lowest key of at least `wanted`; 0 if there is none.
+    /// Of the numbers in the set with a key of at least `wanted`, the one with the lowest key; 0 if there is none.
     pub(super) fn at_least<K: Ord>(&self, wanted: &K, key: impl Fn(u32) -> K) -> u32 {
         let (mut node, mut found) = (self.children[ROOT], 0);
         while node != 0 {
@@ -121,7 +121,7 @@ impl<'a> Treap<'a> {
         found
     }
 
-    /// The number in the set with the highest key of at most `wanted`; 0 if there is none.
+    /// Of the numbers in the set with a key of at most `wanted`, the one with the highest key; 0 if there is none.
     pub(super) fn at_most<K: Ord>(&self, wanted: &K, key: impl Fn(u32) -> K) -> u32 {
         let (mut node, mut found) = (self.children[ROOT], 0);
         while node != 0 {

@@ -35,14 +35,14 @@ impl Random {
 }
 
 /// The cooling schedule of simulated annealing: how much more time than the present solution a new one may take and
-/// still be accepted. This falls to 0 while the search works.
+/// still be accepted. The allowance falls to 0 while the search works.
 pub(super) struct Cooling {
     /// The temperature at the start, in ns: how much more time than the present solution, on average, a new one may
     /// then take and still be accepted.
     pub(super) heat: f64,
-    /// The work after which the temperature is 0, so that no slower solution is accepted. The caller chooses the unit,
-    /// and counts its work done in the same unit: operators and gaps looked at for swaps, accesses and values looked at
-    /// for recomputation.
+    /// The work after which the temperature is 0, so that no slower solution is accepted. The caller counts its work
+    /// done in the same unit. A search for swaps counts operators and gaps looked at; a search for recomputation counts
+    /// accesses and values looked at.
     pub(super) work: u64,
 }
 

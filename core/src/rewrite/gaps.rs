@@ -28,9 +28,8 @@ ids! {
     /// The number of a gap. Gaps are numbered in the order in which they end.
     pub(in crate::rewrite) struct GapId;
 
-    /// The number of a version (the value that a block holds from one write to the next). Versions are numbered in the
-    /// order of the boundaries between operators from which on they can be copied out. Versions that can never be
-    /// copied out stand in between.
+    /// The number of a version (the value that a block holds from one write to the next). Versions that can be copied
+    /// out earlier have lower numbers. Those that can never be copied out have numbers in between.
     pub(in crate::rewrite) struct VersionId;
 }
 
@@ -67,8 +66,8 @@ impl Gap {
     }
 }
 
-/// The kind of a gap (a run of operators in which a block is not accessed), which tells the copies that the block needs
-/// if it is on the host in the gap.
+/// The kind of a gap (a run of operators in which a block is not accessed). It says which copies the block needs if it
+/// is on the host in the gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GapKind {
     /// A gap between two accesses of a block, of which the second is a read: the block has to be copied to the host,
@@ -117,7 +116,7 @@ record! {
         pub(super) release: Option<u32>,
         /// The last gap in which the block holds this version. `Gap::previous` leads from there to the earlier ones.
         last_gap: Option<GapId>,
-        /// If this is the version that a persistent block holds when the iteration begins: the version that it holds
+        /// For the version that a persistent block holds when the iteration begins: the version that the block holds
         /// when the iteration ends, which may be the same. None for every other version, and for a block that is never
         /// accessed.
         pub(super) last: Option<VersionId>,
@@ -144,9 +143,9 @@ workspace! {
     /// the versions of its blocks (their values from one write to the next).
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// For each boundary between operators (boundary o is before operator o), the number of versions that stand
-            /// before the first one that can be copied out at this boundary or later. The entry after the last boundary
-            /// is the number of all versions.
+            /// For each boundary between operators (boundary o is before operator o), the number of the first version
+            /// that can be copied out at this boundary or later. The entry after the last boundary is the number of all
+            /// versions.
             first_version: u32[rows + 2],
             /// The first operator of each gap, a copy of `Gap::begin`: the search for swaps reads the entries of many
             /// gaps in a row.

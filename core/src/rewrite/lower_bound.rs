@@ -129,8 +129,9 @@ record! {
         /// The operator that wrote the value which the block holds in the idle time; none if the iteration has not
         /// written the block by then.
         pub(super) writer: Option<u32>,
-        /// The operator that wrote the value in the iteration before: the last that writes the block, if no operator of
-        /// this iteration has written the block by the idle time. None if one has, or if no operator writes the block.
+        /// The last operator that writes the block, if no operator of this iteration has written the block by the idle
+        /// time: the value is then that of the iteration before. None if an operator of this iteration has, or if no
+        /// operator writes the block.
         pub(super) writer_before: Option<u32>,
     }
 }
@@ -251,8 +252,8 @@ impl IdleBlocks<'_> {
 }
 
 workspace! {
-    /// The load of each row. A block whose next access is a write does not count while it is idle: nobody needs its old
-    /// value.
+    /// The load (bytes alive) after each row. A block whose next access is a write does not count while it is idle:
+    /// nobody needs its old value.
     struct Loads<'a>(rows, blocks) {
         tables {
             /// The load after each row, in bytes. A block whose next access is a write does not count while it is idle.
@@ -323,8 +324,8 @@ workspace! {
             by_until: u32[most],
         }
         records {
-            /// For each block that may be on the host, whether its value was written in the iteration before, or the
-            /// host has the value from the start.
+            /// For each block that may be on the host, whether its value is older than this iteration: written in the
+            /// iteration before, or never written. A copy out may then begin before this iteration.
             earlier[AwayId]: bool[most],
             /// For each block that may be on the host, whether it must be back on the device in the next iteration, not
             /// in this one.
@@ -371,8 +372,8 @@ impl Away<'_> {
     }
 
     /// Adds the block of the idle time with index `k` to those that may be on the host, if the block is idle at the
-    /// time that is looked at. `after` says that this time is after the access which begins the idle time, `before`
-    /// that it is before the access which ends it. A copy out has to end by `start`. A copy in begins at `finish` and
+    /// time that is looked at. `after` is whether this time is after the access that begins the idle time; `before`,
+    /// whether it is before the access that ends it. A copy out has to end by `start`. A copy in begins at `finish` and
     /// has to end by `deadline`. These times are in ns, each from the start of the iteration in which it lies.
     fn add(
         &mut self,
@@ -401,9 +402,10 @@ impl Away<'_> {
         self.len += 1;
     }
 
-    /// Sorts the blocks that may be on the host by `since` (the time since their values were written) and by `until`
-    /// (the time until they must be back). As the idle times are sorted already, only the blocks that were written in
-    /// the iteration before, or must be back in the next, have to be moved behind the others.
+    /// Sorts the blocks that may be on the host in two ways: by the time since their values were written, and by the
+    /// time until they must be back. The idle times are sorted already. So it is enough to move two kinds of blocks
+    /// behind the others: in the first order those whose value is older than this iteration, in the second those that
+    /// must be back in the next iteration.
     fn sort(&mut self, idle: &IdleBlocks<'_>) {
         let Self { by_since, by_until, earlier, later, index, .. } = self;
         for (order, ranked, other) in [(by_since, &idle.by_writer, earlier), (by_until, &idle.by_end, later)] {
@@ -418,7 +420,7 @@ impl Away<'_> {
         }
     }
 
-    /// The most bytes of the blocks that may be on the host which the links can copy both out and back in, if operators
+    /// The most bytes that the links can copy both out and back in, of the blocks that may be on the host. Operators
     /// run later than in the original by `delay`.
     pub(super) fn copied(&self, device: &Device, delay: Delay) -> f64 {
         // The bytes of these blocks that a link moves, if each has `window` ns.
@@ -451,15 +453,16 @@ pub(super) struct Delay {
     pub(super) whole: f64,
 }
 
-/// How many times the search for the best division of an overhead, into time before an operator and time after it,
-/// shortens the interval in which that division lies, each time by a third.
+/// How many steps the search for the best division of an overhead takes, into time before an operator and time after
+/// it. Each step shortens the interval in which the best division lies by a third.
 const DIVISIONS: u32 = 48;
 
-/// The most bytes that can be away from the device while an operator runs, over all ways to divide an overhead of
-/// `whole` ns into time before the operator and time after it. `elsewhere` returns these bytes for one division: it
-/// must be concave, and must not fall if either time grows. If `enough` is some number of bytes, the result only tells
-/// whether that many can be away: if not, the result is less. If it is none, the result is too high by at most the
-/// rounding of the division. Cost: 3 calls of `elsewhere` for each of up to [`DIVISIONS`] divisions.
+/// The most bytes that can be away from the device while an operator runs, if the iteration takes `whole` ns longer.
+/// This overhead is divided into time before the operator and time after it; the best division counts. `elsewhere`
+/// returns the bytes for one division: it must be concave, and must not fall if either time grows. If `enough` is a
+/// number of bytes, the result only tells whether so many can be away: it is less than `enough` if they cannot. If
+/// `enough` is none, the result is too high by at most the rounding of the division. Cost: 3 calls of `elsewhere` for
+/// each of up to [`DIVISIONS`] steps.
 pub(super) fn best_division(whole: f64, enough: Option<f64>, elsewhere: impl Fn(Delay) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, whole);
     // As if the operator were delayed by `high`, and what comes after it by all but `low`: with `low` below `high` that

@@ -30,11 +30,11 @@ pub(super) enum Owner {
     Recorded,
     /// One operator decides: the block is its workspace, which it allocates and frees.
     Local,
-    /// Recomputation decides: the block is allocated where it is written, and freed wherever its value is not needed,
-    /// as every value of it can be recomputed.
+    /// The plan of recomputation decides: the block is allocated where it is written, and freed wherever its value is
+    /// not needed, as every value of it can be recomputed.
     Managed,
-    /// Recomputation decides, but a value of the block cannot be recomputed: so the block is allocated at its first
-    /// write, freed after its last access, and kept in between.
+    /// The plan of recomputation decides, but a value of the block cannot be recomputed: so the block is allocated at
+    /// its first write, freed after its last access, and kept in between.
     Lasting,
 }
 
@@ -72,8 +72,8 @@ impl Reference {
     }
 }
 
-/// Keeps a reference as three numbers, of which one holds the owner and the flags together: references are read more
-/// often than anything else.
+/// A reference is kept in only three numbers, as references are read more often than anything else. The third number
+/// holds the owner and the flags together.
 impl Record for Reference {
     type Kept = [u32; 3];
     #[inline]
@@ -111,13 +111,13 @@ record! {
 record! {
     /// The input over which an operator may write its output, and that output.
     pub(super) struct InPlace {
-        /// The block that the operator reads and may write its output over; none if it may not write over an input.
-        /// Recomputation, not the recording, decides when the block is allocated and freed (a managed block).
+        /// The block that the operator reads and may write its output over; none if it may not write over an input. It
+        /// is a managed block: the plan of recomputation, not the recording, decides when it is allocated and freed.
         input: Option<BlockId>,
         /// The version of the input that is read.
         pub(super) version: VersionId,
-        /// The block that the operator writes, of the same size as the input. Recomputation, not the recording, decides
-        /// when the block is allocated and freed (a managed block).
+        /// The block that the operator writes, of the same size as the input. It is a managed block: the plan of
+        /// recomputation, not the recording, decides when it is allocated and freed.
         pub(super) output: BlockId,
     }
 }
@@ -155,11 +155,12 @@ workspace! {
             recomputable: u32[rows + 1],
             /// For each operator, the index in `reference` of the first block that it reads or writes.
             first_reference: u32[rows + 2],
-            /// For each operator, the index in `managed` of the first managed block that it reads or writes.
+            /// For each operator, the index in `managed` of the first managed block that it reads or writes (a block
+            /// that the plan of recomputation allocates and frees).
             first_managed: u32[rows + 2],
-            /// For each operator, the one after which it cannot be recomputed any more: the first that overwrites or
-            /// frees a block which this operator reads or writes, and which is allocated and freed as recorded.
-            /// [`NONE`] if there is none. Blocks that a recomputation leaves out do not count.
+            /// For each operator, the last operator before which it can still be recomputed: the first that overwrites
+            /// or frees a block which it reads or writes. [`NONE`] if there is none. Only blocks that are allocated and
+            /// freed as recorded count, and not those that a recomputation leaves out.
             until: u32[rows + 1],
             /// For each operator, the index in `made` of the first value that it writes and that can be recomputed.
             first_made: u32[rows + 2],
@@ -173,7 +174,8 @@ workspace! {
             owner[BlockId]: Owner[blocks],
             /// The references of all operators (the blocks that they read or write), sorted by operator.
             reference: Reference[rows],
-            /// The references to managed blocks (whose memory recomputation decides on), sorted by operator.
+            /// The references to managed blocks (which the plan of recomputation allocates and frees), sorted by
+            /// operator.
             managed: Reference[rows],
             /// The values that can be recomputed, sorted by the operator that writes them.
             made: Made[rows],
@@ -213,23 +215,23 @@ impl<'a> Values<'a> {
         self.reference.range(first, end)
     }
 
-    /// The references of an operator to managed blocks (whose memory recomputation decides on), in the order of its
-    /// rows.
+    /// The references of an operator to managed blocks (which the plan of recomputation allocates and frees), in the
+    /// order of its rows.
     #[inline]
     pub(super) fn managed(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
         let (first, end) = self.managed_range(operator);
         self.managed.range(first, end)
     }
 
-    /// The indices of an operator's references to managed blocks (whose memory recomputation decides on): the index of
-    /// the first, and the index after the last.
+    /// The indices of an operator's references to managed blocks (which the plan of recomputation allocates and frees):
+    /// the index of the first, and the index after the last.
     #[inline]
     pub(super) fn managed_range(&self, operator: u32) -> (u32, u32) {
         (self.first_managed[operator], self.first_managed[operator + 1])
     }
 
-    /// The reference with index `i` in the list of all references to managed blocks (whose memory recomputation decides
-    /// on).
+    /// The reference with index `i` in the list of all references to managed blocks (which the plan of recomputation
+    /// allocates and frees).
     #[inline]
     pub(super) fn managed_reference(&self, i: u32) -> Reference {
         self.managed.get(i)
@@ -300,9 +302,9 @@ impl<'a> Values<'a> {
         self.owner(block) == Owner::Managed
     }
 
-    /// Whether a value that `operator` reads or writes is lost when operator `before` begins, since an operator before
-    /// that has overwritten or freed the value's block. Only blocks that are allocated and freed as recorded count.
-    /// Persistent blocks that the operator updates do not: a recomputation leaves them out.
+    /// Whether a value that `operator` reads or writes is lost when operator `before` begins: an operator ahead of
+    /// `before` has overwritten or freed the value's block. Only blocks that are allocated and freed as recorded count.
+    /// Persistent blocks that `operator` updates do not: a recomputation leaves them out.
     #[inline]
     pub(super) fn is_gone(&self, operator: u32, before: u32) -> bool {
         self.until[operator] < before
@@ -315,7 +317,7 @@ impl<'a> Values<'a> {
     }
 
     /// Sets the entry of each block in `costs` to the cost of recomputing all of the block's values once, in ns per
-    /// byte, if all that is read for this is on the device. Infinite where they cannot be recomputed.
+    /// byte. All inputs are taken to be on the device. Infinite for a block whose values cannot all be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     pub(super) fn recompute_costs(&self, costs: &mut Records<'_, f64, BlockId>) {
         for b in self.program.blocks() {
@@ -330,8 +332,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The block of the input over which an operator may write its output, and the [`InPlace`] with the blocks of this
-    /// input and of the output; none if the operator may not write over an input.
+    /// The input block over which an operator may write its output, and the [`InPlace`] that names this input's version
+    /// and the output block. None if the operator may not write over an input.
     pub(super) fn in_place(&self, operator: u32) -> Option<(BlockId, InPlace)> {
         let found = self.in_place.get(operator);
         Some((found.input?, found))
@@ -425,8 +427,9 @@ impl<'a> Values<'a> {
     }
 
     /// Writes into each reference the [`Owner`] of its block (who decides when its memory is allocated and freed).
-    /// Lists in `managed` the references to managed blocks, and in `made` the values that can be recomputed. Fills
-    /// `until`, which says after which operator each operator cannot be recomputed any more.
+    /// Lists in `managed` the references to blocks that the plan of recomputation allocates and frees, and in `made`
+    /// the values that can be recomputed. Fills `until`: after which operator each operator cannot be recomputed any
+    /// more.
     fn tell_owners(&mut self) {
         let (mut managed, mut made) = (0, 0);
         for o in 0..self.program.operators {

@@ -1,14 +1,14 @@
 //! Simulates how long a rewritten trace takes on a device with three serial queues: compute (the operators), copies out
 //! to the host, and copies in from it.
 //!
-//! The time of compute is the time between the accesses of the original trace. The time between an operator's first
-//! access and the access before it in the original belongs to the operator: the operator takes this time wherever the
-//! rewritten trace has it. An operator starts when the copies in of all blocks that it accesses and the copies out of
-//! all blocks that it writes are done. A copy starts when compute has reached its row, its queue is free and earlier
-//! copies of the block are done. It takes the latency plus its bytes divided by the bandwidth. A free waits for the
-//! block's copies. A recomputed operator takes the time from its first access to its last a second time. Writing a
-//! ReLU's mask takes no time; an operator that reads a mask waits for the mask's copies. The simulation ends when all
-//! queues are empty.
+//! The original trace gives the time of each operator: from the access just before the operator's first access (by
+//! another operator) to the operator's last access. The operator takes this time wherever it stands in the rewritten
+//! trace. If it is recomputed, it takes the time from its first access to its last a second time. An operator starts
+//! when the copies in of all blocks that it accesses and the copies out of all blocks that it writes are done. A copy
+//! starts when compute has reached its row, its queue is free and earlier copies of the block are done. A copy takes
+//! the latency plus its bytes divided by the bandwidth. A free waits for the block's copies. Writing a ReLU's mask
+//! takes no time; an operator that reads a mask waits for the mask's copies. The simulation ends when all queues are
+//! empty.
 //!
 //! Cost: one pass over the rows, and a few words of scratch for each row and block. Floating-point numbers are only
 //! added, multiplied, divided and compared, in a fixed order, so that every platform finds the same times.
@@ -70,7 +70,7 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// order. Writes to `timings` when each row of `rewritten` happens. Does not check that the trace is valid. O(rows).
 ///
 /// # Errors
-/// [`Error::Row`] for an access that matches none of the recording, for a block number that names neither a block of
+/// [`Error::Row`] for an access that does not match the recording, for a block number that names neither a block of
 /// the recording nor a block's mask (see [`Recorded`]), or for a recording in which other accesses stand between those
 /// of one operator; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if there is not one timing for each row, or the
 /// workspace is too short.

@@ -30,15 +30,15 @@ pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> 
 
 /// Which nodes (operators) of a graph have to wait for which others, and the nodes in topological order.
 pub(crate) struct Dependencies<'a> {
-    /// By tensor: the index in `accesses` of its first access.
+    /// For each tensor: the index in `accesses` of its first access.
     first: Table<'a, u32>,
-    /// By tensor: how many entries of `accesses` it has, one for each node that reads or writes it.
+    /// For each tensor: how many entries of `accesses` it has, one for each node that reads or writes it.
     len: Table<'a, u32>,
     /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists the nodes. An entry is the
-    /// number of the node, and whether the node reads ([`READ`]) and writes ([`WRITE`]) the tensor, as bits.
+    /// number of a node, and bits that say whether it reads ([`READ`]) and writes ([`WRITE`]) the tensor.
     accesses: Table<'a, [u32; 2]>,
-    /// By node: the index in `to` of the first node that waits for it. One more entry, after the last node, is the
-    /// length of the part of `to` that is in use.
+    /// For each node: the index in `to` of the first node that waits for it. One more entry, after the last node, is
+    /// the length of the part of `to` that is in use.
     begin: Table<'a, u32>,
     /// The successors of each node (the numbers of the nodes that wait for it), node by node. A successor may be listed
     /// twice.

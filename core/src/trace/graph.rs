@@ -33,7 +33,8 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: 0, indices: 2 * tensors + nodes })
 }
 
-/// Writes the trace of a graph to `rows`; returns how many rows it has. `Op::First(k)` is the operator of index `k`.
+/// Writes the trace of a graph to `rows`; returns how many rows it has. In these rows `Op::First(k)` is the operator of
+/// index `k` in the graph.
 ///
 /// # Errors
 /// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that two operators
@@ -99,17 +100,17 @@ pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> 
     Ok(usize::try_from(writer.len).unwrap_or_default())
 }
 
-/// Writes the rows of a graph's trace: the rows written so far, and for each tensor how many operators that use it have
-/// not run, and which operator used it last.
+/// Writes the rows of a graph's trace. Holds the rows written so far; and for each tensor, how many of the operators
+/// that use it have not run, and which one used it last.
 struct Writer<'a, 'g> {
     graph: &'g Graph<'g>,
     rows: Table<'a, Row>,
     len: u32,
     time_ns: u64,
-    /// By tensor: how many of the operators that use it have not run.
+    /// For each tensor: how many of the operators that use it have not run.
     users: Table<'a, u32>,
-    /// By tensor: 1 + the number of the operator that used it last; 0 if none has used it so far, or the tensor is
-    /// freed.
+    /// For each tensor: 1 + the number of the operator that used it last; 0 if none has used it so far, or the tensor
+    /// is freed.
     seen: Table<'a, u32>,
 }
 

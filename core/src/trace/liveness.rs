@@ -123,9 +123,9 @@ pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) ->
     follow(rows, block_count, scratch, |_, _, _, _| ())
 }
 
-/// Calls `each` for each row, with the row's index, the row, the number of its residency (the live range of the row's
-/// block at this row), and which of the block's live ranges this residency is, counted from 0. Returns an error for a
-/// row that cannot follow the rows before it.
+/// Calls `each` for each row of a trace, with four values: the index of the row; the row; the number of its residency
+/// (the live range of the row's block at this row); and which of the block's live ranges this is, counted from 0.
+/// Returns an error for a row that cannot follow the rows before it.
 fn follow(
     rows: &[Row],
     block_count: usize,
@@ -136,9 +136,9 @@ fn follow(
         return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
     }
     scratch.check(workspace(block_count))?;
-    // By block of the trace: its size.
+    // For each block of the trace: its size.
     let mut size = scratch.words(block_count);
-    // By block of the trace: how many residencies it has had.
+    // For each block of the trace: how many residencies it has had.
     let mut ordinal = scratch.indices(block_count);
     let mut open = scratch.indices(block_count);
     let mut found = 0;
@@ -186,11 +186,11 @@ pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: blocks }
 }
 
-/// Merges live ranges of blocks (residencies) that share memory because an operator writes its output over an input:
-/// both become one block for placement. Two residencies are merged where, between the accesses of an operator, the free
-/// of a block stands directly before the malloc of another block of the same size. `blocks` holds the residencies that
-/// [`lifetimes`] wrote for these rows, and afterwards the merged blocks, in the order in which they begin. `part_of`
-/// gets for each residency the index of its merged block. Returns how many merged blocks there are. O(rows).
+/// Merges residencies (live ranges of blocks) that share memory because an operator writes its output over an input:
+/// both become one block for placement. In such an operator, between its accesses, the free of one block stands
+/// directly before the malloc of another of the same size. `blocks` holds the residencies that [`lifetimes`] wrote for
+/// these rows, and afterwards the merged blocks, in the order in which they begin. `part_of` gets for each residency
+/// the index of its merged block. Returns how many merged blocks there are. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for a block number that is not below `block_count`; [`Error::BufferTooSmall`] if `blocks`, `part_of`
@@ -228,7 +228,7 @@ pub fn merge(
         return Err(Error::BufferTooSmall { buffer: Buffer::Blocks, needed, got: shorter });
     }
     scratch.check(merge_workspace(block_count))?;
-    // By block of the trace: 1 + its residency that has not ended; 0 if there is none.
+    // For each block of the trace: 1 + its residency that has not ended; 0 if there is none.
     let mut open = scratch.indices(block_count);
     let (mut blocks, mut part_of) = (Table::new(blocks), Table::new(part_of));
     let (mut found, mut merged) = (0, 0);
@@ -264,9 +264,9 @@ pub fn merge(
     Ok(usize::try_from(merged).unwrap_or(usize::MAX))
 }
 
-/// Gives each residency (live range of a block) the offset of its merged block. [`merge`] made one merged block of
-/// residencies that share memory, and wrote to `part_of`, for each residency, the index of its merged block. Before the
-/// call `offsets` begins with the offsets of the merged blocks; afterwards it holds one for each residency.
+/// Gives each residency (live range of a block) the offset of its merged block. `part_of` is what [`merge`] wrote: for
+/// each residency, the index of its merged block. Before the call `offsets` begins with the offsets of the merged
+/// blocks; afterwards it holds the offset of each residency.
 pub fn spread(part_of: &[u32], offsets: &mut [u64]) {
     // The index of a merged block is not larger than that of any of its residencies. So from the last residency to the
     // first, no offset is overwritten before it is read.

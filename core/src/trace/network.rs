@@ -53,8 +53,9 @@ impl Graph<'_> {
         self.nodes.iter().map(|n| n.inputs.len() + n.outputs.len()).sum()
     }
 
-    /// How many block numbers the trace of the graph has: one for each tensor, which is its index, and after these one
-    /// for the workspace of each operator that has one, in the order of the operators.
+    /// How many block numbers the trace of the graph has. The number of a tensor's block is the index of the tensor.
+    /// The numbers after these are those of workspaces: one for each operator that has one, in the order of the
+    /// operators.
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.tensors.len() + self.nodes.iter().filter(|n| n.workspace > 0).count()

@@ -38,8 +38,8 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub(crate) use early::early;
 pub(crate) use model::{Model, workspace as model_workspace};
 
-/// The work of the search for a lower bound by minimum cuts is limited: the search ends after it has looked at so many
-/// arcs of flow networks, which takes about half a second.
+/// The search for a lower bound by minimum cuts ends after it has looked at this many arcs of its flow networks, which
+/// takes about half a second.
 const MOST_LOOKS: u64 = 100_000_000;
 
 /// Limits on the work of the search for the order of operators with the least max load.
@@ -60,8 +60,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The default limits, but a wider beam for small graphs: the searches for an order still take about a second, as
-    /// the work of the beam grows with `width · operators²`.
+    /// The default limits, but with a wider beam for small graphs. The work of the beam search grows with
+    /// `width · operators²`; the searches for an order still take about a second.
     #[must_use]
     pub fn for_operators(operators: usize) -> Self {
         let squared = u64::try_from(operators).unwrap_or(u64::MAX).saturating_pow(2).max(1);
@@ -70,15 +70,16 @@ impl Options {
     }
 }
 
-/// An input over which an operator may write its output if no later operator needs the input: all of it, as in
-/// elementwise operators, or a part, where it is known how far the kernel has read (Blacker et al. 2020).
+/// Says that an operator may write its output over an input that no later operator needs. The output may lie over all
+/// of the input, as in elementwise operators, or over a part, where it is known how far the kernel has read (Blacker et
+/// al. 2020).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reuse {
     /// The number of the operator.
     pub node: u32,
     /// The number of the tensor that the operator reads.
     pub input: u32,
-    /// The bytes saved while the operator runs, if no operator uses the input after this operator.
+    /// The bytes saved while the operator runs, if it is the last operator that uses the input.
     pub bytes: u64,
 }
 
@@ -112,7 +113,8 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: O
         .and(search_workspace(tensors, nodes, options).max(cut_workspace(tensors, nodes, operands)))
 }
 
-/// Length of the workspace of [`by_cuts`], which finds a lower bound by minimum cuts, without the model of the graph.
+/// Length of the workspace of [`by_cuts`], which finds a lower bound by minimum cuts. The model of the graph is not
+/// part of it.
 const fn cut_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let ranked = WorkspaceLen { words: nodes, indices: 2 * nodes };
     model::walk_workspace(tensors, nodes).and(ranked).and(cut::workspace(tensors, nodes, operands, 2 * operands))
@@ -179,7 +181,7 @@ pub fn least_load(
     })
 }
 
-/// Finds an order of operators with the least max load, as [`least_load`] does, but `reuses` says over which inputs the
+/// Finds an order of operators with the least max load, as [`least_load`] does. `reuses` says over which inputs the
 /// operators may write their outputs. Of the reuses of one operator only the first two count.
 ///
 /// # Errors
@@ -240,9 +242,9 @@ fn least_load_by(
     Ok(search(&model, lower_bound, options, &mut order, scratch, &mut || false))
 }
 
-/// A lower bound on the max load of all orders of the operators, in bytes. For each operator, a minimum cut of a flow
-/// network gives the least load that is possible while it runs; the highest of these loads is the bound. The operators
-/// at which `order` has the highest load are looked at first.
+/// A lower bound on the max load (the most bytes alive at once) of all orders of the operators, in bytes. A minimum cut
+/// of a flow network gives, for each operator, the fewest bytes that can be alive while it runs; the highest of these
+/// figures is the bound. The operators during which the most bytes are alive in `order` are looked at first.
 fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>) -> u64 {
     let mut walk = model::Walk::new(model, &mut scratch);
     let n = usize::try_from(model.operators).unwrap_or(0);
@@ -258,8 +260,8 @@ fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>
     cut::lower_bound(model, operators, walk.key, MOST_LOOKS, &mut scratch)
 }
 
-/// Searches for an order of operators with a lower max load than `order`, a valid order of the model, has. Writes the
-/// best order found to `order`. `lower_bound` is a known lower bound on the max load of all orders, in bytes. Ends
+/// Searches for an order of operators with a lower max load than that of `order`, which must be a valid order. Writes
+/// the best order found to `order`. `lower_bound` is a known lower bound on the max load of all orders, in bytes. Ends
 /// early when `stops` returns true.
 pub(crate) fn search(
     model: &Model<'_>,
@@ -282,8 +284,8 @@ pub(crate) fn search(
     found
 }
 
-/// Makes the model of a graph, on which the search for an order works. `reuse` adds to the model which inputs the
-/// operators may write over.
+/// Makes the model of a graph, on which the search for an order works. `reuse` is called to tell the model over which
+/// inputs operators may write their outputs.
 fn of_graph<'a>(
     graph: &Graph<'_>,
     dependencies: &Dependencies<'_>,

@@ -147,7 +147,8 @@ pub fn longest_paths(
         return Err(Error::BufferTooSmall { buffer: Buffer::Indices, needed: nodes, got: streams.len() });
     }
     let dependencies = Dependencies::new(graph, &mut scratch)?;
-    // By node that is on no path yet: the time, in ns, of the longest path of such nodes that begins with this node.
+    // For each node that is on no path yet: the time, in ns, of the longest path of such nodes that begins with this
+    // node.
     let (mut length, mut next) = (scratch.words(nodes), scratch.indices(nodes));
     let mut streams = Table::new(streams);
     let last = paths.saturating_sub(1);
@@ -191,32 +192,32 @@ enum Extend {
     Nothing,
     Ends,
     Beginnings,
-    /// In each region, a part of the topological order of the operators, either the ends or the beginnings of
-    /// lifetimes, as [`Orders::choose`] has decided. No lifetime is extended out of its region.
+    /// In each region, either the ends or the beginnings are extended, as [`Orders::choose`] has decided. A region is a
+    /// part of the topological order of the operators; no lifetime is extended out of its region.
     Chosen,
 }
 
-/// The place of each operator in the topological order, and how far lifetimes that end or begin at each place are
-/// extended, because other operators may run at the same time.
+/// The place of each operator (its index in the topological order), and how far the lifetimes that end or begin at each
+/// place are extended because other operators may run at the same time.
 struct Orders<'a> {
-    /// By node (operator): its place, which is its index in the topological order.
+    /// For each node (operator): its place, which is its index in the topological order.
     place: Table<'a, u32>,
-    /// By place (index of an operator in the topological order): 1 + the place of the next operator on the same stream;
-    /// 0 if there is none.
+    /// For each place (index of an operator in the topological order): 1 + the place of the next operator on the same
+    /// stream; 0 if there is none.
     next: Table<'a, u32>,
-    /// By place (index of an operator in the topological order): until when a block that is used here is kept alive, if
-    /// ends of lifetimes are extended. The value is 1 + the place of the last operator that begins a block and may run
-    /// before the operator here is done; at least 1 + this place.
+    /// For each place (index of an operator in the topological order): the end of a lifetime with its last use here, if
+    /// ends of lifetimes are extended. It is 1 + the place of the last operator that begins a block and does not wait
+    /// for the operator here; at least 1 + this place.
     late: Table<'a, u32>,
-    /// By place (index of an operator in the topological order): from when on a block that begins here is alive, if
-    /// beginnings of lifetimes are extended. The value is the place of the first operator that uses a block and may
-    /// still run when the operator here starts; this place if none before it does.
+    /// For each place (index of an operator in the topological order): the start of the lifetime of a block that begins
+    /// here, if beginnings are extended. It is the place of the first operator that uses a block and for which the
+    /// operator here does not wait; at most this place.
     early: Table<'a, u32>,
-    /// By place (index of an operator in the topological order): 1 if the ends of lifetimes are extended there, 0 if
-    /// the beginnings are. Either keeps operators that may run at the same time from sharing memory. The value is the
-    /// same in a whole region of the order.
+    /// For each place (index of an operator in the topological order): 1 if the ends of lifetimes are extended there, 0
+    /// if the beginnings are. Lifetimes are extended so that operators that may run at the same time share no memory.
+    /// The value is the same in a whole region of the order.
     ends: Table<'a, u32>,
-    /// By node (operator): the number of the block for its workspace; not used if it has no workspace.
+    /// For each node (operator): the number of the block for its workspace; not used if it has no workspace.
     workspaces: Table<'a, u32>,
 }
 
@@ -247,7 +248,7 @@ impl<'a> Orders<'a> {
             begins[place] = u32::from(n.workspace > 0 || n.outputs.iter().any(|t| produces(&t) && passing(&t)));
             uses[place] = u32::from(n.workspace > 0 || n.inputs.iter().chain(n.outputs).any(|t| passing(&t)));
         }
-        // By stream: 1 + the place of the last operator on it so far; 0 if there is none.
+        // For each stream: 1 + the place of the last operator on it so far; 0 if there is none.
         let mut last = scratch.indices(nodes);
         for (place, &node) in (0u32..).zip(dependencies.order()) {
             let stream = usize::try_from(node).ok().and_then(|node| streams.get(node));
@@ -269,9 +270,9 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`: until when a block used by the operator at a place (index in the topological order) is kept, if
-    /// ends of lifetimes are extended. This is 1 + the place of the last operator that begins a block and is no
-    /// descendant of that operator. Descendants are found with bit sets, 64 places at a time, from the end of the
+    /// Fills `late`: for each place (index of an operator in the topological order), the end of a lifetime with its
+    /// last use there, if ends are extended. It is 1 + the place of the last operator that begins a block and is no
+    /// descendant of the operator there. Descendants are found with bit sets, 64 places at a time, from the end of the
     /// order.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
@@ -299,10 +300,10 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`: from when on a block that begins at an operator's place (index in the topological order) is
-    /// alive, if beginnings of lifetimes are extended. This is the place of the first operator that uses a block and is
-    /// no ancestor of that operator. Ancestors are found with bit sets, 64 places at a time, from the beginning of the
-    /// order.
+    /// Fills `early`: for each place (index of an operator in the topological order), the start of the lifetime of a
+    /// block that begins there, if beginnings are extended. It is the place of the first operator that uses a block and
+    /// is no ancestor of the operator there. Ancestors are found with bit sets, 64 places at a time, from the beginning
+    /// of the order.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -336,9 +337,9 @@ impl<'a> Orders<'a> {
     }
 
     /// Decides for each region of the topological order whether the ends or the beginnings of lifetimes are extended
-    /// there, so that operators that may run at the same time share no memory: whichever gives the lower max load in
-    /// the region. A region is a part of the order beyond which no lifetime in it has to be extended. `ends` and
-    /// `beginnings` give the load at each place (index in the order), in bytes, if only ends or only beginnings are
+    /// there: whichever gives the lower max load in the region. They are extended so that operators that may run at the
+    /// same time share no memory. A region is a part of the order out of which no lifetime is extended. `ends` and
+    /// `beginnings` give the bytes alive at each place (index in the order) if only ends or only beginnings are
     /// extended.
     fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
         let mut first = 0;

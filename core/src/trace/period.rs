@@ -90,7 +90,7 @@ struct Ended {
     /// The sum of the hash [`mix`] over the events of one period. It is the same whichever event the period is taken to
     /// begin with.
     sum: u64,
-    /// For how many events in a row the stream repeated: each of them equalled the event one such period before it.
+    /// How many events in a row had repeated when the period ended: each equalled the event one period before it.
     run: u64,
     /// How many events have come since the period ended.
     since: u32,
@@ -105,7 +105,7 @@ struct Candidate {
     /// How many events right before the one at which this candidate period was suggested are known to equal the event
     /// one period before them.
     backward: u32,
-    /// Whether to go on with the check backward, of older and older events against those one period before them.
+    /// Whether the check still goes backward, comparing older and older events each with the event one period before.
     open: bool,
     accepted: bool,
 }
@@ -298,9 +298,9 @@ impl<'a> Detector<'a> {
         bytes == bytes_before && word == word_before
     }
 
-    /// Verifies the candidate, a number of events after which the stream may repeat. Compares the newest event, and a
-    /// few older ones, each with the event that came so many events earlier. If the newest one differs, the candidate
-    /// is dropped.
+    /// Verifies the candidate for the period (the number of events after which the stream repeats). Compares the newest
+    /// event, and a few older ones, each with the event one such period before it. If the newest one differs, the
+    /// candidate is dropped.
     fn verify(&mut self) {
         if let Some(ended) = &mut self.ended {
             ended.since += 1;
@@ -372,8 +372,8 @@ impl<'a> Detector<'a> {
 
     /// Accepts the candidate as the period of the stream if all events of a whole period equal those one period before,
     /// and as many bytes are allocated as one period ago. If its events are only those of the accepted period that
-    /// ended last, once or several times over, it must repeat for longer than that period did, by at least one period
-    /// of its own.
+    /// ended last, once or several times over, it must repeat for longer than that period did, by at least its own
+    /// length.
     fn accept(&mut self) {
         let Some(mut c) = self.candidate else { return };
         let (period, run) = (u64::from(c.period), c.run());

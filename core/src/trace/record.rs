@@ -194,8 +194,8 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         Ok(())
     }
 
-    /// The error for a row that cannot be recorded. `fault` says why; the row has the number that it would have got, as
-    /// the next row of the trace.
+    /// The error for a row that cannot be recorded. `fault` says why. The error names the row by the number that it
+    /// would have got.
     fn refuse(&self, fault: RowFault) -> Error {
         Error::Row { row: u32::try_from(self.len).unwrap_or(u32::MAX), fault }
     }

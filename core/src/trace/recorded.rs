@@ -107,20 +107,20 @@ impl<'a> Recorded<'a> {
         op == Op::None || self.operator(op).ordered
     }
 
-    /// The number of the mask of `block`: of the block in which a bit for each element of `block` is kept for the
-    /// gradient of a ReLU.
+    /// The block number of the mask of `block`. The mask has a bit for each element of `block`, and is kept in place of
+    /// `block` for the gradient of a ReLU.
     pub(crate) fn mask(&self, block: u32) -> u32 {
         u32::try_from(self.blocks).map_or(u32::MAX, |blocks| blocks.saturating_add(block))
     }
 
-    /// How many block numbers a rewritten trace may use: one for each block, and one for its mask (a bit for each
-    /// element, kept in the block's place for the gradient of a ReLU).
+    /// How many block numbers a rewritten trace may use: one for each block, and one for the mask of each block. A mask
+    /// has a bit for each element of its block, and is kept in the block's place for the gradient of a ReLU.
     pub(crate) const fn numbers(&self) -> usize {
         2 * self.blocks
     }
 
-    /// The block whose mask (a bit for each of its elements, kept in its place for the gradient of a ReLU) has this
-    /// number; none if it is no mask's number.
+    /// The block whose mask has the block number `number`; `None` if `number` is no mask's. A mask has a bit for each
+    /// element of its block, and is kept in the block's place for the gradient of a ReLU.
     pub(crate) fn masked(&self, number: u32) -> Option<u32> {
         let blocks = u32::try_from(self.blocks).unwrap_or(u32::MAX);
         number.checked_sub(blocks).filter(|&b| b < blocks)
@@ -132,20 +132,21 @@ pub(crate) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 2 * rows + 3 * blocks }
 }
 
-/// The operators of a recorded iteration, by which a rewritten trace is read: each operator there has to do the
+/// The operators of a recorded iteration. A rewritten trace is read beside them: each of its operators has to do the
 /// accesses that it did in the recording.
 pub(crate) struct Operators<'a> {
     rows: &'a [Row],
-    /// The row of the first access of each operator that has a number, sorted by these numbers.
+    /// The row of the first access of each operator, in the order of the operators' numbers. Accesses that belong to no
+    /// operator are left out.
     first: Table<'a, u32>,
     first_count: u32,
     /// The recorded row at which the search for the next access that belongs to no operator begins.
     loose: usize,
-    /// By block: 1 if it is allocated at time 0 and never freed, 0 if not.
+    /// For each block: 1 if it is allocated at time 0 and never freed, 0 if not.
     persistent: Table<'a, u32>,
-    /// By block, two numbers about the operator that accesses the block and was recomputed last: 1 + the recorded row
-    /// of the operator's first access, 0 if there is no such operator; and how the operator accesses the block, 1 for
-    /// reads, 2 for writes, 3 for both.
+    /// For each block, two numbers about the last recomputed operator that accesses it. The first is 1 + the recorded
+    /// row of that operator's first access; 0 if there is no such operator. The second says how the operator accesses
+    /// the block: 1 for reads, 2 for writes, 3 for both.
     touched: Table<'a, [u32; 2]>,
 }
 
@@ -242,8 +243,8 @@ impl<'a> Operators<'a> {
         (progress.next..).zip(rows).filter(move |(_, r)| r.event.is_access() && !updated(r))
     }
 
-    /// The recorded time from the operator's access before this row to its access in this row, in ns; 0 for its first
-    /// access.
+    /// The recorded time between the operator's access in row `row` and its access before that, in ns; 0 if it is its
+    /// first access.
     pub(crate) fn since_last_access(&self, progress: Progress, row: usize) -> u64 {
         if row == progress.first { 0 } else { self.since_access_before(row) }
     }

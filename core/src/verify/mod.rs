@@ -194,15 +194,15 @@ enum Key {
     Offset,
 }
 
-/// A set of numbers below n, which finds the nearest member below or above a number. The numbers here are ranks: the
-/// places of blocks in the order of their offsets. The set is a bit set; a second, smaller bit set marks which words of
-/// the first are not 0, a third those of the second, and so on. O(log₆₄ n) for each operation.
+/// A set of numbers below n that finds the nearest member below or above a given number. The numbers are ranks: the
+/// places of blocks in the order of their offsets. The set is a bit set. A second, smaller bit set marks which words of
+/// the first are not 0, a third marks those of the second, and so on. O(log₆₄ n) for each operation.
 struct Ranks<'a> {
     words: Table<'a, u64>,
-    /// By level of bit sets, the lowest first: the index in `words` at which the level's bit set begins. The lowest
-    /// level has a bit for each rank (a block's place in the order of offsets), each higher level a bit for each word
-    /// of the level below. Levels from `height` on are not used, and 0 here. The most blocks that can be planned are
-    /// 2^28 - 1, which take 5 levels; 6 are enough for all ranks of 32 bits.
+    /// By level of bit sets, the lowest first: the index in `words` at which the level's bit set begins; 0 for levels
+    /// that are not used (from `height` on). The lowest level has a bit for each rank (a block's place in the order of
+    /// offsets), each higher level a bit for each word of the level below. 6 levels are enough for all ranks of 32
+    /// bits.
     levels: [u32; 6],
     height: u8,
 }
@@ -269,9 +269,9 @@ impl<'a> Ranks<'a> {
         })
     }
 
-    /// The member of the set nearest to `rank`, either below or above it; `None` if there is none. Which of the two,
-    /// `pick` decides: given a word and the number of a bit, it returns the nearest set bit in the word on the wanted
-    /// side. The search climbs the levels of bit sets until a word has such a bit, and then descends to the member.
+    /// The member of the set nearest to `rank` on one side, below or above; `None` if there is none. `pick` decides the
+    /// side: given a word and the number of a bit, it returns the nearest set bit of the word on that side. The search
+    /// climbs the levels of bit sets until a word has such a bit, and then descends to the member.
     fn nearest(&self, rank: u32, pick: impl Fn(u64, u32) -> Option<u32>) -> Option<u32> {
         let mut i = rank;
         for level in 0..self.height {

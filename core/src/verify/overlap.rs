@@ -1,13 +1,13 @@
-//! Proves that a plan is valid in which an operator's output may lie over a part of an input that the operator is the
-//! last to read.
+//! Proves that a plan is valid in which an operator's output may share bytes with an input that no later operator
+//! reads.
 //!
-//! The constraints are those of the parent module, except for the pairs of blocks that an [`Overlap`] names. Of such a
-//! pair, the output begins at least `distance` bytes below the begin of the input, or at the end of the input or above.
-//! Pairs are looked at one by one: `O(n log n + p · o)` for p pairs that are alive together and o overlaps.
+//! The constraints are those of the parent module, except for the pairs of blocks that an [`Overlap`] names. Such a
+//! pair may share bytes if the output begins at least `distance` bytes below the begin of the input. Pairs are looked
+//! at one by one: `O(n log n + p · o)` for p pairs that are alive together and o overlaps.
 //!
-//! The lower bound on the peak is the highest load, where the bytes that overlaps may save at a step are subtracted
-//! from its load. These are the bytes that outputs may share with their inputs: for each output at most its size less
-//! the least distance, and for each of its inputs at most the size of the input.
+//! The lower bound on the peak is the highest value, over all steps, of the bytes alive at the step less the most bytes
+//! that outputs may share with their inputs there. An output shares at most its size less the least distance. With one
+//! input it shares at most the size of the input.
 
 use super::{VerifiedPlan, Violation, check_block};
 use crate::error::Buffer;
@@ -21,14 +21,13 @@ pub const fn overlap_workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Proves that `offsets`, in bytes, is a valid plan for `blocks`, or says which constraint it breaks. The two blocks of
-/// an [`Overlap`] may share bytes as far as the overlap allows. The plan's max load, a lower bound on the peak, is the
-/// highest value over all steps of: the bytes alive at the step, less the most bytes that overlaps let live blocks
-/// share at that step.
+/// an [`Overlap`] may share bytes as far as the overlap allows. The plan's max load is a lower bound on the peak. For
+/// it, the most bytes that overlaps let live blocks share at a step are subtracted from the bytes alive at the step.
 ///
 /// # Errors
 /// Those of [`verify`](super::verify()); [`Violation::OverlapTooFar`] in [`Error::Invalid`]; [`Error::UnknownTensor`]
-/// for an overlap that names a block that does not exist, or one block twice, or whose input's lifetime begins or ends
-/// after that of the output.
+/// for an overlap that names a block that does not exist, or the same block twice, or whose input's lifetime begins or
+/// ends after that of its output.
 ///
 /// ```
 /// use sublet_core::verify::{self, Violation};
@@ -97,9 +96,9 @@ fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j
     Err(Error::Invalid(Violation::OverlapTooFar { output, input, distance }))
 }
 
-/// The max load, in bytes: the highest value over all steps of the bytes alive at the step, less the most bytes that
-/// overlaps let live blocks share at that step. Only steps at which a block begins are looked at. The tables `by_start`
-/// and `by_end` have the blocks in the order of their first step and of their end.
+/// The max load, in bytes. The value of a step is the bytes alive at it, less the most bytes that overlaps let live
+/// blocks share at it; the max load is the highest value. Only steps at which a block begins are looked at. The tables
+/// `by_start` and `by_end` have the blocks in the order of their first step and of their end.
 fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, by_end: &Table<'_, u32>) -> u64 {
     let n = count(blocks);
     let (mut load, mut most, mut ended) = (0u64, 0, 0);
@@ -116,9 +115,9 @@ fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, b
     most
 }
 
-/// The most bytes that live outputs may share with live inputs at a step according to `overlaps`; they are subtracted
-/// from the load for a lower bound on the peak. If the overlaps of one output do not stand side by side in the slice,
-/// some bytes count twice, and the bound is lower than it could be.
+/// The most bytes that `overlaps` let live outputs share with live inputs at a step. The caller subtracts them from the
+/// bytes alive there, for a lower bound on the peak. If the overlaps of one output do not stand side by side in the
+/// slice, some bytes count twice, and the bound is lower than it could be.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = overlaps.iter().filter(|o| at(blocks, o.output).start <= step && step < at(blocks, o.input).end);
     let (mut all, mut own, mut least, mut output) = (0u64, 0u64, u64::MAX, u32::MAX);

@@ -8,20 +8,19 @@
 //!   the order of the recording; all others stand anywhere.
 //! - Values: a write gives a block a value, a malloc leaves its value undefined, a free loses it, a copy out keeps it
 //!   on the host, and a copy in restores the latest copy. Every operator reads the values that it read in the
-//!   recording; accesses without an operator may read any value. If a recomputed operator reads only values of its
-//!   first run, it yields the values of its first run; if not, undefined values. It leaves out the persistent blocks
+//!   recording; accesses without an operator may read any value. A recomputed operator that reads the values of its
+//!   first run writes the values of its first run, otherwise undefined values. It does not write the persistent blocks
 //!   that it updates.
-//! - Masks: right after a ReLU, a `write` of the mask of a block that the ReLU accesses keeps the signs of the block's
-//!   elements. The ReLU's gradient may read the mask in place of the block. The mask is allocated with at least one bit
-//!   for each element. Elements have the size that is given for the ReLU operators that access the block.
-//! - Residency: a block is accessed and copied only between its malloc and its free.
+//! - Masks: a mask holds the sign of each element of a block. Its malloc has at least one bit for each element; the
+//!   ReLU operators that access the block say how large an element is. The mask is written right after a ReLU that
+//!   accesses the block. The ReLU's gradient may read the mask in place of the block.
 //! - Operators: between two accesses of one operator stand only mallocs and frees of blocks that the operator allocates
 //!   or frees there in the recording. If it works in place, there may also stand, after its reads, a free of its first
 //!   input directly followed by the malloc of its first output, of the same size and at the same address.
-//! - Ends: a persistent block (allocated at time 0, never freed) is on the device with its initial value at the start,
-//!   and with its final value at the end. Where iterations repeat, a block that does not start on the device may
-//!   instead have its final value on the host. The host's copy of its initial value may be used if the host has its
-//!   final value at the end.
+//! - Start and end: a persistent block (allocated at time 0, never freed) has its initial value on the device at the
+//!   start, and its final value on the device at the end. If iterations repeat, both may be on the host instead. If the
+//!   block is copied in before its first copy out, the host's copy of its initial value was used: then the host must
+//!   have its final value at the end.
 //! - Addresses: as [`verify`](super::verify) judges. Time: as [`simulate`] says.
 //!
 //! Values are not stored but numbered: 0 is undefined, the initial value of block b is 1 + b, and the value that an
@@ -61,8 +60,8 @@ impl<'a> VerifiedSchedule<'a> {
         self.timings
     }
 
-    /// By block of the plan: its name, which says which block of the trace it is a live range of, and which of that
-    /// block's live ranges, counted from 0.
+    /// By block of the plan: the block of the trace that it is a live range of, and the number of this live range among
+    /// those of the block, counted from 0.
     #[must_use]
     pub const fn names(&self) -> &'a [Residency] {
         self.names
@@ -89,8 +88,8 @@ pub struct Room<'a> {
     pub timings: &'a mut [Timing],
     /// The live ranges of blocks on the device, from malloc to free, as blocks to place.
     pub blocks: &'a mut [Block],
-    /// By live range, in the order of `blocks`: the number of the trace's block that it belongs to, and which of that
-    /// block's live ranges it is, counted from 0.
+    /// By element of `blocks`: the block of the trace that it is a live range of, and the number of this live range
+    /// among those of the block, counted from 0.
     pub names: &'a mut [Residency],
 }
 
@@ -191,10 +190,10 @@ pub fn schedule<'a>(
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Checks all rules for a rewritten trace but addresses: the order of operators, the values that they read, masks, that
-/// blocks are used only while allocated, what stands between the accesses of an operator, and where persistent blocks
-/// are at the end. Writes to `taken_over`, for each live range in the order of their mallocs, 1 + the number of the
-/// live range whose memory it reuses in place; 0 if none.
+/// Checks a rewritten trace by all rules except those on addresses: the order of operators, the values that they read,
+/// masks, that blocks are used only while allocated, what stands between the accesses of an operator, and where
+/// persistent blocks are at the end. Live ranges are numbered in the order of their mallocs. For each, `taken_over`
+/// gets 1 + the number of the live range whose memory it reuses in place; 0 if none.
 fn values(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -243,8 +242,8 @@ fn values(
 struct Seen<'a> {
     /// By block: its size in bytes; 0 if it is never allocated.
     size: Table<'a, u64>,
-    /// By block: the least size of its mask (one bit for each element), in bytes. The ReLU operators that access the
-    /// block give the size of an element: the smallest if they differ, at most 4 bytes; 4 bytes without a ReLU.
+    /// By block: the least size of its mask (one bit for each element), in bytes. An element has 4 bytes, or fewer if a
+    /// ReLU that accesses the block says so: the smallest size if several do.
     mask: Table<'a, u64>,
     /// By recorded row: the number that stands for the value that the row reads or writes; 0 for an undefined value,
     /// and for a row that neither reads nor writes.
@@ -342,16 +341,16 @@ struct State<'a> {
     /// By block: the number of its latest live range on the device. The live ranges of all blocks are numbered in the
     /// order of their mallocs.
     residency: Table<'a, u32>,
-    /// By block, two marks that are 1 for yes: the block is on the device at the start; it was copied in from the host
-    /// before any copy out, so that the host's copy of its initial value was used.
+    /// By block, two marks, 1 for yes and 0 for no. First: is the block on the device at the start? Second: was it
+    /// copied in before its first copy out, so that the host's copy of its initial value was used?
     marks: Table<'a, [u32; 2]>,
-    /// By block: an operator, stored as 1 + the recorded row of its first access; 0 if there is none yet. It is the one
-    /// that began last among those that allocate or free the block between two of their accesses in the recording.
+    /// By block: the operator begun last that allocates or frees the block between two of its accesses in the
+    /// recording. Stored as 1 + the recorded row of the operator's first access; 0 if there is none yet.
     own: Table<'a, u32>,
     /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,
-    /// The recorded row from which the next [ordered](Operator::ordered) operator is looked for: ordered operators must
-    /// run in the order of the recording.
+    /// The recorded row from which on the next [ordered](Operator::ordered) operator is looked for: ordered operators
+    /// must run in the order of the recording.
     next: usize,
     /// By recorded row: 1 if the row is the first access of an operator that has begun to run, not counting
     /// recomputations.
@@ -368,8 +367,8 @@ struct State<'a> {
     /// Whether any block has been copied so far, to the host or from it. A persistent block that is allocated after
     /// that is not on the device at the start.
     copied: bool,
-    /// The block that the row before has freed within an operator, so that the block allocated by the next row reuses
-    /// its memory in place.
+    /// The block that the row before has freed, if the next row is to allocate the operator's output in the same memory
+    /// (in-place reuse); otherwise `None`.
     giver: Option<u32>,
 }
 
@@ -462,8 +461,8 @@ impl State<'_> {
             && self.own[r.block] == row_mark(progress.first)
     }
 
-    /// Whether the current operator may free block `giver` at this point, so that block `taker` reuses its memory in
-    /// place.
+    /// Whether the current operator may free block `giver` at this point, so that block `taker` reuses the memory of
+    /// `giver` in place.
     fn hands_over(&self, progress: Progress, giver: u32, taker: Option<u32>) -> bool {
         let whole = Progress { next: progress.first, rerun: false, ..progress };
         let first = |event| {
@@ -590,7 +589,7 @@ impl State<'_> {
     }
 }
 
-/// 1 + the number of a row: how rows are stored in tables in which 0 stands for none.
+/// 1 + the number of a row, for tables in which 0 stands for no row.
 fn row_mark(row: usize) -> u32 {
     u32::try_from(row).map_or(u32::MAX, |row| row.saturating_add(1))
 }

@@ -48,14 +48,15 @@ functions! {
 }
 
 functions! {
-    /// The function of drivers from CUDA 10.0 on that has a stream call a function on the host.
+    /// The driver's function that makes a stream call a function on the host. Drivers have it from CUDA 10.0 on.
     HostCalls {
         launch: "cuLaunchHostFunc" (CUstream, CUhostFn, *mut c_void);
     }
 }
 
 functions! {
-    /// The functions of drivers from CUDA 10.2 on that reserve addresses, and map memory to them piece by piece.
+    /// The driver's functions that reserve addresses, and map memory to them piece by piece. Drivers have them from
+    /// CUDA 10.2 on.
     VirtualMemory {
         granularity: "cuMemGetAllocationGranularity" (*mut usize, *const CUmemAllocationProp, c_uint);
         reserve: "cuMemAddressReserve" (*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
@@ -69,7 +70,7 @@ functions! {
 }
 
 functions! {
-    /// The function that releases a GPU's primary context, in drivers from CUDA 11.0 on.
+    /// The driver's function that releases a GPU's primary context. Drivers have it from CUDA 11.0 on.
     Release {
         context_release: "cuDevicePrimaryCtxRelease_v2" (CUdevice);
     }

@@ -35,7 +35,8 @@ const EVENT_WITHOUT_TIME: u32 = 2;
 const HOST_PORTABLE: u32 = 1;
 const GRANULARITY_RECOMMENDED: u32 = 1;
 
-/// The number that the next backend gets; by these numbers the host calls of backends are told apart.
+/// The number that the next backend gets. It tells which host calls (functions that streams run on the host) are the
+/// backend's.
 static BACKENDS: AtomicU64 = AtomicU64::new(0);
 
 struct Shared {
@@ -244,7 +245,8 @@ impl Shared {
         properties
     }
 
-    /// Allocates `bytes` bytes of memory, and maps them to the addresses from `at` on.
+    /// Allocates `bytes` bytes of device memory, and maps them to the reserved addresses from `at` on. `memory` has the
+    /// driver's functions for this.
     fn back(&self, memory: &VirtualMemory, at: u64, bytes: u64) -> Result<()> {
         let size = size(bytes, Memory::Device)?;
         let properties = self.properties();
@@ -280,7 +282,8 @@ impl Drop for Shared {
     }
 }
 
-/// Converts a number of bytes to the type that the driver takes; [`Error::OutOfMemory`] if it does not fit.
+/// Converts a number of bytes to the type that the driver takes. If the number does not fit, the error is
+/// [`Error::OutOfMemory`] of this kind of memory.
 fn size(bytes: u64, memory: Memory) -> Result<usize> {
     usize::try_from(bytes).map_err(|_| Error::OutOfMemory { memory, bytes })
 }

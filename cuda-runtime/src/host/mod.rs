@@ -3,12 +3,12 @@
 //!
 //! With [`Mode::Threads`] each stream is a thread, and races really happen. With [`Mode::Ordered`] nothing runs before
 //! something waits for it. All work then runs on the waiting thread, and an [`Order`] chooses among the streams that
-//! could go on, in the same way every time. Times are then computed: work begins when its stream is free and what it
-//! waits for is done, whatever order it really runs in.
+//! could go on, in the same way every time. Times are then simulated: a piece of work begins when its stream is free
+//! and what it waits for is done, whenever it really runs.
 //!
-//! [`HostBackend::races`] returns pairs of pieces of work that use the same bytes without an order, in both modes.
-//! Memory that is freed is overwritten, and work that still uses it then is a fault, as on a GPU. Dropping a stream
-//! waits for nothing, as there.
+//! In both modes, [`HostBackend::races`] returns the pairs of pieces of work that use the same bytes with nothing to
+//! order them. Memory that is freed is overwritten, and work that still uses it then is a fault, as on a GPU. Dropping
+//! a stream waits for nothing, as on a GPU.
 
 mod memory;
 mod options;
@@ -98,8 +98,8 @@ impl HostBackend {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Gives a stream a kernel, which takes `ns` ns of simulated time. `kernel` is called with the bytes of the
-    /// operands, in the order of `operands`.
+    /// Gives a stream a kernel, which takes `ns` ns of simulated time. When the stream reaches it, `kernel` is called
+    /// with the bytes of the operands, in the order of `operands`.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] for an operand outside the arenas; [`Error::OperandsOverlap`] if two operands share bytes
@@ -143,14 +143,14 @@ impl HostBackend {
         lock(&self.shared.ledger).used
     }
 
-    /// The races found so far: pairs of pieces of work on two streams that use the same bytes, one to write, though
-    /// nothing says which runs first. Empty if the options do not ask for them.
+    /// The races found so far: pairs of pieces of work on two streams that use the same bytes, where at least one
+    /// writes them and nothing says which runs first. Empty if the options do not ask for them.
     #[must_use]
     pub fn races(&self) -> Vec<Race> {
         lock(&self.shared.state).races.as_ref().map_or_else(Vec::new, |races| races.found().to_vec())
     }
 
-    /// Waits until all work is done that the streams were given, also those that have been dropped. With
+    /// Waits until all streams, also those that have been dropped, have done the work that they were given. With
     /// [`Mode::Ordered`] this thread does the work.
     ///
     /// # Errors
@@ -227,8 +227,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Does one piece of a stream's work, after a wait of `delay`. `given` is the time, in ns, at which the stream was
-    /// given it.
+    /// Does one piece of a stream's work, `task`; if there is a `delay`, waits for that long first. `given` is the
+    /// simulated time at which the stream was given the piece, in ns.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn work(&self, lane: usize, task: Task, given: f64, delay: Option<Duration>) {
         let now = || self.begin.elapsed().as_nanos() as f64;

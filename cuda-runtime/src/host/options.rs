@@ -12,12 +12,12 @@ pub enum Mode {
         /// Whether copies take as long as the speed of the links gives, and kernels as long as their launches say; if
         /// false, all work is done as fast as the host can.
         paced: bool,
-        /// Each thread waits for a random time before each piece of work: the seed of the random numbers, and the
-        /// longest wait. `None`: no such waits.
+        /// The seed and the longest time of random waits, one before each piece of a thread's work; `None` if there are
+        /// no such waits.
         delays: Option<(u64, Duration)>,
     },
-    /// No work is done until a thread waits for some; that thread then does the work itself. The order says which
-    /// stream goes on where several can.
+    /// No work is done until a thread waits for some; then that thread does the work of all streams itself. The order
+    /// says which stream goes on where several can.
     Ordered(Order),
 }
 
@@ -44,8 +44,8 @@ pub struct Options {
     /// The device that the host stands in for: the speed of its links with the host, how many bytes the host can pin
     /// (`host_capacity`), and whether host and device share one memory.
     pub device: Device,
-    /// Whether to search for races: work on two streams that uses the same bytes, one to write, though nothing says
-    /// which runs first. `HostBackend::races` returns them.
+    /// Whether to search for races: pairs of pieces of work on two streams that use the same bytes, where at least one
+    /// writes them and nothing says which runs first. `HostBackend::races` returns them.
     pub races: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Streams and events: queues of work, and which of them may go on.
 //!
 //! One lock holds all queues. A stream goes on with the work at the front of its queue, unless that work is a wait for
-//! an event that has not happened. A wait is for the point at which the event was recorded when the wait was given.
-//! That point was given before the wait, so some stream can always go on. After a fault all work that is left is
-//! skipped, and waiting threads are woken.
+//! an event that has not happened. When a stream is given a wait for an event, the point at which the event was last
+//! recorded is kept with the wait: later records do not change it. So a wait is always for work that was given earlier,
+//! and some stream can always go on. After a fault all work that is left is skipped, and waiting threads are woken.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) enum Task {
 pub(super) struct Point {
     /// The time at which the stream reached the point, in ns; `None` if it has not.
     pub(super) reached: Mutex<Option<f64>>,
-    /// By stream: how many pieces of that stream's work are sure to be done when this point is reached. Empty unless
+    /// For each stream, how many pieces of its work are sure to be done when this point is reached. Empty unless
     /// [`races`](super::races) are searched for.
     pub(super) clock: Clock,
 }
@@ -67,7 +67,7 @@ pub(super) struct State {
     /// The time of the latest event that the host has waited for, in ns. Work that streams are given after that does
     /// not begin earlier.
     pub(super) host_clock: f64,
-    /// How many more pieces of work succeed before the device fails; `None` if it is not made to fail.
+    /// How many more pieces of work succeed before the device is made to fail, as a test; `None` if it is not to fail.
     pub(super) until_fault: Option<u64>,
     pub(super) rng: Option<SplitMix64>,
     /// How many streams are doing a piece of work at the moment; counted only if each stream is a thread.
@@ -108,7 +108,8 @@ impl State {
         }
     }
 
-    /// Takes the next piece of work of a stream off its queue; returns [`Next::Blocked`] if it may not be done yet.
+    /// Takes the next piece of work of a stream off its queue, and returns it. Returns [`Next::Blocked`] instead if the
+    /// stream has to wait for an event first.
     pub(super) fn next(&mut self, lane: usize) -> Next {
         if self.lanes[lane].tasks.is_empty() {
             return Next::Nothing;

@@ -2,26 +2,28 @@
 //!
 //! Two pieces of work race if they are on different streams, share a byte that one of them writes, and no chain of
 //! stream orders, events and waits of the host leads from one to the other. Each stream, and the host, has a vector
-//! clock: how much of each stream is done before whatever comes next there (Mattern 1989). A recorded event keeps the
-//! clock of its stream, and a wait takes the maximum of both. This is known when work is given, whatever order it then
-//! runs in.
+//! clock (Mattern 1989): how many pieces of each stream's work are sure to be done before the next piece begins there.
+//! A recorded event keeps the clock of its stream; a stream that waits for the event raises its own clock to the
+//! event's. All this is known when work is given, in whatever order the work then runs.
 //!
-//! If one stream uses the same range several times in the same way, only the last use is kept: work that follows it
-//! follows the others too. Cost: O(known ranges) for each range of a piece of work.
+//! If one stream uses the same range several times in the same way, only the last use is kept: work that comes after
+//! the last use comes after the earlier ones too. Cost: O(known ranges) for each range of a piece of work.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// By stream: the number of the last piece of its work that is done, counted from 1; 0 is none.
+/// For each stream, the number of the last piece of its work that is sure to be done; counted from 1, and 0 if there is
+/// none.
 pub(super) type Clock = Vec<u64>;
 
-/// Two pieces of work on different streams that use the same bytes, one to write, though nothing says which runs first.
+/// Two pieces of work on different streams that use the same bytes. At least one of them writes, and nothing says which
+/// runs first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Race {
     /// The numbers of the streams of the two pieces of work that race; streams are numbered from 0 in the order in
     /// which they were made. The stream of the piece that was given first comes first.
     pub streams: [usize; 2],
-    /// Of the two pieces of work that race, the number of each in its stream, counted from 1; in the order of
+    /// The numbers of the two pieces of work that race, each counted from 1 in its own stream; in the order of
     /// `streams`.
     pub work: [u64; 2],
     /// The addresses that are used by both of the pieces of work that race.
@@ -30,10 +32,10 @@ pub struct Race {
 
 #[derive(Debug, Default)]
 pub(super) struct Races {
-    /// For each stream, a clock: for every stream, the number of its last piece of work that is sure to be done when
-    /// the next piece of this stream begins.
+    /// For each stream, what is sure to be done when its next piece of work begins: the number of the last such piece
+    /// of every stream.
     clocks: Vec<Clock>,
-    /// By stream: the number of its last piece of work that the host has waited for.
+    /// For each stream, the number of the last piece of its work that the host has waited for.
     host: Clock,
     /// The last use of each range of addresses by each stream, reads and writes apart. A key is the start and the end
     /// of the range, the number of the stream, and whether the range is written; the value is the number, in that
@@ -92,8 +94,8 @@ impl Races {
         }
     }
 
-    /// Returns, for an event that is recorded on this stream now, by stream: the number of the last piece of work that
-    /// is sure to be done when the event happens.
+    /// Returns what is sure to be done when an event happens that is recorded on this stream now: for each stream, the
+    /// number of the last such piece of its work.
     pub(super) fn record(&mut self, stream: usize) -> Clock {
         self.clock(stream).clone()
     }

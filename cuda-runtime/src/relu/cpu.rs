@@ -19,7 +19,7 @@ use super::{Activation, Error, Format, mask_words};
 const BLOCK: usize = 32;
 
 mod sealed {
-    /// What the loops over blocks of elements need of the type of an element.
+    /// The operations on elements that the loops of the activations use.
     pub trait Bits: Copy {
         const ZERO: Self;
 
@@ -127,8 +127,9 @@ const fn f32_to_bf16(x: f32) -> u16 {
     (if bits & 0x7fff_ffff > 0x7f80_0000 { bits >> 16 | 0x40 } else { rounded }) as u16
 }
 
-/// Implements [`Element`] for a floating-point type of 16 bits, whose numbers are compared by their bits, as integers.
-/// `$infinity` is the bits of its infinity, and `$scaled` multiplies a block of numbers by the slope.
+/// Implements [`Element`] for a floating-point type of 16 bits; its numbers are compared as integers, by their bits.
+/// `$infinity` is the bits of the type's infinity, and `$scaled` the function that multiplies a block of numbers by the
+/// slope.
 macro_rules! two_bytes {
     ($type:ty, $format:expr, $infinity:expr, $scaled:expr) => {
         impl Bits for $type {
@@ -268,11 +269,12 @@ fn scaled_by_f16c(block: &[f16; BLOCK], slope: f32) -> [f16; BLOCK] {
     scaled
 }
 
-/// ReLU or leaky ReLU, as a type: so the loops are compiled for each of the two, and need no branch to tell them apart.
+/// ReLU or leaky ReLU, as a type parameter: the loops are compiled for each of the two, and need no branch to tell them
+/// apart.
 trait Kind {
     fn bit<E: Bits>(x: E) -> bool;
-    /// For each element, what a pass makes of it if it does not return it unchanged: 0 for ReLU, the element times the
-    /// slope for leaky ReLU. This holds for forward and backward passes.
+    /// For each element, the result of a forward or backward pass where it does not return the element unchanged: 0 for
+    /// ReLU, the element times the slope for leaky ReLU. The caller selects the elements for which this is used.
     ///
     /// # Safety
     /// `wide` is true only if the processor has AVX2 and F16C.
@@ -349,8 +351,8 @@ unsafe fn forward_block<K: Kind, E: Bits>(x: &[E; BLOCK], slope: f32, wide: bool
     (y, word(&bits))
 }
 
-/// The backward pass for one block: the gradient of its inputs. It is `dy` where the input's bit in `word`, the word of
-/// the mask, is set; elsewhere 0, or `dy` times `slope` for leaky ReLU.
+/// The backward pass for one block: returns the gradient of the block's inputs. Where an input's bit is set in `word`,
+/// the block's word of the mask, the gradient is `dy`; elsewhere it is 0, or `dy` times `slope` for leaky ReLU.
 ///
 /// # Safety
 /// `wide` is true only if the processor has AVX2 and F16C.
@@ -433,7 +435,8 @@ fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: 
     }
 }
 
-/// Returns how many 32-bit words the mask of `elements` elements needs. Fails if there is room for fewer, `words`.
+/// Returns how many 32-bit words the mask of `elements` elements needs. Fails if these are more than `words`, the words
+/// that there is room for.
 fn check(elements: usize, words: usize) -> Result<usize, Error> {
     let needed = mask_words(elements);
     if words < needed { Err(Error::Mask { needed, got: words }) } else { Ok(needed) }

@@ -1,7 +1,7 @@
 //! ReLU with a mask on a GPU: launches of the kernels in `kernels/relu.cu`.
 //!
-//! The PTX, which is part of the sources, is compiled for the GPU by its driver when it is loaded. A launch only gives
-//! a stream work, and does not wait for it.
+//! The kernels are part of the sources as PTX, which the driver compiles for the GPU when they are loaded. A launch
+//! only gives a stream work, and does not wait for it.
 
 use std::ffi::{c_char, c_uint, c_void};
 use std::ptr;
@@ -14,10 +14,10 @@ use crate::driver::{self, check};
 /// The PTX that clang makes of `kernels/relu.cu`, ended by a zero as the driver wants it.
 const PTX: &str = concat!(include_str!("../../kernels/relu.ptx"), "\0");
 
-/// How many threads of the GPU a block of threads has; the kernels are compiled for this number.
+/// How many threads each thread block of a launch has; the kernels are compiled for this number.
 const THREADS: u32 = 256;
-/// How many bytes of elements a block of threads computes: eight warps of 32 threads, each thread with four vectors of
-/// 16 bytes.
+/// How many bytes of elements each thread block computes: it has eight warps of 32 threads, and each thread computes
+/// four vectors of 16 bytes.
 const BLOCK_BYTES: u64 = 8 * 32 * 4 * 16;
 
 driver::functions! {
@@ -94,8 +94,7 @@ pub struct Operands {
 }
 
 impl Operands {
-    /// Checks the alignment, overlaps and lengths of these operands; returns how many blocks of threads the launch
-    /// takes.
+    /// Checks the alignment, overlaps and lengths of these operands; returns how many thread blocks the launch takes.
     fn check(&self) -> Result<u32, Error> {
         let width = self.format.bytes() as u64;
         for (address, alignment) in [(self.from, width), (self.to, width), (self.mask, 4)] {

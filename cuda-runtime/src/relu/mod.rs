@@ -86,14 +86,15 @@ pub enum Error {
         /// How many 32-bit words the mask has.
         got: usize,
     },
-    /// An operand's address is not a multiple of the size of its elements; the mask's are words of 4 bytes.
+    /// An operand's address is not a multiple of the size of its elements (4 bytes for the mask, whose elements are
+    /// 32-bit words).
     Misaligned {
         /// The operand's address.
         address: u64,
         /// The alignment that the address needs, in bytes.
         alignment: u64,
     },
-    /// Two operands share memory, but are not the same elements.
+    /// Two operands overlap in memory without being the same range of elements.
     Overlap {
         /// The address at which the two operands begin to overlap: the higher of the addresses at which they begin.
         address: u64,

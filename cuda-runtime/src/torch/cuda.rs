@@ -61,8 +61,8 @@ driver::functions! {
 // Numbers of the driver's documentation.
 const CAPTURE_NONE: c_uint = 0;
 const CAPTURE_RELAXED: c_uint = 2;
-/// The driver's error code when it is asked whether the default stream is captured, while another stream is captured
-/// that has to stay in order with the default stream.
+/// What the driver returns (`CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`) when it is asked whether the default stream is
+/// captured, while a stream is captured that stays in order with the default stream.
 const CAPTURE_IMPLICIT: driver::Code = 906;
 const EVENT_WITHOUT_TIME: c_uint = 2;
 
@@ -79,8 +79,8 @@ pub struct Cuda {
     context: CUcontext,
     pool: Option<Pool>,
     capture: Option<Capture>,
-    /// Allocations outside the order of streams (`cuMemAlloc`), which come from no pool: the bytes of each by its
-    /// address; the sum of these bytes; and the highest such sum so far.
+    /// The allocations by `cuMemAlloc`, which come from no pool and are in no stream's order: the bytes of each by its
+    /// address; the sum of these bytes; and the highest sum so far.
     plain: (std::collections::HashMap<u64, u64>, u64, u64),
 }
 
@@ -125,8 +125,8 @@ impl Cuda {
         Ok(opened)
     }
 
-    /// Calls `body` with the device's context current on this thread, and with calls allowed that the capture of some
-    /// stream, by this thread or another, would forbid.
+    /// Calls `body` with the device's context current on this thread. Meanwhile the driver allows this thread calls
+    /// that it would otherwise refuse while some stream is captured.
     fn within<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.in_context(|this| {
             let mut mode = CAPTURE_RELAXED;
@@ -158,7 +158,7 @@ impl Cuda {
 }
 
 impl Cuda {
-    /// Counts an allocation of `bytes` bytes at `address` that is outside the order of streams (`cuMemAlloc`).
+    /// Adds an allocation by `cuMemAlloc`, of `bytes` bytes at `address`, to those that are counted.
     fn note(&mut self, address: u64, bytes: u64) {
         let (each, all, most) = &mut self.plain;
         each.insert(address, bytes);
@@ -168,7 +168,8 @@ impl Cuda {
 }
 
 impl Pool {
-    /// Makes a pool of the driver's on this device. It keeps freed memory for later allocations until it is trimmed.
+    /// Makes one of the driver's memory pools on this device. The pool keeps freed memory for later allocations until
+    /// it is trimmed.
     fn new(device: i32) -> Result<Self> {
         let functions = PoolFunctions::load()?;
         // SAFETY: a struct of numbers, enumerations that have a variant 0, and a pointer that may be NULL.

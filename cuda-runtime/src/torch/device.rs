@@ -18,16 +18,16 @@ const ALIGNMENT: u64 = 512;
 /// about 300 bytes for each.
 const EVENTS: usize = 1 << 16;
 const LIVE: usize = 1 << 15;
-/// How many bytes the allocator may hand out, more than any memory has. It hands out numbers below this, one for each
-/// byte; the device turns them into addresses.
+/// The length of the range in which the allocator places blocks, in bytes: more than any memory has. The allocator
+/// hands out numbers below this, which stand for bytes; the device turns them into addresses.
 const RANGE: u64 = 1 << 60;
 /// The driver's other name of the legacy default stream (`CU_STREAM_LEGACY`), besides 0.
 const LEGACY: Stream = 1;
 
 /// An allocation of the driver that backs an arena.
 struct Backing {
-    /// The number that the allocator, which plans in numbers instead of addresses, has for the first byte of the
-    /// allocation. A block that lies `d` bytes behind that byte has the number `start + d`.
+    /// The number of the allocation's first byte. The allocator plans in numbers instead of addresses: the block `d`
+    /// bytes after the first byte has the number `start + d`.
     start: u64,
     bytes: u64,
     address: u64,
@@ -36,8 +36,8 @@ struct Backing {
 }
 
 impl Backing {
-    /// The number under which the allocator plans the byte at this address; `None` if the address is not in this
-    /// allocation of the driver's.
+    /// The number by which the allocator knows the byte at this address; `None` if the address is not in this
+    /// allocation. (The allocator plans in numbers instead of addresses.)
     const fn number(&self, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.address);
         if offset < self.bytes { Some(self.start + offset) } else { None }
@@ -48,19 +48,20 @@ impl Backing {
 /// further refusal of the same arena doubles their number.
 #[derive(Clone, Copy, Default)]
 struct Refused {
-    /// How many plans had been made when the driver refused memory for the arena. Once there are more, the arena is
-    /// another, and is asked for at once.
+    /// How many plans had been made when the driver refused memory for the arena. A later plan has another arena: the
+    /// driver is asked for that at once.
     plans: u64,
-    /// How many requests that the plan has a place for are to come until the driver is asked for the arena again.
+    /// How many more planned requests (those that the plan has a place for) must come until the driver is asked for the
+    /// arena again.
     left: u64,
-    /// What `left` was set to when the driver refused memory for the arena: how many planned requests are to come in
-    /// all until it is asked again. The next refusal for the same plan doubles it.
+    /// What `left` was set to at the driver's latest refusal: how many planned requests in all come between that
+    /// refusal and the next try. The next refusal for the same plan doubles this.
     waited: u64,
 }
 
 impl Refused {
-    /// How many planned requests pass until the driver is asked again after it has first refused memory for a plan's
-    /// arena. To ask takes about as long as to serve so many requests.
+    /// After the driver's first refusal of memory for a plan's arena, how many planned requests pass until the driver
+    /// is asked again. One try takes about as long as serving this many requests.
     const FIRST: u64 = 1 << 10;
 
     /// Whether to ask the driver again for memory for an arena that it has refused: enough requests have come since, or
@@ -87,9 +88,9 @@ pub struct Statistics {
     pub plans: u64,
     /// The length in bytes of the driver's allocation that backs the arena of the plan; 0 if there is none.
     pub arena: u64,
-    /// The bytes of the device's memory that are held now, live or not.
+    /// How many bytes of the device's memory the allocator holds now, whether live blocks lie in them or not.
     pub reserved: u64,
-    /// The most bytes of the device's memory that were held so far, live or not.
+    /// The most bytes of the device's memory that the allocator has held at once so far, live blocks in them or not.
     pub reserved_peak: u64,
 }
 
@@ -107,18 +108,18 @@ pub struct Device<D> {
     retired: Vec<Backing>,
     /// The driver's latest refusal of memory for the arena, and how many requests are to come before it is asked again.
     refused: Refused,
-    /// By address: the blocks that the driver allocated one by one. The entry is the number under which the allocator
-    /// has noted the block, which is to be freed in the allocator too; `None` if the allocator has not noted the block.
+    /// The blocks that the driver allocated one by one, by address. The value is the number by which the allocator
+    /// knows the block, so that it is freed there too; `None` if the allocator does not know the block.
     apart: HashMap<u64, Option<u64>>,
     graphs: Graphs,
-    /// All streams that have allocated.
+    /// All streams that have allocated a block, or have used a block that was allocated for another stream.
     streams: BTreeSet<Stream>,
-    /// By address of a live block: the streams that use it besides the stream that it was allocated for.
+    /// For a live block, by its address: the streams that use it besides the one that it was allocated for.
     users: HashMap<u64, Vec<Stream>>,
-    /// Blocks that were freed while one of their streams was captured: their addresses, and the streams in which they
-    /// were freed.
+    /// Blocks that PyTorch freed while one of their streams was captured, each with its address and the stream that it
+    /// was freed in. They are really freed after the capture.
     deferred: Vec<(u64, Stream)>,
-    /// The most bytes of the device's memory that may be held; `None` is no limit.
+    /// The most bytes of the device's memory that the allocator may hold at once; `None` is no limit.
     limit: Option<u64>,
     planned: u64,
     unplanned: u64,
@@ -133,9 +134,9 @@ impl<D: Driver> Device<D> {
         Self::with_room(driver, EVENTS, LIVE)
     }
 
-    /// As [`new`](Self::new), with bounds on what is planned: `events`, the most mallocs and frees of an iteration that
-    /// can be planned, and `live`, the most blocks at once beside those of a plan. Requests beyond them are served all
-    /// the same.
+    /// As [`new`](Self::new), with bounds on what is planned. `events` is the most mallocs and frees that a planned
+    /// iteration can have; `live` is the most live blocks beside those of the plan. Requests beyond these bounds are
+    /// served without a plan.
     ///
     /// # Errors
     /// [`Error::Plan`] if a bound is too large to be counted.
@@ -355,7 +356,7 @@ impl<D: Driver> Device<D> {
         self.backing.as_mut()
     }
 
-    /// Fails if `bytes` more bytes taken from the driver would exceed the limit of `set_memory_fraction`.
+    /// Fails if taking `bytes` more bytes from the driver would exceed the limit that `set_memory_fraction` has set.
     fn within_limit(&mut self, bytes: u64) -> Result<()> {
         let Some(limit) = self.limit else { return Ok(()) };
         let (held, _) = self.driver.reserved()?;
@@ -369,7 +370,8 @@ impl<D: Driver> Device<D> {
         self.driver.alloc(bytes, stream)
     }
 
-    /// Frees all memory that nothing uses, after all work that may still use it.
+    /// Gives all memory that nothing uses back to the device. Waits first for the work that may still use it, unless a
+    /// stream is captured.
     fn make_room(&mut self) -> Result<()> {
         if !self.captures()? {
             self.retire_unless(|backing| backing.live > 0);
@@ -378,9 +380,9 @@ impl<D: Driver> Device<D> {
         self.driver.trim()
     }
 
-    /// Serves a request outside the arena: the driver allocates memory for this block alone. `number` is the number
-    /// under which the allocator has noted the block, if it has. If the driver fails, the block is freed in the
-    /// allocator too.
+    /// Serves a request outside the arena: the driver allocates memory for this block alone. `number` is the number by
+    /// which the allocator knows the block; `None` if it does not know the block. If the driver fails, the block is
+    /// freed in the allocator too.
     fn malloc_apart(&mut self, bytes: u64, stream: Stream, number: Option<u64>) -> Result<u64> {
         let given = match self.alloc(bytes, stream) {
             Err(Error::OutOfMemory { .. }) => self.make_room().and_then(|()| self.alloc(bytes, stream)),
@@ -426,16 +428,16 @@ impl<D: Driver> Device<D> {
         (self.apart.contains_key(&address) || backed()) && self.deferred.iter().all(|(freed, _)| *freed != address)
     }
 
-    /// Whether one of a block's streams is captured: `stream`, in which it is freed, the others that have used it, and
-    /// the stream whose requests are planned.
+    /// Whether a stream is captured that freeing the block at `address` involves: `stream`, in which the block is
+    /// freed; other streams that have used the block; or the stream whose requests are planned.
     fn is_captured(&mut self, address: u64, stream: Stream) -> Result<bool> {
         let users = self.users.get(&address).into_iter().flatten();
         let streams: Vec<Stream> = users.copied().chain([stream]).chain(self.stream).collect();
         streams.into_iter().try_fold(false, |found, stream| Ok(found || self.driver.is_capturing(stream)?))
     }
 
-    /// Whether a CUDA graph is being captured in any stream that has allocated, or is about to be, since `PyTorch`
-    /// allocates in a pool for graphs now.
+    /// Whether a stream that has allocated or used a block is captured, or a capture may be about to begin: that is so
+    /// while `PyTorch` allocates in a pool for CUDA graphs.
     fn captures(&mut self) -> Result<bool> {
         let mut found = self.graphs.is_open();
         for stream in &self.streams {
@@ -477,8 +479,8 @@ impl<D: Driver> Device<D> {
         Ok(noted?)
     }
 
-    /// Frees the blocks that were freed during a capture, and were kept for that, if the capture is over; returns the
-    /// first error.
+    /// Frees the blocks that `PyTorch` freed during captures that are over by now: until then they had to be kept.
+    /// Returns the first error.
     fn free_deferred(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         for (address, stream) in std::mem::take(&mut self.deferred) {
@@ -494,7 +496,8 @@ impl<D: Driver> Device<D> {
         outcome
     }
 
-    /// Frees the memory that graphs have used and no graph uses any more; returns the first error.
+    /// Frees the memory of pools that no CUDA graph uses any more, unless a stream is captured now; returns the first
+    /// error.
     fn free_surplus(&mut self) -> Result<()> {
         if !self.graphs.has_surplus() || self.captures()? {
             return Ok(());
@@ -504,8 +507,8 @@ impl<D: Driver> Device<D> {
         self.graphs.surplus().into_iter().fold(waited, |freed, address| freed.and(self.driver.free_unordered(address)))
     }
 
-    /// Retires the allocation that backs the arena, unless `wanted` is true for it: from then on it is freed as soon as
-    /// no live block lies in it.
+    /// Retires the driver's allocation that backs the arena, unless `wanted` returns true for it. A retired allocation
+    /// gets no new blocks, and is freed as soon as no live block lies in it.
     fn retire_unless(&mut self, wanted: impl Fn(&Backing) -> bool) {
         if let Some(backing) = self.backing.take_if(|backing| !wanted(backing)) {
             self.retired.push(backing);
@@ -528,8 +531,8 @@ impl<D: Driver> Device<D> {
     }
 }
 
-/// The one number that a stream has here: 0 for both names of the legacy default stream, and the driver's own number
-/// for any other.
+/// The one number by which a stream is known here. The legacy default stream has two names in the driver, 0 and 1, and
+/// is 0 here; any other stream keeps its number.
 const fn canonical(stream: Stream) -> Stream {
     if stream == LEGACY { 0 } else { stream }
 }

@@ -62,13 +62,14 @@ pub trait Driver: Send {
     /// The error that the driver reports.
     fn synchronize_all(&mut self) -> Result<()>;
 
-    /// Returns the driver's unused memory to the device.
+    /// Gives back to the device the unused memory that the driver keeps for later allocations.
     ///
     /// # Errors
     /// The error that the driver reports.
     fn trim(&mut self) -> Result<()>;
 
-    /// How many bytes of the device's memory are held now, used or not, and the most that were held so far.
+    /// How many bytes of the device's memory have been taken by this driver and not returned, used or not: now, and at
+    /// most so far.
     ///
     /// # Errors
     /// The error that the driver reports.

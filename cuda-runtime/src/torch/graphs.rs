@@ -6,7 +6,7 @@
 //! Steps. Such memory is never planned. It comes from the driver block by block, and belongs to a pool, as PyTorch
 //! calls it: one for each graph, or for several that are never launched at the same time. A freed block is given out
 //! again only in the same pool and stream. It goes back to the driver when PyTorch has released the pool as often as it
-//! has begun to allocate there, and only while PyTorch allocates in no pool.
+//! has begun to allocate there, but never while PyTorch allocates in some pool or a stream is captured.
 //!
 //! If PyTorch has named no pool for a capture, or several captures go on at the same time, their memory is in a pool
 //! that is never released.
@@ -35,8 +35,8 @@ struct Live {
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// How often PyTorch has begun to allocate in the pool, less how often it has released the pool. At 0 no graph uses
-    /// it.
+    /// How often PyTorch has begun to allocate in the pool, minus how often it has released the pool. At 0 no graph
+    /// uses the pool.
     users: usize,
     /// Free blocks: for each its address, its bytes, and the only stream that may reuse it; `None` if no stream may.
     free: Vec<(u64, u64, Option<Stream>)>,
@@ -47,7 +47,8 @@ struct Pool {
 pub(super) struct Graphs {
     pools: BTreeMap<PoolId, Pool>,
     live: HashMap<u64, Live>,
-    /// The pools in which PyTorch allocates now; an entry for each time that it has begun to, and not ended it.
+    /// The pools in which PyTorch allocates now. A pool is listed once for each time that PyTorch has begun to allocate
+    /// in it and not ended that.
     open: Vec<PoolId>,
 }
 
@@ -103,13 +104,13 @@ impl Graphs {
     }
 
     /// Notes that another stream uses the block at `address` too: once freed, its memory is not given to another block.
-    /// Returns whether the block is live and belongs to a CUDA graph; nothing is noted otherwise.
+    /// Returns false, and notes nothing, if no live block of a CUDA graph begins there.
     pub(super) fn share(&mut self, address: u64) -> bool {
         self.live.get_mut(&address).map(|live| live.stream = None).is_some()
     }
 
-    /// Frees the block at `address` for its pool; returns whether it was live and belongs to a CUDA graph. If not,
-    /// nothing is freed.
+    /// Frees the block at `address`: its memory goes back to its pool. Returns false, and frees nothing, if no live
+    /// block of a CUDA graph begins there.
     pub(super) fn free(&mut self, address: u64) -> bool {
         let Some(Live { pool, bytes, stream }) = self.live.remove(&address) else { return false };
         self.pools.entry(pool).or_default().free.push((address, bytes, stream));

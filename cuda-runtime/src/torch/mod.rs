@@ -19,15 +19,14 @@
 //! - *Graphs.* Before anything else a request asks whether its stream is captured. Memory that is allocated during a
 //!   capture belongs to the graph (`graphs.rs`), and is never planned; blocks that are freed during a capture are taken
 //!   back when it is over. No call is made that a capture forbids.
-//! - *A new plan.* The allocation that backs the arena of the plan before stays until its last block is freed; if it
-//!   has no live block it is freed at once.
+//! - *A new plan.* The allocation that backs the arena of the previous plan stays until its last live block is freed.
 //! - *No memory.* Where the driver has no memory for a request, memory that nothing uses, also an arena without live
 //!   blocks, is given back to the device, and the driver is asked again. Where the driver refuses an arena, the planned
-//!   requests are served one by one; the arena is asked for again ever more seldom.
+//!   requests are served one by one; the driver is asked for the arena again after more and more requests.
 //! - *Failures* of the driver are errors; after each of them it is still known which memory is free and which is live.
 //!
-//! Limits: a pool of PyTorch's (`torch.cuda.use_mem_pool`) that is no graph's changes nothing. Two captures at the same
-//! time on one device have memory that is never given back.
+//! Limits: a pool of PyTorch's (`torch.cuda.use_mem_pool`) that belongs to no graph is ignored. Memory that is
+//! allocated while two captures go on at the same time on one device is never given back.
 
 mod cuda;
 mod device;
@@ -97,7 +96,7 @@ impl<D: Driver> Devices<D> {
         outcome
     }
 
-    /// Calls `body` with every device that has had a request; returns the first error.
+    /// Calls `body` with every device that has had a request, also after an error on one of them.
     ///
     /// # Errors
     /// The first error that the body returns.

@@ -1,5 +1,5 @@
-//! The statistics of an allocator, and what it is told beside requests: to begin new peaks, to free what it does not
-//! use, to forget its plan.
+//! The statistics of an allocator, and functions to reset its peaks, to free ranges of addresses that it does not use,
+//! and to make it forget its plan.
 
 use sublet_core::replay::State;
 

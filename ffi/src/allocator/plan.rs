@@ -14,9 +14,9 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::Needed;
 
 /// Makes the allocator follow a plan that was made elsewhere: `blocks`, in the order in which an iteration allocates
-/// them, and an offset for each. The next request is taken for the plan's first. The plan is verified before, in a
-/// workspace of the size that sublet_verify_workspace tells. If an offset is not a multiple of the allocator's
-/// alignment, the blocks are placed anew, at multiples of it.
+/// them, and an offset for each. The plan is verified first, in a workspace of the size that sublet_verify_workspace
+/// tells. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
+/// The next request is then taken to be the first of the plan.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_adopt(
@@ -136,8 +136,8 @@ impl<B: Iterator<Item = u8>> Lines<B> {
         Failure::new(S::PlanText, self.line, 0, 0)
     }
 
-    /// Whether `byte` ends a line; `None`, the end of the text, ends one too. After a carriage return the next byte is
-    /// read, which must be a line feed or the end of the text.
+    /// Whether `byte` ends a line; `None`, the end of the text, ends one too. After a carriage return this reads the
+    /// next byte, which must be a line feed or the end of the text.
     fn end(&mut self, byte: Option<u8>) -> bool {
         matches!(byte, None | Some(b'\n')) || (byte == Some(b'\r') && matches!(self.rest.next(), None | Some(b'\n')))
     }

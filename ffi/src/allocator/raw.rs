@@ -38,8 +38,8 @@ struct Callbacks {
 unsafe impl Send for Callbacks {}
 
 impl Raw {
-    /// Makes the source of ranges of addresses that the parameters of an allocator, argument 0 of the C function, ask
-    /// for; fails if they are wrong. Nothing is allocated yet.
+    /// Makes the source of an allocator's ranges of addresses from the allocator's parameters. Fails if they are wrong;
+    /// the failure names argument 0 of the C function, the parameters. Nothing is allocated yet.
     pub(super) fn new(
         params: &sublet_allocator_params,
         config: &Config,
@@ -74,7 +74,7 @@ impl Raw {
     }
 }
 
-/// The most bytes that a range of addresses may have: no pointer can be moved further.
+/// The most bytes that a range of addresses may have: the largest distance that a pointer can be moved.
 const MOST_BYTES: usize = isize::MAX.cast_unsigned();
 
 impl Source for Raw {
@@ -114,7 +114,8 @@ impl Source for Raw {
     }
 }
 
-/// Bookkeeping memory that the system gave, and how many bytes it has; it is freed on drop. `None` is no such memory.
+/// The address and the bytes of bookkeeping memory that the system gave; the memory is freed on drop. `None`: there is
+/// none, because the caller has lent the memory.
 pub(super) struct SystemMemory(pub(super) Option<(*mut c_void, usize)>);
 
 // SAFETY: nobody uses it before it goes back.

@@ -1,4 +1,4 @@
-//! The requests of an allocator other than malloc and free, and what it can tell of an address.
+//! The requests of an allocator other than malloc and free: aligned malloc, realloc, and questions about an address.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -7,9 +7,9 @@ use super::{answer, sublet_allocator};
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 
-/// Allocates as sublet_malloc does, at a multiple of `alignment`, a power of two. If that exceeds the allocator's own
-/// alignment, the request is served outside of the plan, in O(log live blocks), and is no part of an iteration. So set
-/// `alignment` of the allocator's parameters to what most requests need.
+/// Allocates as sublet_malloc does, at a multiple of `alignment`, a power of two. If `alignment` exceeds that of the
+/// allocator's parameters, the request is served outside of the plan, in O(log live blocks), and is no part of an
+/// iteration. So set the alignment in the parameters to what most requests need.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_malloc_aligned(
@@ -26,8 +26,8 @@ pub unsafe extern "C" fn sublet_malloc_aligned(
     unsafe { answer(allocator, (pointer, 3), error, request) }
 }
 
-/// Changes the size of the block at `pointer` to `bytes` bytes; `moved` receives the address that the block has then.
-/// If the block's memory suffices it stays where it is; otherwise a new block is allocated, the content is copied
+/// Changes the size of the block at `pointer` to `bytes` bytes; `moved` receives the block's address afterwards. If the
+/// block's memory suffices, the block stays where it is. Otherwise a new block is allocated, the content is copied
 /// there, and the old block is freed. The memory at the allocator's addresses must be the host's, so that it can be
 /// copied. With `pointer` NULL a new block is allocated; with 0 bytes the block is freed.
 ///
@@ -70,7 +70,8 @@ pub unsafe extern "C" fn sublet_usable_size(
 }
 
 /// Tells in `owns` whether `pointer` lies in the allocator's ranges of addresses, in a live block or not: 1 if so, else
-/// 0. For a function that frees pointers of several allocators and has to find out from which of them a pointer is.
+/// 0. It is for callers that free the pointers of several allocators, and have to find out which allocator a pointer is
+/// from.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_owns(
@@ -88,8 +89,8 @@ pub unsafe extern "C" fn sublet_owns(
 }
 
 impl sublet_allocator {
-    /// How many bytes the user of the block at `pointer` may use. Fails if no live block begins there: an error of
-    /// argument 1 of the C function, which is the pointer.
+    /// How many bytes the user of the block at `pointer` may use. Fails if no live block begins there; the failure
+    /// names argument 1 of the C function, the pointer.
     fn size(&self, pointer: *const c_void) -> Result<usize, Failure> {
         let address = pointer.addr() as u64;
         let size = self.inner.with(|inner| Ok(inner.allocator.size_at(address)))?;

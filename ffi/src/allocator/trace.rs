@@ -8,9 +8,10 @@ use crate::error::{Failure, Text, sublet_error};
 use crate::profile::Profile;
 use crate::status::{sublet_status, sublet_status as S};
 
-/// Begins to record the allocator's requests as a trace, and forgets the trace before. Blocks that are alive already
-/// are no part of the new trace. It takes the system's memory, about 100 bytes a request, until the next trace begins
-/// or the allocator is destroyed. SUBLET_STATUS_UNAVAILABLE: this library was built without the standard library.
+/// Begins to record the allocator's requests as a new trace; the previous trace is lost. Blocks that are alive already
+/// are no part of the new one. A trace takes memory of the system, about 100 bytes for each request, until the next one
+/// begins or the allocator is destroyed. SUBLET_STATUS_UNAVAILABLE: this library was built without the standard
+/// library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_trace_begin(
     allocator: *mut sublet_allocator,

@@ -72,9 +72,9 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     }
 }
 
-/// Chooses which blocks lie in a bank of memory, so that those alive together take at most `capacity` bytes and much
-/// cost is saved, the sum of [`Candidate::gain`]. `by_start` holds the blocks in the order of their begins;
-/// `candidate(i)` is block i. Sets in `taken` the bit p if the block at index p of `by_start` is chosen.
+/// Chooses which blocks lie in a bank of memory. Those alive together take at most `capacity` bytes; the sum of
+/// [`Candidate::gain`], the cost that is saved, is to be high. `by_start` holds the blocks in the order of their
+/// begins; `candidate(i)` is block i. Sets in `taken` the bit p if the block at index p of `by_start` is chosen.
 pub(super) fn choose(
     by_start: &[u32],
     candidate: impl Fn(u32) -> Candidate,
@@ -174,7 +174,7 @@ impl<'a> States<'a> {
     }
 
     /// Takes the blocks that have ended by `step` out of the living blocks of each state (a set of blocks to put in the
-    /// bank of memory): subtracts their bytes, and clears their bits, which others can have then.
+    /// bank of memory): subtracts their bytes, and clears their bits, so that other blocks can have these.
     fn expire(&mut self, step: u32) {
         let gone = slots(self.used).filter(|&slot| self.end[slot] <= step).fold(0, |gone, slot| gone | 1 << slot);
         if gone == 0 {
@@ -241,9 +241,9 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Drops each state (a set of blocks to put in the bank of memory) for which another saves no less cost and has no
-    /// living block that it has not. If more than [`WIDTH`] are left, drops or merges those that are least promising at
-    /// `step`, where the present block begins. Returns whether at most [`WIDTH`] were left.
+    /// Drops each state (a set of blocks to put in the bank of memory) if another one saves at least as much cost and
+    /// all living blocks of that one are in the dropped one too. If more than [`WIDTH`] are left, drops or merges those
+    /// that are least promising at `step`, where the present block begins. Returns whether at most [`WIDTH`] were left.
     fn narrow(&mut self, step: u32) -> bool {
         // Every state that gains more comes before: each is compared only with those before it.
         sort::identity(&mut self.order, self.len);

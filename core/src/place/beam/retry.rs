@@ -14,11 +14,11 @@ const BACK: u32 = 8;
 /// Where a block fits nowhere, an attempt to place all blocks goes back twice as far at each further try. After this
 /// number of tries, it goes back by only [`BACK`] blocks again.
 const CYCLE: u32 = 4;
-/// Where an attempt to place all blocks has failed at one block, and then fails at one that comes at most this number
-/// of blocks later, both failures count as at the same place.
+/// Two failures of an attempt to place all blocks count as at the same place, if the second block that fits nowhere
+/// comes at most this number of blocks after the first.
 const NEAR: u32 = 8;
-/// Where a block fits nowhere, an attempt to place all blocks goes back and tries again. The attempt is given up after
-/// this number of tries at one place.
+/// How often an attempt to place all blocks goes back from one place where a block fits nowhere, and tries again. Then
+/// the attempt is given up.
 pub(super) const MOST_TRIES: u32 = 12;
 /// With each new try where a block fits nowhere, twice as many arrangements (lists of the living blocks with their
 /// offsets) are kept. The number is doubled at most this many times.
@@ -26,8 +26,6 @@ pub(super) const MOST_DOUBLINGS: u32 = 4;
 
 /// Bounds of the random numbers that are added to the cost of each possible place for a block; 256 stands for a cost of
 /// 1. The first round of attempts takes the first entry. Later rounds, and new tries where a block fits nowhere, take
-/// the others in turn, over and over.
-/// 1. The first round of attempts takes the first entry. Later rounds, and tries at places where no block fits, take
 /// the others in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
 /// The last place at which the present attempt to place all blocks has failed.
@@ -40,8 +38,8 @@ pub(super) struct Hard {
 }
 
 impl Hard {
-    /// Notes that no arrangement has room for the block at `step`, its index in `Beam::order`. Returns the earlier step
-    /// to go on from; none if this place was tried too often.
+    /// Notes that no arrangement (a list of the living blocks with their offsets) has room for the block at `step`, its
+    /// index in `Beam::order`. Returns the earlier step to go on from; none if this place was tried too often.
     pub(super) fn failed(&mut self, step: u32) -> Option<u32> {
         if self.tries == 0 || step > self.step + NEAR {
             (self.step, self.tries) = (step, 0);
@@ -62,17 +60,17 @@ impl Hard {
 }
 
 impl Beam<'_> {
-    /// Keeps this number of arrangements (lists of the living blocks with their offsets) from now on, or as many as
-    /// there is memory for.
+    /// From now on, keeps `width` arrangements (lists of the living blocks with their offsets), or as many as there is
+    /// memory for.
     pub(super) fn widen(&mut self, width: u32) {
         let room = u32::try_from(self.now.cell.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(1);
         self.width = width.min(self.most_width()).min(room);
         self.most_ways = u32::try_from(WAYS).unwrap_or(1) * self.width;
     }
 
-    /// Puts together again the arrangements (lists of the living blocks with their offsets) that were kept before the
-    /// block of `step` was placed. Returns the section of time that they are of; `u32::MAX` if no block was placed yet.
-    /// Cost: O(steps back to the first living block) for each arrangement.
+    /// Makes the arrangements (lists of the living blocks with their offsets) again that were kept before the block of
+    /// `step`, an index in `order`, was placed. Returns the section of time in which the block placed before it begins;
+    /// `u32::MAX` if no block was placed yet. Cost: O(steps back to the first living block) for each arrangement.
     pub(super) fn go_back(&mut self, step: u32) -> u32 {
         let Some(last) = step.checked_sub(1) else {
             (self.now.count, self.now.len[0], self.now.value[0]) = (1, 0, [0; 2]);
@@ -92,8 +90,9 @@ impl Beam<'_> {
         section
     }
 
-    /// Puts arrangement `i` (a list of the living blocks with their offsets) together again as it was before the block
-    /// of `step` was placed: its `alive` blocks that are alive in `section`.
+    /// Makes arrangement `i` (a list of the living blocks with their offsets) again as it was before the block of
+    /// `step` was placed. It has the placed blocks that are alive in `section`, a section of time; `alive` says how
+    /// many there are.
     fn put_together(&mut self, i: u32, step: u32, alive: u32, section: u32) {
         let row = i * self.row;
         let (mut step, mut arrangement, mut len, mut hash) = (step, i, 0, 0u64);
@@ -121,8 +120,8 @@ impl Beam<'_> {
     }
 }
 
-/// The bound of the random numbers that are added to the costs of places for blocks, in this round of attempts, or in
-/// this new try where a block fits nowhere: an entry of [`NOISE`].
+/// The bound of the random numbers that are added to the costs of places for blocks: an entry of [`NOISE`]. `round` is
+/// the number of the round of attempts or, where a block fits nowhere, that of the new try.
 pub(super) const fn noise(round: u32) -> u32 {
     NOISE[if round == 0 { 0 } else { 1 + (round as usize - 1) % (NOISE.len() - 1) }]
 }

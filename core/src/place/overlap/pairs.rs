@@ -12,8 +12,7 @@ pub(super) struct Pairs<'a> {
     pub(super) blocks: &'a [Block],
     /// By block, as an output: 1 + the index of each of the inputs that it may overlap; 0 for none.
     inputs: Table<'a, [u32; INPUTS]>,
-    /// By block, as an output: for each input in `inputs`, in the same order, by how many bytes at least the output
-    /// begins below that input.
+    /// By block, as an output: by how many bytes at least it begins below each of its inputs, in the order of `inputs`.
     distances: Table<'a, [u64; INPUTS]>,
     /// Whether all overlaps are used: no output has more than two inputs.
     pub(super) complete: bool,
@@ -67,8 +66,9 @@ impl<'a> Pairs<'a> {
         all.filter(|&(input, _)| input > 0).map(|(input, distance)| (input - 1, distance))
     }
 
-    /// The most bytes that an output may share with those of its inputs for which `beside` is true: its size less the
-    /// least of the distances to them, but no more than what it may share with each of them, added up.
+    /// The most bytes that an output may share with those of its inputs for which `beside` is true. With one input, it
+    /// shares at most its own size less the least distance between the two begins. With two, it shares no more than the
+    /// larger of these amounts, and no more than their sum, each cut to the input's size.
     pub(super) fn spared(&self, output: u32, beside: impl Fn(u32) -> bool) -> u64 {
         let size = at(self.blocks, output).size;
         let (mut most, mut sum) = (0, 0);

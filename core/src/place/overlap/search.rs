@@ -47,7 +47,7 @@ const SECTIONS_PER_NODE: u64 = 2;
 const AT_ONCE: u32 = 16;
 /// The entry in `pin` for a block that is not pinned to an offset.
 const NO_PIN: u64 = u64::MAX;
-/// The trail holds the changes that can be taken back. This is how many it has room for, for each block of the
+/// The length of the trail, the list of changes that the search can take back, in changes for each block of the
 /// instance.
 const TRAIL: usize = 64;
 
@@ -155,12 +155,13 @@ struct Search<'a, 'b> {
     /// By section of time: of the blocks that are alive there and not placed yet, the one with the least offset;
     /// `u32::MAX` if there is none.
     lowest: Table<'b, u32>,
-    /// By section of time: how many bytes higher than its least offset the block in `lowest` could lie, so that all
-    /// unplaced blocks there still fit within the capacity.
+    /// By section of time: by how many bytes the block in `lowest` could be raised above its least offset, with all
+    /// unplaced blocks there still within the capacity.
     slack: Table<'b, u64>,
     /// Bit set: sections of time whose entries in `lowest` and `slack` are out of date.
     stale: Table<'b, u64>,
-    /// For each change that can be taken back: the least offset that the block had before, in bytes.
+    /// By recorded change: the least offset, in bytes, that the changed block had just before the change. Changes are
+    /// recorded so that the search can take them back.
     trail: Table<'b, u64>,
     /// By change in `trail`: twice the block's index, plus 1 if the block was in `lifted` before the change.
     trail_of: Table<'b, u32>,
@@ -248,9 +249,9 @@ impl<'a, 'b> Search<'a, 'b> {
         (0..self.n).map(|b| self.least[b] + self.size[b]).max().unwrap_or(0)
     }
 
-    /// Looks for a placement within `capacity`, and looks at no more than `nodes` further nodes of the search tree.
-    /// Also ends at its limit when the search has looked at `looks` sections of time since it began. `stopped` is asked
-    /// every few hundred nodes whether to end.
+    /// Looks for a placement within `capacity`. Ends after `nodes` further nodes of the search tree, or when the search
+    /// has looked at `looks` sections of time since it began. `stopped` is asked every few hundred nodes whether to
+    /// end.
     fn run(&mut self, capacity: u64, nodes: u64, looks: u64, stopped: &mut impl FnMut() -> bool) -> End {
         if self.reset(capacity).is_err() {
             return End::Infeasible;
@@ -484,7 +485,8 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// The least offset, in bytes, of block `b` that the other unplaced blocks of section `s` of time allow; 0 if they
     /// allow any. `room` is the highest offset that the lowest block there may have so that all of them fit. If `b`
-    /// cannot lie as low as that, it is above a block that can. Also, `b` is above each block that cannot be above `b`.
+    /// cannot lie as low as `room`, it lies above a block that can. It also lies above each block that cannot lie above
+    /// `b`.
     fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
         let others = self.members(s).filter(|&c| c != b);
         let mut v = 0;
@@ -500,7 +502,9 @@ impl<'a, 'b> Search<'a, 'b> {
         v
     }
 
-    /// The block to place next, taken from the section of time with the least slack; none if all are placed.
+    /// The block to place next; none if all are placed. It comes from the section of time with the least slack, divided
+    /// by 1 + the failed nodes counted there. The slack is the number of bytes by which the lowest unplaced block there
+    /// could be raised.
     fn choose(&mut self) -> Option<u32> {
         let mut chosen: Option<(u32, u64, u32)> = None;
         for s in 0..self.sections {

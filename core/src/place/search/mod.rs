@@ -77,30 +77,29 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// words.
 pub const MOST_BLOCKS: usize = 6000;
 
-/// The capacities that are tried lie below the peak of the best plan so far: by the gap between that peak and the lower
-/// bound, or by a half, a quarter and so on of it, down to the gap divided by 2 to the power of this.
+/// The capacities that are tried lie below the peak of the best plan so far, by a part of the gap between that peak and
+/// the lower bound: by all of it, a half, a quarter and so on. The gap is halved at most this number of times.
 const MOST_HALVINGS: u32 = 3;
-/// How many nodes a capacity is tried for in the first round, as a multiple of the length of the shortest run. A run is
-/// a search from the root of the tree; its length is the number of nodes after which it ends.
+/// The number of nodes that are spent on each capacity in the first round, as a multiple of the length of the shortest
+/// run. The length of a run, a search from the root of the tree, is the number of nodes after which it ends.
 const RUNS: u64 = 32;
-/// In each round, the lower bound, which most instances reach, is tried as the capacity for at least this number of
-/// times the length of the shortest run. A run is a search from the root of the tree; its length is the number of nodes
-/// after which it ends.
+/// The number of nodes that are spent at least, in each round, on the lower bound as the capacity, since most instances
+/// reach it. It is a multiple of the length of the shortest run. The length of a run, a search from the root of the
+/// tree, is the number of nodes after which it ends.
 const RUNS_AT_BOUND: u64 = 256;
-/// In each round, the lower bound is tried as the capacity for as many nodes as [`RUNS_AT_BOUND`] says, but this is cut
-/// to the search's whole budget of nodes divided by this number.
+/// The nodes that [`RUNS_AT_BOUND`] grants to the lower bound in each round are at most the search's whole budget of
+/// nodes divided by this number.
 const PART_AT_BOUND: u64 = 4;
-/// The first capacity that is tried is near the peak of the best plan so far if the load is the max load at every step
-/// and the budget of nodes is small: at most this number of times the length of the shortest run, a search from the
-/// root of the tree.
+/// The budget of nodes counts as small up to this number of times the length of the shortest run, a search from the
+/// root of the tree. If it is small and the load is the max load at every step, the first capacity that is tried is
+/// near the peak of the best plan so far.
 const RUNS_NEAR: u64 = 1_024;
-/// Of this number of nodes of the search, one may go to the searches of windows of time, which raise the lower bound.
+/// One node in this number may go to the searches of windows of time, which raise the lower bound.
 const PART_OF_WINDOWS: u64 = 8;
 /// The searches of windows of time are granted a part of the search's nodes. For each node granted they may look at
 /// this number of their own, which are cheaper because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
-/// To keep the top of what is placed level, runs of the search prefer blocks that begin or end where a level part does.
-/// Of this number of runs, one does not do so.
+/// Runs of the search prefer blocks that keep the top of what is placed level. One run in this number does not.
 const UNLEVELLED: u64 = 4;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -113,9 +112,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * n }.and(interval::workspace(n).max(searching)).max(bound::workspace(n))
 }
 
-/// Looks for the placement of least peak, or one within the capacity, if there is a capacity. It ends when that is
-/// found or proved not to exist, when `options.nodes` are used up, or when `watch` breaks, which is called every few
-/// hundred nodes and at each improvement.
+/// Looks for the placement of least peak or, if there is a capacity, for one within it. Ends when that is found or
+/// proved not to exist, when `options.nodes` are used up, or when `watch` breaks, which is called every few hundred
+/// nodes and at each improvement.
 ///
 /// # Errors
 /// As [`place`](super::place).

@@ -14,19 +14,19 @@ use super::state::State;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, hash};
 
-/// How many words the ring buffer of refuted states has for each block of the instance, beside [`FOR_ANY`] words for
-/// any number of blocks; in all, at most [`MOST`].
+/// The ring buffer of refuted states (searched to the end without a placement) has this number of words for each block
+/// of the instance, and [`FOR_ANY`] more; in all, at most [`MOST`].
 const FOR_EACH: usize = 1 << 11;
-/// How many words the ring buffer of refuted states has for any number of blocks, beside [`FOR_EACH`] words for each
-/// block.
+/// The ring buffer of refuted states (searched to the end without a placement) has this number of words, and
+/// [`FOR_EACH`] more for each block of the instance; in all, at most [`MOST`].
 const FOR_ANY: usize = 1 << 17;
-/// The most words that the ring buffer of refuted states has.
+/// The most words that the ring buffer of refuted states (searched to the end without a placement) has.
 const MOST: usize = 1 << 20;
-/// The hash table `index` finds a refuted state in the ring buffer. It has one entry for this number of words of the
+/// The hash table `index`, which finds refuted states in the ring buffer, has one entry for this number of words of the
 /// ring buffer.
 const WORDS_PER_STATE: usize = 16;
-/// How many words of a refuted state in the ring buffer come before those that tell its blocks: the range of its
-/// sections, and the capacity within which it has no placement.
+/// The number of words with which each refuted state begins in the ring buffer: the range of its sections of time, and
+/// the capacity within which it has no placement. The words that describe its blocks follow.
 const HEAD: u64 = 2;
 
 /// The states of the search that were refuted (searched to the end without a placement), so that they fail at once when
@@ -63,9 +63,9 @@ impl<'a> Nogoods<'a> {
         }
     }
 
-    /// Whether it is known that the blocks that are still to be placed in the sections of time `part` (the first, and
-    /// one past the last) have no placement within the state's capacity: whether [`add`](Self::add) noted them with the
-    /// same least offsets, and with this capacity or a higher one.
+    /// Whether the unplaced blocks in the sections of time `part` (the first, and one past the last) are known to have
+    /// no placement within the state's capacity. That is so if [`add`](Self::add) noted them with the same least
+    /// offsets, and with this capacity or a higher one.
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
         // There is no such state, or what was written later has overwritten it.

@@ -6,10 +6,10 @@ use super::state::State;
 use crate::sort;
 use crate::table::Table;
 
-/// Writes to `state.rank` the order in which the search tries the blocks: those with the largest load beside them
-/// first, of equals the longest, of these the largest area (size times length in time). With `noise`, a random
-/// generator and a number, length and size are each changed at random by up to that many thousandths, and the load does
-/// not count.
+/// Writes to `state.rank` the place of each block in the order in which the search tries blocks. First come blocks in
+/// whose lifetime the load (bytes alive at one time) rises highest; of equals those alive longest, of these the largest
+/// area (size times lifetime). `noise` is a random generator and a number. With it, lifetimes and sizes are each
+/// changed at random by up to that many thousandths, and the load does not count.
 pub(super) fn rank(
     state: &mut State<'_>,
     key: &mut Table<'_, u64>,

@@ -22,8 +22,9 @@ pub enum Technique {
     /// A run of the search ends after a number of nodes, and the next run tries the blocks in another order, for which
     /// their lengths and sizes are changed at random.
     Restarts,
-    /// The top of what is placed is kept level. Where it is level over a range of time, blocks are preferred that begin
-    /// or end with the range, and more so if their top is then level with what is placed beyond it.
+    /// The top of the placed blocks is kept level. Where it is level over a range of time, blocks that begin or end
+    /// with the range are preferred. They are preferred more if their own top is level with the placed blocks beyond
+    /// the range.
     Level,
     /// States of the search that were refuted (shown to have no placement) are kept, and fail at once when they come
     /// again.

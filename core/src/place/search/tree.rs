@@ -56,10 +56,11 @@ pub(super) struct Tree<'a> {
     depth: u32,
     /// The component that is searched, as a range of sections: no block that is still to be placed crosses its ends.
     part: (u32, u32),
-    /// Blocks are tried in the order of their ranks, the lowest first. A block is preferred by this number of ranks if
-    /// it begins where the level ground begins; by as many if it ends where that ends; and again for each of the two if
-    /// its top is then as high as the ground beyond ([`Tree::choose`]). 0 where this does not count. The level ground
-    /// is the range of time around the chosen section in which the lowest offset for a block is the same.
+    /// A block is preferred by this number of ranks for each end that it shares with the level ground: where both
+    /// begin, or both end. It is preferred by as many again if its top is level with the ground beyond that end
+    /// ([`Tree::choose`]). The level ground is the range of time around the chosen section in which the lowest offset
+    /// for a block is the same. Blocks are tried in the order of their ranks, the lowest first. 0 if level ground does
+    /// not count.
     pub fit: u32,
     /// How many nodes were looked at since the search began.
     pub nodes: u64,
@@ -93,8 +94,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Looks for a placement within `capacity` until `limit` nodes have been seen or the budget is spent. `watch` is
-    /// asked every few hundred nodes whether to go on.
+    /// Looks for a placement within `capacity`, until the search has looked at `limit` nodes since it began, or the
+    /// budget is spent. `watch` is asked every few hundred nodes whether to go on.
     pub(super) fn run(
         &mut self,
         state: &mut State<'_>,
@@ -194,10 +195,10 @@ impl<'a> Tree<'a> {
 
     /// The block to place next. First a section of time is chosen: one with the lowest floor, the least offset that an
     /// unplaced block there can have. Of equals, it is the one with the fewest blocks that could lie at the floor,
-    /// divided by 1 + how many nodes have failed there (less what was taken off since). Of these blocks, the one of
-    /// least rank is placed. The level ground is the sections around the chosen one with the same floor. A block's rank
-    /// counts as less by `fit` if the block begins where the level ground begins, and once more if its top is then
-    /// level with the floor before. The same holds where the block and the level ground end.
+    /// divided by 1 + the failed nodes counted there. Of these blocks, the one of least rank is placed. A rank counts
+    /// as lower by `fit` for each end of the block that is an end of the level ground, the sections around the chosen
+    /// one with the same floor. It counts as lower once more if the block's top is level with the floor beyond that
+    /// end.
     fn choose(&self, state: &State<'_>) -> u32 {
         let (mut chosen, mut floor, mut choices, mut weight) = (0, u64::MAX, 1, 0);
         for s in self.part.0..self.part.1 {

@@ -29,8 +29,8 @@ use super::tree::{self, End, Tree};
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// A window, a range of time whose blocks are searched alone, is skipped if the load in it is everywhere below the
-/// capacity less the capacity divided by this.
+/// A window is a range of time whose blocks are searched alone. It is skipped if its load is everywhere more than a
+/// part of the capacity below the capacity. The part is the capacity divided by this number.
 const NEAR: u64 = 8;
 /// How many nodes the first search of a window of time may look at, for each block of the window.
 const NODES_PER_BLOCK: u64 = 8;
@@ -41,7 +41,7 @@ const MOST_PASSES: u32 = 16;
 /// The windows of time that are searched one after the other to raise the lower bound.
 pub(super) struct Windows<'a> {
     scratch: Workspace<'a>,
-    /// By section of time of the whole instance: its load, in units of the search (numbers of bytes).
+    /// By section of time of the whole instance: its load, in units of a fixed number of bytes.
     load: Table<'a, u64>,
     /// The blocks of the window of time that is looked at, by their numbers in the whole instance.
     members: Table<'a, u32>,
@@ -60,9 +60,9 @@ pub(super) struct Windows<'a> {
     pub nodes: u64,
     /// How many passes over all windows of time have ended; it counts up to [`MOST_PASSES`].
     passes: u32,
-    /// Whether, of the windows (stretches of time) with the present number of sections, one had few enough blocks for a
-    /// search, or needed no search: because its load is far below the capacity ([`NEAR`]), or because it is known to
-    /// have a placement within the lower bound. If false, longer windows are not looked at.
+    /// Whether some window (a stretch of time) with the present number of sections had few enough blocks for a search,
+    /// or needed none. It needs none if its load is far below the capacity ([`NEAR`]), or if it is known to have a
+    /// placement within the lower bound. If false, windows with more sections are not looked at.
     small: bool,
     /// Whether the search of a window of time was cut off in this pass over the windows.
     undecided: bool,
@@ -84,9 +84,9 @@ const fn most(n: usize) -> usize {
     if n < SMALL { n } else { SMALL }
 }
 
-/// The length, in words, of a bit set of all windows of a pass over an instance of `n` blocks. Windows of two sections
-/// and windows of four, taken together, are fewer than twice as many as the sections; windows of each doubled length
-/// after these are half as many as those of the length before.
+/// The length, in words, of a bit set of all windows (stretches of time) of a pass over an instance of `n` blocks.
+/// Windows of two sections and windows of four, taken together, are fewer than twice as many as the sections. From then
+/// on, windows of twice the length are half as many.
 const fn decided_len(n: usize) -> usize {
     (4 * n).div_ceil(64)
 }
@@ -125,8 +125,8 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// Raises the lower bound `lower`, in units of the search, by searches of windows of time, to one more than
-    /// `enough` at most, until the budget is used up or no window is left.
+    /// Raises the lower bound `lower`, in units of a fixed number of bytes, by searches of windows of time. Ends when
+    /// `lower` is one more than `enough`, when the budget is used up, or when no window is left.
     pub(super) fn lift(&mut self, whole: &State<'_>, lower: &mut u64, enough: u64, budget: &mut Budget<'_>) -> End {
         // A window of all sections is left out: its search would be that of the whole instance.
         while self.length < whole.sections {
@@ -171,8 +171,8 @@ impl<'a> Windows<'a> {
         self.small = false;
     }
 
-    /// Writes to `members` the blocks that are alive in a window, the sections of time `low..high`; those that are
-    /// alive in all of it only if any block of the instance is pinned or aligned. They are sorted by begin in the
+    /// Writes to `members` the blocks that are alive in a window, the sections of time `low..high`. Blocks that are
+    /// alive in all of it are left out, unless a block of the instance is pinned or aligned. Sorts them by begin in the
     /// window, then end in the window, then size, the largest first. Returns how many there are; none if they are more
     /// than `members` holds, or if each section's load is far below the capacity (see [`NEAR`]).
     fn collect(&mut self, whole: &State<'_>, low: u32, high: u32, capacity: u64) -> Option<u32> {

@@ -26,10 +26,10 @@ impl Tiling<'_> {
         true
     }
 
-    /// Makes the states of the plan again, one for each section of time up to the first state of the last section, and
-    /// keeps each event between them with the PQ-tree before it. A state is the set of orders in which the living
-    /// blocks can lie; at an event, blocks that lie side by side end, and others take their place. Returns the number
-    /// of events; none if there is no room for the trees.
+    /// Makes the plan's states again, one for each section of time, and keeps each event between them with the PQ-tree
+    /// before it. The plan is the one that leads to the first state of the last section. A state is the set of orders
+    /// in which the living blocks can lie; at an event, blocks that lie side by side end, and others take their place.
+    /// Returns the number of events; none if there is no room for the trees.
     fn retrace(&mut self) -> Option<u32> {
         let mut state = 0;
         for section in (1..self.sections).rev() {
@@ -61,9 +61,9 @@ impl Tiling<'_> {
         Some(events)
     }
 
-    /// Keeps, as event number `event`, the event by which `item` was made (a PQ-tree of the orders in which the living
-    /// blocks can lie): the blocks that ended at the event, those that took their place, and the PQ-tree before it.
-    /// None if there is no room for the tree.
+    /// Keeps the event by which `item` was made, as event number `event`: the blocks that ended, those that took their
+    /// place, and the PQ-tree before it. An item is a PQ-tree of orders of the living blocks, after some of those that
+    /// end before `section`, a section of time, were replaced. None if there is no room for the tree.
     fn keep(&mut self, event: u32, section: u32, item: u32) -> Option<()> {
         let [mut used, mut ended, mut begun] = self.event[event];
         let source = self.items.source[item];
@@ -91,9 +91,9 @@ impl Tiling<'_> {
         Some(())
     }
 
-    /// Undoes an event of the plan, at which some blocks ended and others took their place: the blocks that ended are
-    /// given the addresses that those others have. The PQ-tree before the event says in which orders they can lie there
-    /// while all other blocks stay where they are; one of these orders is taken.
+    /// Undoes an event of the plan, at which some blocks ended and others took their place. The blocks that ended are
+    /// given the addresses of those others. Their order there is one that the PQ-tree before the event allows while all
+    /// other blocks stay where they are.
     fn undo(&mut self, event: u32, offset: &mut Table<'_, u64>) {
         let ([from, ended, begun], [to, ended_to, begun_to]) = (self.event[event], self.event[event + 1]);
         let base = (begun..begun_to).map(|i| offset[self.begun[i]]).min().unwrap_or(0);

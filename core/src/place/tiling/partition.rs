@@ -5,8 +5,8 @@
 /// of other blocks, all such parts are tried. Of a larger group only these are tried: the first block alone or with one
 /// other, and all blocks but one other.
 const MOST_DIVIDED: u32 = 10;
-/// The search for parts of a group of blocks with a given total size ends when more than this number of blocks have
-/// been looked at.
+/// The search for those parts of a group of blocks that have a given total size ends once it has looked at more than
+/// this number of blocks.
 const MOST_STEPS: u32 = 500;
 
 /// Some of the blocks that end in a section of time, or of those that begin there: bit i stands for the i-th of them.
@@ -34,8 +34,9 @@ impl Group {
         (0..u64::BITS).filter(move |&i| self.0 >> i & 1 == 1)
     }
 
-    /// The parts of the group that are tried as the blocks that end in one event: each has the group's first member,
-    /// and not all members. Of a large group, only some of these parts ([`MOST_DIVIDED`]).
+    /// The parts of the group that are tried as the blocks to end in one event, at which some blocks end and others
+    /// take their place. Each part has the group's first member, but not all members. Of a group with more than
+    /// [`MOST_DIVIDED`] other members, only some of these parts are tried.
     pub(super) fn parts(self) -> impl Iterator<Item = Self> {
         let first = Self(self.0 & self.0.wrapping_neg());
         let others = if self == Self::MANY { Self::NONE } else { self.without(first) };
@@ -80,7 +81,7 @@ impl Sums {
 
     /// The next part of the group whose blocks' sizes add up to the given sum; none if there are no more, or if
     /// [`MOST_STEPS`] ends the search. Blocks for which `kind` is equal are alike, and must have adjacent numbers in
-    /// the group: of parts that differ only in which of these they hold, one is returned.
+    /// the group. Of parts that differ only in which of several like blocks they hold, only one is returned.
     pub(super) fn next(&mut self, size: impl Fn(u32) -> u64, kind: impl Fn(u32) -> u32) -> Option<Group> {
         loop {
             // A part that is found gives up its last block before it is returned: so bytes are missing at the next

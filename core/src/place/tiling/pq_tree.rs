@@ -12,8 +12,8 @@
 use crate::table::at;
 use crate::workspace::workspace;
 
-/// The bit of a token that stands for a P node of the PQ-tree, whose children may stand in any order. A leaf has
-/// neither this bit nor [`Q`].
+/// This bit is set in a token of a PQ-tree that stands for a P node, a node whose children may stand in any order. The
+/// token of a leaf has neither this bit nor [`Q`].
 const P: u32 = 1 << 30;
 const Q: u32 = 2 << 30;
 const KIND: u32 = P | Q;
@@ -99,9 +99,9 @@ impl PqTree<'_> {
         self.next.range(0, self.next_len)
     }
 
-    /// Makes a PQ-tree from the loaded one. Of the orders that this allows, it keeps those in which the `count` leaves
-    /// for which `replaced` holds are consecutive, and puts the leaves `new` in their place. False if there is no such
-    /// order. The tree that was loaded stays loaded.
+    /// Makes a PQ-tree from the loaded one. Of the orders that the loaded tree allows, the new one keeps those in which
+    /// the `count` leaves for which `replaced` holds are consecutive, and has the leaves `new` in their place. False if
+    /// there is no such order. The loaded tree stays loaded.
     pub(super) fn replace(
         &mut self,
         replaced: impl Fn(u32) -> bool,
@@ -172,10 +172,10 @@ impl PqTree<'_> {
         n
     }
 
-    /// Replaces the old leaves below node `root`, a node whose children may stand in any order, by the new leaves.
-    /// Children without old leaves stay. The others become one child: the new leaves and, on each side of them, what
-    /// stays of one child that loses some but not all of its leaves. False if more than two children lose some but not
-    /// all, or if the old leaves of one of these two cannot stand at one of its ends.
+    /// Replaces leaves below node `root`, a node whose children may stand in any order, by the leaves `new`. Children
+    /// that lose no leaves stay. All others become one child: the new leaves and, on each side of them, what remains of
+    /// a child that loses only some of its leaves. False if more than two children lose only some, or if the leaves
+    /// that such a child loses cannot stand at one end of it.
     fn replace_in_free(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let (mut kept, mut ends, mut end) = (0, 0, [0; 2]);
@@ -211,9 +211,9 @@ impl PqTree<'_> {
         true
     }
 
-    /// Replaces the old leaves below node `root`, a node whose children stand in one order or its reverse, by the new
-    /// leaves. The children with old leaves must stand next to each other. Of these, only the first and the last may
-    /// keep other leaves, which then stand before the new leaves and after them. False if that is not so.
+    /// Replaces leaves below node `root`, a node whose children stand in one order or its reverse, by the leaves `new`.
+    /// The children that lose leaves must be next to each other. Only the first and the last of these may keep some
+    /// leaves, which then stand before and after the new ones. False if that is not so.
     fn replace_in_row(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let kept = |tree: &Self, i: u32| tree.part(tree.child[i]) == Part::None;
@@ -238,8 +238,8 @@ impl PqTree<'_> {
         true
     }
 
-    /// Writes to `next`, the tree in the making, what stays of node `top` without its leaves that are to be replaced.
-    /// False if the leaves to be replaced cannot all stand at one end of the node, next to the new leaves. With
+    /// Writes to `next`, the tree in the making, what remains of the subtree of node `top` without its leaves that are
+    /// to be replaced. False if those leaves cannot all stand at one end of the subtree, next to the new leaves. With
     /// `nearest_first`, what stood nearest to the replaced leaves is written first, else last.
     fn put_chain(&mut self, top: u32, nearest_first: bool) -> bool {
         let (mut node, mut nodes) = (Some(top), 0);

@@ -19,18 +19,18 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// The orders of the operators that are tried, one after the other; `None` is the recorded one.
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
-/// How often, at most, the search for the lowest limit that works halves its interval, which at first reaches from half
-/// of the least footprint that was made to that footprint.
+/// The search for the lowest limit that works halves an interval of limits at most this many times. At first the
+/// interval reaches from half of the least footprint that was made to that footprint.
 const PROBES: u32 = 7;
 /// While the lowest limit that works is searched for, several limits are tried. For each of them, a search for swaps or
 /// recomputation may do the work that the options allow divided by this.
 const PROBE: u64 = 16;
 
-/// Blocks that are smaller than the max load of the recording divided by 2 to the power of this are not recomputed.
+/// The least size of a block that may be recomputed is the max load of the recording divided by 2 to the power of this.
 const LEAST: u32 = 14;
 
-/// A recording, and the memory for its traces in one order of the operators: with masks and in-place reuse, and
-/// without.
+/// A recording, and room for the traces that are made from it in one order of the operators: with masks and in-place
+/// reuse, and without.
 pub(super) struct Orders<'s> {
     pub(super) recorded: &'s Recorded<'s>,
     pub(super) options: &'s Options,
@@ -128,8 +128,8 @@ impl<'s> Orders<'s> {
     }
 }
 
-/// The max load of a trace, and the max load that is left if every block that no operator accesses at the first one is
-/// swapped out then (`load_min` of Zhang et al. 2019), both in bytes. `Err` if a row is refused.
+/// Two loads of a trace, in bytes. First its max load. Second the max load that is left if every block that no operator
+/// accesses at the first one is swapped out then (`load_min` of Zhang et al. 2019). `Err` if a row is refused.
 fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<(u64, u64), Error> {
     let mut scratch = scratch.reborrow();
     let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
@@ -145,13 +145,14 @@ fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>)
 pub(super) struct Bases<'s> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
-    /// The traces to begin with: the one with masks (one bit for each element of a block that a ReLU reads or writes)
-    /// and in-place reuse, none if these change nothing; then the recording, which is always there.
+    /// The traces to begin with, in the order in which they are tried. First the one with masks (one bit for each
+    /// element of a block that a ReLU reads or writes) and in-place reuse; none if these change nothing. Second the
+    /// recording, which is always there.
     starts: [Option<Base<'s>>; 2],
     /// The max load, in bytes, of the recording with its operators in this order, before masks and in-place reuse.
     pub(super) peak: u64,
-    /// The max load that is left if every block that no operator accesses at the max load of the recording, with its
-    /// operators in this order, is swapped out then, in bytes: `load_min` of Zhang et al. 2019.
+    /// The max load that is left, in bytes, if every block that no operator accesses at the max load (`peak`) is
+    /// swapped out then: `load_min` of Zhang et al. 2019.
     pub(super) load_min: u64,
 }
 
@@ -205,10 +206,10 @@ impl Bases<'_> {
         Ok(stage)
     }
 
-    /// Searches below `least`, a limit in bytes that works, for a lower one that works, by halving the interval from
-    /// half of `least` to `least`. Returns the lowest limit that was found to work. The limits that are tried do not
-    /// depend on the limit in the options, so that a fit to the returned one succeeds. A schedule that fits the limit
-    /// in the options ends the search.
+    /// Searches for the lowest limit, in bytes, that works. `least` is one that works; the interval from half of
+    /// `least` to `least` is halved several times. Returns the lowest limit that was found to work. The limits that are
+    /// tried do not depend on the limit in the options, so that a fit to the returned one succeeds. A schedule that
+    /// fits the limit in the options ends the search.
     pub(super) fn least_limit<'a, 'w>(
         &self,
         mut least: u64,

@@ -20,11 +20,11 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     IdleBlocks::workspace(rows, blocks).and(Away::workspace(rows + blocks)).and(carried)
 }
 
-/// Sets how far recomputation has to lower the load in each operator: to the limit of the fit plus the bytes that the
-/// links can carry, that is, that can be on the host while the operator runs. The load in an operator is one limit for
-/// all, which is returned in bytes, less the operator's headroom, which is set here. The iteration may take `delay` ns
-/// longer, one half of it before the operator and one after. The links are to carry all values that `recomputer` may
-/// not evict (free, to be recomputed).
+/// Tells the recomputer how far to lower the load (bytes alive) in each operator: to the limit of the fit plus the
+/// bytes that can be on the host then. These are bytes of values that `recomputer` may not evict (free, to be
+/// recomputed), as many as the links can copy out and back in. The iteration may take `delay` ns longer, half of it
+/// before the operator and half after. Returns the highest of these loads, in bytes, as one limit for all operators.
+/// Each operator's headroom is set to the bytes by which its own load has to be lower.
 pub(super) fn hold_back(
     recomputer: &mut Recomputer<'_>,
     options: &Options,

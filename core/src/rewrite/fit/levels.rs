@@ -29,27 +29,27 @@ use super::trial::Swaps;
 use crate::Error;
 use crate::rewrite::means::swap::Policy;
 
-/// How many loads, at even distances between the limit and the peak, are tried as the load down to which values are
-/// recomputed, before swaps bring it down to the limit. The time that each adds is estimated.
+/// How many targets of recomputation are estimated: loads at even distances between the limit and the peak. Values are
+/// recomputed until the load is down to the target; swaps then bring it down to the limit.
 const LOADS: u64 = 8;
 /// The values that can be recomputed are divided into this many parts of equal bytes, the cheapest to recompute first.
-/// For each k from 1 to `PARTS` - 1, the time that is added if only the first k parts may be recomputed is estimated.
+/// For each k from 1 to `PARTS` - 1, an estimate is made in which only the first k parts may be recomputed.
 const PARTS: u64 = 8;
-/// Levels are estimated for what the links can carry if the iteration takes longer by each of these delays, in
-/// hundredths of the original's time.
+/// Delays of the whole iteration, in hundredths of the original's time. For each, an estimate is made in which swaps
+/// take as many bytes as the links can copy if the iteration takes so much longer, and recomputation the rest.
 const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
-/// How many of the [`PARTS`] of the values may be recomputed in the levels for what the links can carry. The links are
-/// to carry the other parts within each of the [`DELAYS`].
+/// How many of the [`PARTS`] of the values may be recomputed in the estimates for each of the [`DELAYS`]. The other
+/// parts are left to swaps.
 const SHARES: [u64; 2] = [8, 6];
-/// How many times the estimates are refined: each time the four neighbours of one [`Level`] are estimated. In the
-/// first, the third and the fifth round this is the level with the best estimate. In the others it is the best of those
-/// that were not refined so far, since many neighbours have the same estimate. Levels with equal estimates count once.
+/// The estimates are refined in this many rounds, each of which estimates the four neighbours of one [`Level`]. In the
+/// first, the third and the fifth round this is the level with the best estimate. In the others it is the best level
+/// that was not refined so far, since many neighbours have the same estimate. Levels with equal estimates count once.
 const ROUNDS: usize = 6;
-/// The most [`Level`]s of recomputation that are estimated: one for each of the [`LOADS`], one fewer than [`PARTS`],
-/// one for each of the [`DELAYS`] with each of the [`SHARES`], and four in each of the [`ROUNDS`].
+/// The most [`Level`]s of recomputation that are estimated. They are [`LOADS`] loads, [`PARTS`] - 1 parts of the
+/// values, each of the [`DELAYS`] with each of the [`SHARES`], and four levels in each of the [`ROUNDS`].
 const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
-/// Schedules are made for this many [`Level`]s of recomputation, those with the best estimates, and for more until a
-/// schedule fits.
+/// Schedules are made for this many [`Level`]s of recomputation, those with the best estimates first. If none of the
+/// schedules fits, more levels follow until one does.
 const TRIED: usize = 6;
 /// To estimate how much time a [`Level`] of recomputation adds, a search may do the work of a whole search divided by
 /// this.
@@ -59,11 +59,12 @@ const FIRST: u64 = 4;
 /// No schedule is made for a [`Level`] of recomputation whose estimated added time is at least this many times the time
 /// that the best schedule adds to the original.
 const HOPELESS: f64 = 1.25;
-/// A [`Level`] of recomputation is not estimated if a lower bound on the time that it adds is at least this many times
-/// the sum of the best estimate and [`LITTLE`] of the original's time.
+/// A [`Level`] of recomputation is passed over if a lower bound shows that it adds too much time: at least this many
+/// times the sum of the best estimate and [`LITTLE`] of the original's time.
 const POOR: f64 = 2.0;
-/// A fraction of the original's time. Levels that may add less than [`POOR`] times this are estimated even if the best
-/// estimate is that nothing is added, since the schedule of the best may not fit once it is placed.
+/// A fraction of the original's time, which is added to the best estimate in the comparison by [`POOR`]. So levels that
+/// add little are estimated even if the best one is estimated to add nothing: the schedule of the best may not fit once
+/// it is placed.
 const LITTLE: f64 = 0.01;
 /// The search does not go on from a schedule that adds at least this many times the time that the best schedule adds to
 /// the original.
@@ -75,24 +76,24 @@ struct Estimate {
     /// The time in ns that recomputation to the level, and then swaps, are estimated to add to the original.
     promise: f64,
     level: Level,
-    /// How often distances around this level are halved: the neighbours that are estimated next differ from it by the
-    /// step between two of the first levels (or by the delay itself), halved once more than this. 0 for the first
-    /// levels; a neighbour begins with the halvings that led to it.
+    /// How often the distances from this level to its neighbours were halved. At first they are the distances between
+    /// the first levels, or the delay itself; each refinement halves them once. 0 for the first levels; a neighbour
+    /// begins with the halvings that led to it.
     halvings: u32,
 }
 
 /// The [`Level`]s that were estimated so far, and what is needed to estimate more.
 struct Estimates<'e, 'a, 'w, 's> {
     pass: &'e mut Pass<'a, 'w, 's>,
-    /// What is planned for an estimate, recomputation and then swaps, and how much work each may do.
+    /// What an estimate plans, recomputation and then swaps, and how much work each may do.
     quick: Arrangement<'e>,
     found: [Estimate; LOOKS],
     len: usize,
 }
 
 impl Estimates<'_, '_, '_, '_> {
-    /// Estimates a [`Level`], unless that was done before, and adds it to `found`; `halvings` as in [`Estimate`]. `Err`
-    /// if a row is refused or the memory is too short.
+    /// Estimates the time that a [`Level`] adds, and adds the estimate to `found`, unless that was done before.
+    /// `halvings` is noted with the estimate ([`Estimate`]). `Err` if a row is refused or the memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn look(&mut self, level: Level, halvings: u32) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|found| found.level == level);
@@ -106,7 +107,7 @@ impl Estimates<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// The best estimate whose time in ns is not among those in `refined`; none if there is none.
+    /// The best estimate, leaving out those whose added time, in ns, is in `refined`; none if there is none.
     fn best(&mut self, refined: &[f64]) -> Option<&mut Estimate> {
         let known = |promise: f64| refined.iter().any(|refined| refined.total_cmp(&promise).is_eq());
         let all = self.found.iter_mut().take(self.len);
@@ -115,8 +116,8 @@ impl Estimates<'_, '_, '_, '_> {
     }
 }
 
-/// Tries, for several [`Level`]s, to recompute as much as the level says and to swap until the load is within the
-/// limit. `limit` and `peak` are in bytes, `work` is how much a search may do, in operators and gaps looked at. `Err`
+/// Tries several [`Level`]s: for each, recomputes as much as the level says, then swaps until the load is within the
+/// limit. `limit` and `peak` are in bytes; `work` is how much a search may do, in operators and gaps looked at. `Err`
 /// if a row is refused or the memory is too short.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let swaps = Swaps::By(&[Policy::Auto]);
@@ -158,11 +159,11 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     Ok(())
 }
 
-/// Estimates, for several [`Level`]s, how much time recomputation to the level, and then swaps, add to the original.
-/// First come [`LOADS`] loads between `limit` and `peak`, both in bytes; then the cheapest k of [`PARTS`] parts of the
-/// values, for each k below [`PARTS`]; then the bytes that the links carry within each of the [`DELAYS`]; then the
-/// neighbours of the best levels. `quick` says how much work one estimate may do. `Err` if a row is refused or the
-/// memory is too short.
+/// Estimates how much time each of several [`Level`]s adds to the original, by recomputation to the level and then
+/// swaps. First come [`LOADS`] loads between `limit` and `peak`, both in bytes. Then, for each k below [`PARTS`], only
+/// the cheapest k parts of the values may be recomputed. Then come the bytes that the links carry within each of the
+/// [`DELAYS`], and then the neighbours of the best levels. `quick` says how much work one estimate may do. `Err` if a
+/// row is refused or the memory is too short.
 fn estimates(
     pass: &mut Pass<'_, '_, '_>,
     quick: Arrangement<'_>,
@@ -215,8 +216,8 @@ fn estimates(
     Ok(estimates.found)
 }
 
-/// Takes the entry of least time from `found`, of equals the first: returns its time, in ns, and its [`Level`] of
-/// recomputation. Its time in `found` becomes infinity, so that another entry is taken next.
+/// Takes the entry of least time from `found`, of equals the first. Returns its time, in ns, and its [`Level`] of
+/// recomputation. The time in `found` becomes infinity, so that the next call takes another entry.
 fn take_best(found: &mut [(f64, Level)]) -> (f64, Level) {
     let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or((f64::INFINITY, Level { target: Target::Load(0), cheap: 0 }), |best| {

@@ -41,11 +41,11 @@ use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
-/// How many operators the bound looks at, at most: those for which the bytes of the blocks that they touch and of the
-/// idle blocks are most above the limit.
+/// The bound looks at this many operators at most. They are those that need most bytes, counting the blocks that the
+/// operator touches and the blocks that are idle while it runs.
 pub(super) const FEW: u32 = 256;
-/// How many times bisection halves the interval in which an operator's least overhead lies: the least added time in
-/// which copies and recomputation can bring back the bytes by which it exceeds the limit.
+/// How many times bisection halves the interval in which an operator's least overhead lies. That is the least added
+/// time in which copies and recomputation can bring back as many bytes as the operator is above the limit.
 const BISECTIONS: u32 = 48;
 /// An overhead in ns that is longer than any real one: as a bound it means that no schedule is within the limit.
 const FOREVER: f64 = 1e18;
@@ -107,8 +107,8 @@ pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, scratch: Works
 }
 
 /// Whether the lower bound proves that every schedule within `options.limit` takes at least `overhead` ns longer than
-/// the trace. Looks at the `few` operators that are most above the limit: where the answer is yes, mostly the first of
-/// them says so.
+/// the trace. Only the `few` operators that are most above the limit are looked at: if there is a proof, one of the
+/// first mostly gives it.
 ///
 /// # Errors
 /// As [`least_overhead`].
@@ -207,7 +207,7 @@ impl Network<'_> {
 }
 
 record! {
-    /// What is known of a block that may be the source of others: a block from which an operator makes their values.
+    /// What is known of a block as a *source*: a block that an operator reads to make the value of another block.
     struct Source {
         /// The last operator that writes the block; none if none does.
         writer: Option<u32>,
@@ -215,15 +215,15 @@ record! {
         changes: bool,
         /// The last operator that accesses the block.
         last: u32,
-        /// The block whose value is made from this one, and in place of whose value this one counts as kept. A source
-        /// counts for one block only; none if it counts for none so far.
+        /// The block for which this source counts, as it is made from the source: one of the two has to be kept, on the
+        /// device or on the host. A source counts for one block only; none if it counts for none so far.
         kept_for: Option<BlockId>,
     }
 }
 
 workspace! {
-    /// The blocks from which the values of other blocks are made, to find values that can be recomputed only from a
-    /// block that cannot be recomputed itself.
+    /// The sources of values: blocks that an operator reads to make the value of another block. They serve to find
+    /// values that can be recomputed only from a block that cannot be recomputed itself.
     struct Sources<'a>(blocks) {
         records {
             block[BlockId]: Source[blocks],
@@ -247,10 +247,10 @@ impl Sources<'_> {
         }
     }
 
-    /// The operator that writes the source of an idle block, if the block's value can be recomputed only from a source
-    /// that cannot be recomputed itself, is not smaller, and is read for the last time before the idle time. Then
-    /// either of the two has to be kept, on the device or on the host. Each such source counts for one block. None if
-    /// there is no such source.
+    /// Looks for the source of an idle block: a block from which the idle block's value was made, so that one of the
+    /// two has to be kept, on the device or on the host. The source cannot be recomputed itself, is not smaller than
+    /// the idle block, and is not accessed once the idle time has begun. Returns the operator that writes the source;
+    /// none if there is no source. Each source counts for one block only.
     fn source(&mut self, network: &Network<'_>, idle: &Idle) -> Option<u32> {
         let program = network.program;
         let writer = idle.writer.filter(|&writer| network.recomputes(writer))?;
@@ -395,8 +395,8 @@ workspace! {
             aside: u32[rows + blocks],
         }
         parts {
-            /// The idle blocks, each with its bytes and the time, in ns, that there is for each of its two copies: out
-            /// after its value is written, and back in before its next use.
+            /// The idle blocks, each with its bytes and the time in ns for each of its two copies: out after its value
+            /// is written, and back in before its next use.
             away: Away(rows + blocks),
         }
         state {

@@ -184,8 +184,8 @@ pub struct Fitted<'a> {
     pub policy: Policy,
     /// The max load of the original trace, in bytes.
     pub original_peak: u64,
-    /// The max load that is left if every block that no operator accesses at the original's max load is swapped out
-    /// then, in bytes: `load_min` of Zhang et al. 2019. It is about swaps alone: with other means a footprint may be
+    /// The max load that is left, in bytes, if every block that no operator accesses at the original's max load is
+    /// swapped out then (`load_min` of Zhang et al. 2019). It is about swaps alone: with other means a footprint may be
     /// lower.
     pub load_min: u64,
 }

@@ -26,13 +26,14 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// How often, at most, recomputation is planned for one combination of swaps and recomputation, each time with more
 /// headroom: bytes held back below the limit.
 const CHOICES: u32 = 10;
-/// Each plan of recomputation after the first, made with more headroom, may do the work of the first divided by this.
+/// Recomputation is planned again, with more headroom (bytes held back below the limit), where a placement is above the
+/// limit. Each such plan may do the work of the first plan divided by this.
 const LATER: u64 = 12;
-/// While no schedule fits, at most [`VAIN`] times this many blocks may be placed, plus [`VAIN`] times the work of one
-/// search for swaps.
+/// A part of the work that may be spent while no schedule fits ([`patience`]), in blocks placed. The work of one search
+/// for swaps is added to it, and the sum is multiplied by [`VAIN`].
 const BLOCKS: u64 = 2_000_000;
-/// While no schedule fits, the work that may be spent ([`patience`]) is this many times the sum of [`BLOCKS`] and the
-/// work of one search for swaps. All traces that are tried share it, up to two for each order of the operators.
+/// While no schedule fits, the sum of [`BLOCKS`] and the work of one search for swaps may be spent this many times. All
+/// traces that are tried share this work ([`patience`]): up to two for each order of the operators.
 const VAIN: u64 = 10;
 
 /// The work that may be spent on all traces together while no schedule fits, in blocks placed. `work` is what one
@@ -69,26 +70,28 @@ impl Arrangement<'_> {
 /// How much is recomputed before swaps are searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
-    /// The load down to which values are recomputed.
+    /// The load (bytes alive while an operator runs) down to which values are recomputed, before swaps lower it to the
+    /// limit.
     pub(super) target: Target,
-    /// How many parts of the values may be recomputed: the bytes of all values that can be recomputed are divided into
-    /// [`Level::ALL`] equal parts, of which those with the least recompute cost per byte come first.
+    /// How many of [`Level::ALL`] parts of the values may be recomputed. The parts have equal bytes, and the first ones
+    /// hold the values with the least recompute cost per byte.
     pub(super) cheap: u64,
 }
 
-/// Down to which load values are recomputed, before swaps bring it down to the limit.
+/// How far recomputation lowers the load (the bytes alive while an operator runs). Swaps then lower it to the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// This load in every operator, in bytes.
+    /// A target that is the same for every operator: values are recomputed until at most this many bytes are alive
+    /// while any operator runs.
     Load(u64),
-    /// In each operator the limit, and as much more as the links carry (can hold on the host) of the values that are
-    /// not recomputed, if the iteration takes so many ns longer.
+    /// A target of its own for each operator: the limit, plus the bytes of values that swaps can keep on the host while
+    /// the operator runs, if the iteration takes this many ns longer. Values that are recomputed do not count.
     Carried(u64),
 }
 
 impl Level {
-    /// How many equal parts the bytes of all values that can be recomputed are divided into; [`Level::cheap`] counts
-    /// such parts, and with this many of them every value may be recomputed.
+    /// The bytes of all values that can be recomputed are divided into this many equal parts. [`Level::cheap`] says how
+    /// many of the parts may be recomputed; if it is `ALL`, every value may.
     pub(super) const ALL: u64 = 128;
 }
 
@@ -201,10 +204,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.segments(arrangement)
     }
 
-    /// Estimates how much longer than the original it takes to recompute as much as `level` says and then to swap until
-    /// the load is within the limit, in ns. Nothing is placed. None if the limit is missed, or the work is spent or
-    /// ended. None also if the schedule is known to take at least `most` ns longer, or so much that it is not worth
-    /// making. `Err` if a row is refused or the memory is too short.
+    /// Estimates how much longer than the original it takes, in ns, to recompute as much as `level` says and then to
+    /// swap until the load is within the limit. Nothing is placed. None if the limit is missed, if the work is spent or
+    /// ended, or if the schedule is known to take at least `most` ns longer or not to be worth making. `Err` if a row
+    /// is refused or the memory is too short.
     pub(super) fn promise(
         &mut self,
         arrangement: &Arrangement<'_>,
@@ -269,14 +272,14 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Plans the recomputation within the limit that is proved to take least time, if there are few enough values for
-    /// an exact search. Returns the cost of that plan if it is better than `walked`, the plan found before; otherwise
-    /// `walked`.
+    /// an exact search. `walked` is the cost of the plan found before. Returns the cost of the new plan if it is
+    /// better, otherwise `walked`.
     fn exactly(&mut self, walked: Option<Cost>) -> Option<Cost> {
         self.recomputer.exactly(self.options.limit, walked, self.scratch.reborrow())
     }
 
-    /// Plans recomputation that brings the load within `limit` bytes, by about as much work as `choice`, in accesses
-    /// and values looked at, and counts that work. Returns the cost of the plan; none if no plan was completed that
+    /// Plans recomputation that brings the load within `limit` bytes, and counts the work that this takes: about
+    /// `choice`, in accesses and values looked at. Returns the cost of the plan; none if no plan was completed that
     /// adds less than `most` ns to the original.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     fn walk(&mut self, limit: u64, choice: u64, most: f64) -> Option<Cost> {
@@ -286,8 +289,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Tries plans of recomputation by the segments of Chen et al. 2016, whose values are freed and recomputed
-    /// together: each that is within the limit and adds less time to the original than the cutoff, from which on a
-    /// schedule is not worth making. `Err` if a row is refused or the memory is too short.
+    /// together. A plan is tried if it is within the limit and adds less time to the original than the cutoff, from
+    /// which on a schedule is not worth making. `Err` if a row is refused or the memory is too short.
     fn segments(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         self.recomputer.headroom().fill(0);
         let mut tried = 0;
@@ -334,9 +337,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.overhead()
     }
 
-    /// Tries `arrangement` (to swap or to recompute) as if no schedule had been made before: the cutoff, the added time
-    /// from which on a schedule is not worth making, is dropped. Afterwards the lower of the old and the new cutoff is
-    /// in force. `Err` if a row is refused or the memory is too short.
+    /// Tries `arrangement` (to swap or to recompute) as if no schedule had been made before, so that slower schedules
+    /// than the best are made too. Afterwards the cutoff, the added time from which on a schedule is not worth making,
+    /// is the lower of the old and the new one. `Err` if a row is refused or the memory is too short.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.forget();
         self.fit(arrangement)?;
@@ -344,9 +347,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(())
     }
 
-    /// How much longer than the original the quickest schedule of swaps takes that is planned by one of the published
-    /// scores ([`Policy::SCORES`]), in ns. Nothing is placed. Infinite if no such schedule is within the limit. `Err`
-    /// if a row is refused.
+    /// The least time, in ns, that is added to the original by a schedule of swaps that one of the published scores
+    /// plans ([`Policy::SCORES`]). Nothing is placed. Infinite if no such schedule is within the limit. `Err` if a row
+    /// is refused.
     pub(super) fn quickest(&mut self) -> Result<f64, Error> {
         let Self { recorded, options, base, scratch, stage, .. } = self;
         let mut scratch = scratch.reborrow();
@@ -371,9 +374,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         takes_at_least(self.recorded, &options, self.best(), FEW, self.scratch.reborrow())
     }
 
-    /// Writes the trace of an arrangement (combination of swaps and recomputation) before swaps, with what it
-    /// recomputes, and calls `then` with a [`Trial`] that plans swaps in this trace. Returns what `then` returns; `Err`
-    /// also if a row is refused or the memory is too short.
+    /// Writes the trace to which swaps are added, with the recomputations that `arrangement` (a combination of swaps
+    /// and recomputation) asks for. Calls `then` with a [`Trial`] that plans swaps in this trace, and returns what
+    /// `then` returns. `Err` also if a row is refused or the memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn trial<R>(
         &mut self,
@@ -416,8 +419,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Adds headroom for recomputation (bytes held back below the limit) where the last placement is above the limit:
-    /// `part` thirds of the excess, and at least 1/512 of the limit. The headroom is set for each segment, which is an
-    /// operator with the operators that are recomputed before it.
+    /// `part` thirds of the excess, and at least 1/512 of the limit. An operator and the operators that are recomputed
+    /// right before it have one headroom together.
     fn add_headroom(&mut self, part: u32) {
         let limit = self.options.limit;
         let rows = self.stage.made.rows();
@@ -425,7 +428,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let segments = self.base.trace.rows.len();
         let mut scratch = self.scratch.reborrow();
         let mut excess = scratch.words(segments + 1);
-        // By segment: its first row, which follows the last access of the operator before.
+        // The first row of each segment, which follows the last access of the operator before.
         let mut begin = scratch.indices(segments + 2);
         let (mut segment, mut previous) = (0, Op::None);
         for (row, r) in (1..).zip(rows).filter(|(_, r)| r.event.is_access()) {

@@ -17,29 +17,30 @@ use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// How many nodes of its tree the search for a placement may look at. Within these the search places most schedules
-/// whose load is within the limit; those that it does not place would take far more nodes.
+/// How many nodes of its tree the search for a placement may look at. This is enough to place most schedules whose load
+/// is within the limit; the others would take far more nodes.
 const NODES: u64 = 5_000;
 /// Looking at a node of the search for a placement takes as long as placing this many blocks: a node counts as so much
 /// work.
 const BLOCKS_PER_NODE: u64 = 8;
-/// The most blocks for which the search for a placement runs, after a few starts of the heuristics. With more blocks it
-/// finds nothing within the nodes that it may look at.
+/// The most blocks for which the tree search for a placement runs. With more blocks it finds nothing within the nodes
+/// that it may look at, so that only heuristics place them.
 const MOST_SEARCHED: u64 = 600;
 /// A placement is given up if its peak is above the limit by more than the limit divided by this: another schedule is
-/// needed then. It is given up after the search or, where there is none, once enough blocks have been placed.
+/// needed then. It is given up after the tree search or, where there is none, once enough blocks have been placed.
 const FAR: u64 = 64;
-/// The work that the heuristics may do for one placement, in blocks placed, after the search or where there is none. It
-/// is little: many placements are made, and most of them fit or do not within a few starts.
+/// The work that the heuristics may do for one placement, in blocks placed, after the tree search or where there is
+/// none. It is little, as many placements are made, and a few starts of the heuristics show mostly whether a schedule
+/// fits.
 const WORK: u64 = 50_000;
-/// The heuristics for a placement start many times, each time to place all blocks by another rule or at random. They
-/// may make at least this many starts before they give up.
+/// The heuristics for a placement start many times, each time to place all blocks by another rule or at random. This
+/// many starts are allowed even where they take more work than [`WORK`].
 const STARTS: u64 = 9;
 /// The work that the heuristics may do for one placement where operators are recomputed, in blocks placed: more than
 /// [`WORK`], as more blocks live for a short time there, and are harder to place well.
 pub(super) const WORK_RECOMPUTING: u64 = 150_000;
-/// Where operators are recomputed, the heuristics for a placement may make at least this many starts, each a placement
-/// of all blocks, before they give up; elsewhere [`STARTS`].
+/// How many starts the heuristics for a placement are allowed in any case, each a placement of all blocks, for
+/// schedules in which operators are recomputed. For other schedules see [`STARTS`].
 const STARTS_RECOMPUTING: u64 = 64;
 
 /// The trace that swaps and recomputation begin with.
@@ -90,14 +91,14 @@ pub(super) struct Placed<'a, 'w> {
     cost: u64,
 }
 
-/// The best schedule that fits, and the cutoff: the time added to the original, in ns, from which on a later schedule
-/// is not worth making.
+/// The best schedule that fits, and the cutoff, a time in ns: a later schedule that adds at least so much to the
+/// original is not worth making.
 pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
-    /// The least overhead, in ns, of the schedules that fit and were made since [`Kept::forget`]: another that takes as
-    /// long or longer is not worth making. Infinite if there is none.
+    /// The least overhead, in ns, of the schedules that fit and were made since the last call of [`Kept::forget`].
+    /// Another schedule that takes as long or longer is not worth making. Infinite if there is none.
     cutoff: f64,
     /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
     spent: u64,
@@ -186,13 +187,13 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.watched.stopped()
     }
 
-    /// Drops the cutoff, the added time from which on a schedule is not worth making: the schedules that follow are
-    /// made as if there were none before. The best schedule is kept.
+    /// Sets the cutoff to infinity: the schedules that follow are made even if they add more time than the best one.
+    /// The best schedule is kept.
     pub(super) fn forget(&mut self) {
         self.kept.forget();
     }
 
-    /// Writes the trace in which swaps are then planned: the trace of `base` or, if `rerun`, that trace with the
+    /// Writes the trace in which swaps are then planned. It is the trace of `base` or, if `rerun`, that trace with the
     /// recomputations of the best plan that `recomputer` has. Returns how many rows the written trace has. `Err` if a
     /// row is refused or the memory is too short.
     pub(super) fn between(
@@ -280,8 +281,8 @@ impl<'a> Kept<'a, '_> {
         if self.watched.stopped() { f64::NEG_INFINITY } else { self.cutoff }
     }
 
-    /// Drops the cutoff, the added time from which on a schedule is not worth making, and returns it, in ns: the
-    /// schedules that follow are made as if there were none before.
+    /// Sets the cutoff to infinity: the schedules that follow are made even if they add more time than the best one.
+    /// Returns the old cutoff: the time added to the original, in ns, from which on a schedule was not worth making.
     pub(super) fn forget(&mut self) -> f64 {
         core::mem::replace(&mut self.cutoff, f64::INFINITY)
     }
@@ -306,21 +307,22 @@ impl<'a> Kept<'a, '_> {
         self.best.is_none() && self.spent > self.patience
     }
 
-    /// Drops the best schedule and the cutoff, the added time from which on a schedule is not worth making.
+    /// Drops the best schedule, and sets the cutoff to infinity: the next schedule is worth making however long it
+    /// takes.
     pub(super) fn clear(&mut self) {
         self.best = None;
         self.forget();
     }
 
-    /// Sets the cutoff, the added time from which on a schedule is not worth making, to `cutoff`, in ns, unless it is
-    /// lower already.
+    /// Lowers the cutoff to `cutoff` ns, if it is higher. A schedule that adds at least so much time to the original is
+    /// not worth making.
     pub(super) fn recall(&mut self, cutoff: f64) {
         self.cutoff = self.cutoff.min(cutoff);
     }
 
-    /// Keeps the schedule in `made` as the best, if it takes less time than the best so far; lowers the cutoff in any
-    /// case. The rows that were kept before become the room for the next schedule. `overhead` is in ns, `footprint` in
-    /// bytes.
+    /// Keeps the schedule in `made` as the best, if it takes less time than the best so far. The cutoff is lowered to
+    /// `overhead` even if the schedule is not kept. The memory of the schedule that was the best becomes room for the
+    /// next one. `overhead` is in ns, `footprint` in bytes.
     pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, (overhead, footprint): (f64, u64), policy: Policy) {
         self.recall(overhead);
         if self.best.is_some_and(|best| best.overhead <= overhead) {

@@ -24,13 +24,13 @@ use crate::{Error, Workspace};
 const ATTEMPTS: u32 = 14;
 /// Each plan of a policy after the first may do the work of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
-/// After headroom (bytes held back below the limit) is added, the search for swaps changes its last plan. If the time
-/// that the plan adds grows by more than this factor, the search begins anew instead: in a network of some thousand
-/// operators the swaps that are added for headroom are far from the best, and the little work of a later plan does not
-/// mend that.
+/// A policy plans again with more headroom (bytes held back below the limit) where its placement is above the limit. If
+/// the time that the plan adds grows by more than this factor, the search for swaps begins anew. In a network of some
+/// thousand operators the swaps that are added for headroom are far from the best, and the little work of a later plan
+/// does not mend that.
 const LEAP: f64 = 1.5;
-/// When the times that two plans add are compared by [`LEAP`], the earlier plan counts as adding at least this part of
-/// the recording's time: small differences are no reason to begin the search anew.
+/// When [`LEAP`] compares the times that two plans add, the earlier time counts as at least this fraction of the
+/// recording's time. So a small difference does not make the search begin anew.
 const LEAST_LEAP: f64 = 0.002;
 /// A search for swaps that starts over may do the work of the policy's first plan divided by this.
 const OVER: u64 = 4;
@@ -38,13 +38,13 @@ const OVER: u64 = 4;
 /// is converted to blocks placed.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
 /// How many operators the lower bound on the time of a schedule looks at, before swaps are planned. One of the first
-/// mostly proves what can be proved, and all of them would take longer than the search that a proof saves.
+/// mostly proves what can be proved. To look at all would take longer than the search that a proof saves.
 const FEW_OPERATORS: u32 = 16;
-/// How many blocks are placed, at least, before a placement far above the limit is given up, for the schedules of all
-/// policies but [`Policy::Auto`].
+/// A placement far above the limit is given up only after this many blocks have been placed. This holds for the
+/// schedules of all policies but [`Policy::Auto`].
 const FEW: u64 = 20_000;
-/// How many blocks are placed, at least, before a placement far above the limit is given up, for the schedules of
-/// [`Policy::Auto`]: fewer than [`FEW`], as its search plans more often.
+/// A placement far above the limit is given up only after this many blocks have been placed, if it is of a schedule of
+/// [`Policy::Auto`]. The number is less than [`FEW`], as the search of that policy plans more often.
 const FEW_OF_SEARCH: u64 = 12_000;
 
 /// How the search for swaps goes on from a schedule that fits, to find better ones, and when it ends.
@@ -53,7 +53,7 @@ struct Climb {
     /// The work that may be spent ([`Trial::spent`]) before the search ends, in blocks placed for each row of the
     /// recording.
     budget: u64,
-    /// The work that may be spent ([`Trial::spent`]) even if the recording has few rows, in blocks placed.
+    /// The least work that may be spent ([`Trial::spent`]), in blocks placed, however few rows the recording has.
     least: u64,
     /// The work of each plan is that of a whole search divided by this.
     part: NonZeroU64,
@@ -71,12 +71,12 @@ const WANDER: Climb = Climb { budget: 200, least: 2_400_000, part: AGAIN, back: 
 /// plans in a row that are not better, the search goes back to the best schedule.
 const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// A schedule is much slower than the best if it adds more than this many times the [cutoff](Kept::cutoff), the least
-/// time that a schedule that fits adds to the original. The search may then go on from it only with its work divided by
-/// [`TRY`].
+/// A schedule is much slower than the best if it adds more than this many times the [cutoff](Kept::cutoff): the least
+/// time that a schedule which fits adds to the original. A search that goes on from such a schedule does less work
+/// ([`TRY`]).
 const FAR: f64 = 1.5;
-/// A search that goes on from a schedule much slower than the best, as [`FAR`] says, may spend the work of its
-/// [`Climb`] divided by this.
+/// A search that goes on from a schedule much slower than the best ([`FAR`]) may spend the work of its [`Climb`]
+/// divided by this.
 const TRY: u64 = 4;
 
 /// How the search for swaps goes on where values are recomputed: first as in [`WANDER`], then as in [`NEAR`], but with
@@ -103,8 +103,8 @@ pub(super) enum Outcome {
     Fails,
 }
 
-/// One arrangement (combination of swaps and recomputation) as it is tried: the flat trace, which is the trace before
-/// swaps; the swapper that plans swaps in it; and the memory in which the schedules are placed.
+/// One arrangement (combination of swaps and recomputation) as it is tried. It has the flat trace, which is the trace
+/// before swaps; the swapper that plans swaps in it; and the memory in which the schedules are placed.
 pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) recorded: &'t Recorded<'t>,
     /// The rows of the trace before swaps.
@@ -122,10 +122,11 @@ pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) made: &'t mut Placed<'a, 'w>,
     pub(super) kept: &'t mut Kept<'a, 'w>,
     pub(super) scratch: Workspace<'t>,
-    /// How often this policy has planned again. The seed of the placement is the seed in the options plus this.
+    /// How often the policy that is tried now has planned again. The seed of the placement is the seed in the options
+    /// plus this.
     pub(super) attempt: u64,
-    /// The work spent on plans and placements since this policy was first tried, or since the latest [`Climb`] from a
-    /// saved schedule began, in blocks placed.
+    /// The work spent on plans and placements, in blocks placed, since the policy that is tried now was first tried, or
+    /// since the latest [`Climb`] from a saved schedule began.
     pub(super) spent: u64,
 }
 
@@ -162,9 +163,9 @@ impl Trial<'_, '_, '_, '_> {
         }
     }
 
-    /// Tries these policies one after the other. [`Policy::Auto`], a search, goes on from its own first schedule that
-    /// fits, and after all policies from the best of their schedules. `work` is how much a search may do, in operators
-    /// and gaps looked at. `Err` if a row is refused or the memory is too short.
+    /// Tries these policies one after the other. [`Policy::Auto`] searches for better schedules twice: from its own
+    /// first schedule that fits and, after all policies, from the best of their schedules. `work` is how much a search
+    /// may do, in operators and gaps looked at. `Err` if a row is refused or the memory is too short.
     fn by(&mut self, policies: &[Policy], work: u64) -> Result<Outcome, Error> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;
@@ -314,25 +315,25 @@ impl Trial<'_, '_, '_, '_> {
         self.plan_later(work, |swapper, limit| swapper.replan(policy, limit, work))
     }
 
-    /// The most time, in ns, that a plan may add to the trace before swaps if the plan before it added `before` ns;
-    /// where it adds more, the search begins anew.
+    /// The most time, in ns, that a plan may add to the trace before swaps, if the plan before it added `before` ns.
+    /// Where the plan adds more, the search for swaps begins anew.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn leap(&self, before: f64) -> f64 {
         let time = self.recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
         before.max(LEAST_LEAP * time) * LEAP
     }
 
-    /// Searches for swaps from the start, with the present headroom (bytes held back below the limit); `work` is how
-    /// much the search may do, in operators and gaps looked at. Keeps the present schedule if the new one takes no less
-    /// time. `planned` is how much longer the present schedule takes than the trace before swaps, in ns; none if it
-    /// misses the limit. Returns the same figure for the schedule that is kept; none also if the work has been ended.
+    /// Searches for swaps from the start, with the present headroom (bytes held back below the limit). `work` is how
+    /// much the search may do, in operators and gaps looked at. `planned` is how much longer the present schedule takes
+    /// than the trace before swaps, in ns; none if it misses the limit. The new schedule replaces the present one only
+    /// if it takes less time. Returns the added time of the one that is kept; none also if the work has been ended.
     fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
         self.plan_later(work, |swapper, limit| swapper.start_over(planned, limit, work))
     }
 
-    /// Calls `plan` with the limit in bytes and returns what `plan` returns; none, without a call, if the work has been
-    /// ended. Counts as spent the `work` that `plan` may do, in operators and gaps looked at, and the work that it does
-    /// to choose gaps.
+    /// Calls `plan` with the limit in bytes and returns what `plan` returns. If the work has been ended, returns none
+    /// and does not call `plan`. Two kinds of work are counted as spent: the `work` that `plan` may do, in operators
+    /// and gaps looked at, and the work that it does to choose gaps.
     fn plan_later(&mut self, work: u64, plan: impl FnOnce(&mut Swapper<'_>, u64) -> Option<f64>) -> Option<f64> {
         self.spend(1 + work / WORK_PER_BLOCK);
         if self.kept.watched.stops() {
@@ -437,9 +438,9 @@ impl Settled {
     }
 }
 
-/// How many thirds of the excess, the bytes by which the last placement is above the limit, are added to the headroom
-/// (bytes held back below the limit) after the attempt with number `attempt`, from 0, of `attempts`: one after those of
-/// the first half, then two, and three after the last two.
+/// How many thirds of the excess (the bytes by which the last placement is above the limit) are added to the headroom
+/// (bytes held back below the limit) after an attempt. One after each attempt of the first half, then two, and three
+/// after each of the last two. `attempt` counts from 0; there are `attempts` in all.
 pub(super) fn part(attempt: u32, attempts: u32) -> u32 {
     if 2 * attempt < attempts { 1 } else { 2 + u32::from(attempt + 3 > attempts) }
 }

@@ -6,8 +6,8 @@ use core::ops::ControlFlow;
 use crate::rewrite::means::order::Reordering;
 use crate::rewrite::means::swap::Policy;
 
-/// A function of the caller that a fit tells of its progress. It ends the work by returning `Break`; the result is then
-/// the best schedule so far.
+/// A function of the caller that a fit calls to report its progress. It ends the work by returning `Break`; the result
+/// is then the best schedule so far.
 pub type Watch<'a> = &'a mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
 /// How a schedule combines swaps and recomputation.
@@ -45,7 +45,7 @@ impl Strategy {
 pub struct Tried {
     /// How the schedule combines swaps and recomputation.
     pub strategy: Strategy,
-    /// The policy that decided which blocks are swapped; without meaning where no block is.
+    /// The policy that decided which blocks are swapped; meaningless if no block is swapped.
     pub policy: Policy,
     /// Whether the schedule is made from the trace as it was recorded, without masks and in-place reuse.
     pub as_recorded: bool,

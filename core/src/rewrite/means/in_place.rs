@@ -6,19 +6,19 @@
 //! Papers: Chen et al. 2016 (section 3) and `MXNet`'s note on memory. The pitfall is an input that another operator
 //! still reads; the rule below excludes it.
 //!
-//! Steps:
-//! 1. One pass over the rows finds the last row that needs each live range: an access, a copy, or the write of a mask
-//!    (one bit for each element) that is made from it.
-//! 2. For each operator that may work in place, run or recomputed, take its first input and first output in the
-//!    recording, its workspaces left out. The output reuses the input's memory if neither is persistent, both have the
-//!    same size, nothing needs the input's live range after the operator's reads, and the output is not touched before
+//! 1. One pass over the rows finds, for each live range of a block, the last row that needs the block: an access, a
+//!    copy, or the write of a mask (one bit for each element) that is made from the block.
+//! 2. Each operator that may work in place is looked at, whether it runs as recorded or is recomputed. Its first input
+//!    and first output in the recording count, its workspaces left out. The output reuses the input's memory if neither
+//!    is persistent, both have the same size, nothing needs the input's live range after the operator's reads, and the
+//!    output is not touched before the operator's last read.
 //!    the operator's last read.
 //! 3. Then the `free` of the input and the `malloc` of the output stand directly after the operator's last read, and
 //!    nowhere else. Both live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the
 //!    placement.
-//!
-//! This pass runs last, over the rows that the other means wrote: those look for the free of each block, and a block
-//! whose memory is reused has none of its own. The load rises nowhere. There are no ties. Cost: O(rows log rows),
+//! This pass runs last, over the rows that the other means of saving memory wrote. Those means look for the free of
+//! each block, and a block whose memory is reused has none of its own. The load (bytes alive at a step) rises nowhere.
+//! Each operator is decided alone, so there are no ties. Cost: O(rows log rows), linear workspace.
 //! linear workspace.
 
 use crate::error::RowFault;
@@ -48,9 +48,9 @@ pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + liveness::residencies(rows)
 }
 
-/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that operators work in place wherever
-/// they can. Writes the new rows to `out` and returns how many they are. Added rows have the time of the row above
-/// them.
+/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that operators write their outputs over
+/// their inputs wherever they can. Writes the new rows to `out` and returns how many they are. Added rows have the time
+/// of the row above them.
 ///
 /// # Errors
 /// [`Error::Row`] for a row that cannot follow the rows before it, or a recording in which another operator's accesses
@@ -100,26 +100,27 @@ pub fn rewrite(
 record! {
     /// What is known of a live range of a block: the rows that need it, and whether its memory is reused.
     struct Range {
-        /// The row of the live range's malloc; none if there is none.
+        /// The row of the malloc that begins this live range; none if the trace has no such row.
         begin: Option<u32>,
-        /// The first row that accesses or copies the block in this live range; none if there is none.
+        /// The first row that accesses or copies the block in this live range; none if no row does.
         first: Option<u32>,
-        /// 1 + the last row that needs the block in this live range: an access, a copy, or the write of a mask that is
-        /// made from the block. 0 if there is none; `u32::MAX` if the block's memory cannot be reused.
+        /// 1 + the last row that needs the block in this live range: an access, a copy, or the write of a mask (one bit
+        /// for each element) that is made from the block. 0 if no row does; `u32::MAX` if the block's memory cannot be
+        /// reused.
         last: u32,
-        /// Whether the free of the block is moved to where another block takes over its memory.
+        /// Whether the free of the block is moved to the row where another block takes over its memory.
         free_moved: bool,
-        /// Whether the malloc of the block is moved to where the block takes over the memory of another.
+        /// Whether the malloc of the block is moved to the row where it takes over the memory of another block.
         malloc_moved: bool,
     }
 }
 
 record! {
-    /// An output that takes over the memory of an input.
+    /// An output block that takes over the memory of an input block of the same operator.
     struct Reuse {
-        /// The row of the input's malloc; none if no output takes over memory.
+        /// The row of the malloc of the input; none if no memory is taken over here.
         given: Option<u32>,
-        /// The row of the output's malloc.
+        /// The row of the malloc of the output, which takes over the input's memory.
         taken: u32,
     }
 }
@@ -131,12 +132,13 @@ workspace! {
             /// For each row: which output takes over the memory of an input directly after the row, if any does.
             reuses: Reuse[rows],
             range[ResidencyId]: Range[rows],
-            /// For each block: the live range that began last, among the rows read so far.
+            /// For each block: the live range that began last in the rows looked at so far; none before the block's
+            /// first malloc.
             latest[BlockId]: Option<ResidencyId>[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// For each row: the live range of a block to which the row belongs.
+            /// For each row: the live range of its block in which the row lies.
             of: Records<'a, ResidencyId> = of,
         }
     }

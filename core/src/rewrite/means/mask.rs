@@ -8,19 +8,20 @@
 //! Papers: Jin et al. 2018 (section 4.2, a byte for each element); Jain et al. 2018 (Gist, a bit).
 //!
 //! Steps:
-//! 1. One pass over the rows notes, for each live range of a block, the last ReLU that accesses it with no write after
-//!    it; the last row of the last other operator that needs the block (a copy to the host needs it too); and whether
-//!    gradients of ReLU operators read it after that.
-//! 2. A second pass writes: the malloc of the mask and its write, directly after the ReLU's last row; the block's free
-//!    as soon as no other operator needs it; reads of the mask in place of the block in those gradients; and the free
-//!    of the mask where the block was freed.
+//! 1. One pass over the rows notes three things for each live range of a block: the last ReLU that accesses the block
+//!    with no write after it; the last row of the last other operator that needs the block (a copy to the host needs it
+//!    too); and whether gradients of ReLU operators read the block after that row.
+//! 2. A second pass writes the malloc of the mask and its write directly after the ReLU's last row, and the block's
+//!    free as soon as no other operator needs the block. The gradients then read the mask in place of the block, and
+//!    the mask is freed where the block was freed.
 //!
 //! A live range gets no mask if its block is persistent, is written between the ReLU and the gradient, is reused in
-//! place, has masks already, or if the mask does not pay. A mask lives from the ReLU on, but the block is freed only
-//! after its last other reader. So that reader has to be in the forward pass, which ends with the last operator that
-//! may be recomputed and before the first gradient of a ReLU. And two products are compared: the mask's bytes times the
-//! rows for which the block is alive too have to be fewer than the bytes saved times the rows for which the mask is
-//! alive alone.
+//! place, or has a mask already, or if the mask does not pay. A mask pays under two conditions:
+//! - The last other operator that needs the block is in the forward pass, as the mask is alive from the ReLU on, beside
+//!   the block until the block is freed. The forward pass is taken to end after the last operator that may be
+//!   recomputed, or at the first gradient of a ReLU if that comes first.
+//! - The mask costs less than it saves. It costs its bytes times the rows for which it is alive beside the block. It
+//!   saves the bytes by which it is smaller than the block, times the rows for which it is alive in place of the block.
 //!
 //! Ties: where several ReLU operators access the block, the last one makes the mask. Masks of one ReLU come in the
 //! order of its accesses. Cost: O(rows), linear workspace.
@@ -50,8 +51,8 @@ pub fn most_rows(rows: &[Row]) -> usize {
 }
 
 /// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that ReLU operators write masks, one
-/// bit for the sign of each element, and their gradients read these in place of the elements. Writes the new rows to
-/// `out` and returns how many they are. Added rows have the time of the row above them.
+/// bit for the sign of each element. The gradients of these operators then read the masks in place of the elements.
+/// Writes the new rows to `out` and returns how many they are. Added rows have the time of the row above them.
 ///
 /// # Errors
 /// [`Error::Row`] for a row that cannot follow the rows before it; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`]
@@ -105,20 +106,19 @@ record! {
     /// What is known of a live range of a block, for deciding whether a mask (a bit for the sign of each element) may
     /// take the block's place.
     struct Range {
-        /// 1 + the last row of the ReLU that can make the mask, which keeps the signs of the block's elements; 0 if
-        /// there is none.
+        /// 1 + the last row of the ReLU that can make the block's mask; 0 if there is no such ReLU.
         relu: u32,
         /// 1 + the last row of the last operator, or of the last copy to or from the host, that needs the block's full
         /// values; 0 if none does. Gradients of ReLU operators do not count: they need only the signs, which a mask
         /// keeps.
         needed: u32,
-        /// How many times gradients of ReLU operators read the block after the row in `needed`. They use the signs of
-        /// its elements only, so that each may read a mask instead.
+        /// How many times gradients of ReLU operators read the block after the last row that needs its full values
+        /// (`needed`). A gradient uses only the signs of the elements, so each of these reads may be of a mask instead.
         reads: u32,
         /// The row of the block's free; the number of rows in the trace if there is none.
         end: u32,
-        /// Which rows have been added to the output so far: 0 none, 1 the malloc and the write of the block's mask, 2
-        /// these and the early free of the block.
+        /// Which rows have been added to the output so far: 0 for none; 1 for the malloc and the write of the block's
+        /// mask; 2 for these and the early free of the block.
         written: u32,
     }
 }
@@ -142,7 +142,7 @@ workspace! {
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// For each row: the live range of a block to which the row belongs.
+            /// For each row: the live range of its block in which the row lies.
             of: Records<'a, ResidencyId> = of,
             /// 1 + the last row of the forward pass; `u32::MAX` before it is found.
             turn: u32 = u32::MAX,
@@ -213,8 +213,8 @@ impl Masks<'_> {
         self.turn = recomputable.min(gradient);
     }
 
-    /// The live range of `block` that `row` belongs to, if a mask takes the block's place there for the gradients of
-    /// ReLU operators; none if the block cannot have a mask, or if a mask would save no memory.
+    /// The live range of `block` in which `row` lies, if gradients of ReLU operators read a mask in place of the block
+    /// there. None if the block cannot have a mask, or if a mask would save no memory.
     fn masked(&self, row: u32, block: BlockId) -> Option<Range> {
         let recorded = self.recorded.masked(block.number()).is_none();
         let s = self.range.get(self.of.get(row));

@@ -3,7 +3,8 @@
 //! There are two kinds:
 //! - means that change the trace with which all others begin: [`order`], [`mask`], [`in_place`]. `rewrite` applies the
 //!   last two, masks first: masks change which blocks are alive, and in-place reuse depends on that;
-//! - means that are decided for a limit: [`swap`], [`recompute`]. [`fit`](super::fit) combines them.
+//! - means that are decided on to keep within a memory limit: [`swap`], [`recompute`]. [`fit`](super::fit) combines
+//!   them.
 
 pub mod in_place;
 pub mod mask;
@@ -54,13 +55,13 @@ means! {
     Recompute = 2 "recompute",
     /// Outputs are written over inputs that nobody needs any more, where the operator can ([`in_place`]).
     InPlace = 4 "in-place",
-    /// Of a block that a ReLU reads or writes, only the sign of each element is kept for the gradient, as one bit
-    /// ([`mask`]).
+    /// The gradient of a ReLU reads only the sign of each element, kept as one bit, in place of the block that the ReLU
+    /// read or wrote ([`mask`]).
     Relu = 8 "relu",
-    /// Activations are swapped by the rule of Jin et al. 2018, only to compare other means with it: they are copied out
-    /// after their last forward reader, and back one operator before the next reader.
+    /// Activations are copied to the host after their last reader in the forward pass, and back one operator before the
+    /// next reader. This is the rule of Jin et al. 2018, and serves only to compare other means with it.
     Layer = 16 "layer",
-    /// Operators run in another order, where they do not [keep their place](crate::trace::Operator::ordered)
+    /// Operators run in another order, except those that have to [keep their place](crate::trace::Operator::ordered)
     /// ([`order`]).
     Order = 32 "order",
 }
@@ -105,7 +106,7 @@ impl Using {
         bits
     };
 
-    /// The set of the means whose bits are set in `bits`; none if a bit stands for no means.
+    /// The set of the means whose bits are set in `bits`; none if `bits` has a bit that stands for no means.
     #[must_use]
     pub const fn of_bits(bits: u32) -> Option<Self> {
         if bits & !Self::EVERY == 0 { Some(Self(bits)) } else { None }
@@ -156,8 +157,8 @@ impl Using {
     }
 }
 
-/// A trace after the means that come first: masks (one bit for each element that a ReLU's gradient reads) and in-place
-/// reuse. Nothing in it is swapped or recomputed yet.
+/// A trace after the means that come first: masks (one bit for each element that a ReLU's gradient reads) and operators
+/// that write outputs over inputs. Nothing in it is swapped or recomputed yet.
 #[derive(Clone, Copy)]
 pub(in crate::rewrite) struct Rewritten<'s> {
     /// The rows of the trace in which gradients of ReLU operators read masks; the recorded rows if no mask was made.
@@ -181,10 +182,10 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
     mask::workspace(rows, blocks).max(in_place::workspace(rows, most_rows(rows), blocks))
 }
 
-/// Rewrites a recording so that gradients of ReLU operators read masks (one bit for each element, in place of the
-/// element) and operators write outputs over inputs, as far as these means are in `using`. Sizes of masks are rounded
-/// up to a multiple of `alignment`, in bytes. The rows with masks are written to `masked`, and the same rows with
-/// operators that work in place to `shared`; each has room for [`most_rows`].
+/// Rewrites a recording by two means, if they are in `using`: gradients of ReLU operators read masks (one bit for each
+/// element, in place of the element), and operators write outputs over inputs. Sizes of masks are rounded up to a
+/// multiple of `alignment`, in bytes. The rows with masks are written to `masked`, and the same rows with outputs over
+/// inputs to `shared`; each must have room for [`most_rows`].
 ///
 /// # Errors
 /// As [`mask::rewrite`] and [`in_place::rewrite`].

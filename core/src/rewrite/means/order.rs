@@ -9,8 +9,9 @@
 //! 1. An operator waits for the last writer of what it reads, and for all readers of what it overwrites. Operators that
 //!    are [`ordered`](crate::trace::Operator::ordered) also wait for the ordered one before them. A block that is read
 //!    before it is written counts as written where it is allocated.
-//! 2. [`Reordering::Early`]: the recorded order, but an operator that lowers the load runs as soon as it can.
-//!    [`Reordering::LeastLoad`]: from that order, a search for the one with the least max load ([`order`]).
+//! 2. [`Reordering::Early`]: the recorded order, but an operator that lowers the load (bytes alive at a step) runs as
+//!    soon as it can. [`Reordering::LeastLoad`]: a search that begins with that order, for the order whose highest load
+//!    is least ([`order`]).
 //! 3. Rows are written in this order. A block is allocated before the first operator that accesses it and freed after
 //!    the last. Between the accesses of an operator stand only the mallocs and frees that the recording has there.
 //!
@@ -61,11 +62,11 @@ const fn effort(rows: usize) -> Options {
     Options { states: states as u32, width: width as u32 }
 }
 
-/// This number divided by the rows of the trace is how many sets of operators that have run the exact search for an
-/// order may keep. A set takes more memory if there are more operators.
+/// How many sets of operators the exact search for an order may keep, times the number of rows of the trace: it may
+/// keep fewer for a longer trace, where each set takes more memory. A set holds the operators that have run.
 const REMEMBERED: usize = 100_000_000;
-/// This number divided by the square of the rows of the trace is how many sets of operators that have run the beam
-/// search for an order keeps, for each number of operators in them.
+/// How many sets of operators the beam search for an order keeps of each size, times the square of the number of rows
+/// of the trace: it keeps fewer for a longer trace. A set holds the operators that have run.
 const WORK: usize = 1_000_000_000;
 
 workspace! {
@@ -74,9 +75,9 @@ workspace! {
         tables {
             /// For each block: the row of its malloc in the recording.
             malloc_row[BlockId]: u32[blocks],
-            /// For each block: how many of the operators that access it are still to be written, in the new order.
+            /// For each block: how many of the operators that access it have not been written yet, in the new order.
             users[BlockId]: u32[blocks],
-            /// For each block: 1 if it is allocated after the rows that are written so far, else 0.
+            /// For each block: 1 if its malloc has been written and its free has not, else 0.
             resident[BlockId]: u32[blocks],
             /// For each block: 1 if its first access is a read, 2 if it is a write, 0 if it has none.
             begins[BlockId]: u32[blocks],
@@ -87,7 +88,7 @@ workspace! {
             next: [u32; 2][rows],
             /// For each row: the number of the operator to which it belongs.
             operator: u32[rows],
-            /// The numbers of the operators in the recording, in their new order.
+            /// The operators in their new order, by their numbers in the recorded order.
             order: u32[rows],
         }
         state {
@@ -111,11 +112,11 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
         .and(order::search_workspace(blocks, rows, effort(rows)))
 }
 
-/// Writes the rows of a recording to `out`, which is as long, with the operators in another order. Returns false where
-/// every operator has to stay in the recorded order ([`ordered`](crate::trace::Operator::ordered)), where the order
-/// that is found is the recorded one, or where [`Reordering::LeastLoad`] finds no lower max load than
-/// [`Reordering::Early`]; then the contents of `out` are of no use. The search ends when `stops` returns true, with the
-/// best order so far.
+/// Writes the rows of a recording to `out`, which must be as long, with the operators in another order, and returns
+/// true. Returns false, with nothing of use in `out`, if every operator has to stay in the recorded order
+/// ([`ordered`](crate::trace::Operator::ordered)), if the order that is found is the recorded one, or if
+/// [`Reordering::LeastLoad`] finds no lower max load than [`Reordering::Early`]. The search ends when `stops` returns
+/// true, with the best order so far.
 ///
 /// # Errors
 /// As [`Program::new`], for a trace that is no recording: with copies or recomputed operators, for example.
@@ -227,7 +228,8 @@ impl Pass<'_> {
     }
 
     /// Calls `tell` with each operator that has to wait for `operator` because of its access in `row`: the next
-    /// operator that writes the block, and if the access is a write (`writes`), those that read what it writes.
+    /// operator that writes the block and, if the access is a write (`writes`), the operators that read the value
+    /// written.
     fn each_waiting(&self, row: u32, operator: u32, writes: bool, mut tell: impl FnMut(u32)) {
         let [next, next_write] = self.next[row];
         let mut following = if writes { next } else { next_write };
@@ -316,9 +318,8 @@ fn touched(model: &Model<'_>, operator: u32) -> impl Iterator<Item = BlockId> {
     model.touched(operator).iter().map(|&block| BlockId::of(block))
 }
 
-/// Whether a row counts as an access of its block: true for a write, false for a read, none for neither. A malloc
-/// counts as a write, unless the block is persistent or its first access is a write; the free of a block that is never
-/// accessed counts as a read.
+/// Whether a row writes (true) or reads (false) its block; none if it does neither. A malloc counts as a write, unless
+/// the block is persistent or its first access is a write. The free of a block that is never accessed counts as a read.
 fn touch(begins: &Table<'_, u32, BlockId>, program: &Program<'_>, r: &Row) -> Option<bool> {
     match r.event {
         Event::Read => Some(false),

@@ -17,7 +17,7 @@ use super::zhang::Weights;
 /// How many sets of weights the Bayesian optimisation tries at most, each by making a schedule with it.
 const TRIALS: usize = 30;
 /// How many random sets of weights are compared to choose the one to try next: that with the largest expected
-/// improvement. Before that, each of the four scores of a gap is tried alone.
+/// improvement.
 const DRAWS: usize = 128;
 /// The length scale of the Gaussian process's covariance function ([`kernel`]): the distance between two sets of
 /// weights at which the covariance has fallen from 1 to e^(−1/2).
@@ -94,8 +94,8 @@ impl Process {
         }
     }
 
-    /// L⁻¹ · k, where L is `factor`, the Cholesky factor of the kernel matrix, and k is the covariance ([`kernel`]) of
-    /// these weights and each of those that were tried.
+    /// L⁻¹ · k, where L is `factor`, the Cholesky factor of the kernel matrix. The vector k has the covariance
+    /// ([`kernel`]) of `weights` with each set of weights that was tried.
     fn near(&self, weights: &[f64; 4]) -> [f64; TRIALS] {
         let mut near = [0.0; TRIALS];
         for (k, w) in near.iter_mut().zip(&self.weights).take(self.len) {
@@ -116,8 +116,8 @@ impl Process {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a small count")]
-    /// The weights for the four scores of a gap to try next: of [`DRAWS`] drawn at random, those with the largest
-    /// expected improvement.
+    /// Draws [`DRAWS`] sets of weights at random, and returns the one to try next: that with the largest expected
+    /// improvement over the least overhead so far. A set has one weight for each of the four scores of a gap.
     fn propose(&mut self, random: &mut SplitMix64) -> Weights {
         let known = self.overheads.get(..self.len).unwrap_or_default();
         let n = known.len().max(1) as f64;
@@ -151,9 +151,9 @@ fn kernel(a: &[f64; 4], b: &[f64; 4]) -> f64 {
     exp(-squares / (2.0 * LENGTH * LENGTH))
 }
 
-/// The expected improvement over the least overhead so far, of weights whose overhead is normally distributed: its mean
-/// is `gain` below the least overhead, and `deviation` is its standard deviation. `gain`, `deviation` and the result
-/// are in standard deviations of the overheads seen.
+/// How much a set of weights is expected to improve on the least overhead so far. Its overhead is taken to be normally
+/// distributed, with a mean that is `gain` below the least overhead and the standard deviation `deviation`. All three
+/// numbers are in standard deviations of the overheads seen.
 fn expected_improvement(gain: f64, deviation: f64) -> f64 {
     let z = gain / deviation;
     let density = exp(-z * z / 2.0) / sqrt(2.0 * core::f64::consts::PI);

@@ -236,8 +236,9 @@ workspace! {
             /// For each operator of the forward pass, the bytes of the results that it is the first to write and that
             /// the backward pass reads.
             made: u64[rows],
-            /// For each operator, 1 + the level of the cut after it, where the first cuts of the recursion have level
-            /// 0; 0 if there is no cut. While cuts are chosen, 1 where one is allowed.
+            /// For each operator, 1 + the level of the cut after it; 0 if there is no cut. The first cuts of the
+            /// recursion have level 0, the cuts of their parts level 1, and so on. While cuts are chosen, 1 where a cut
+            /// is allowed.
             cut: u32[rows],
         }
         records {
@@ -444,7 +445,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Sets how often each operator of the forward pass is recomputed by [`Plan::Cheap`]: once if it takes less time
-    /// for each byte that it makes than the average, else never.
+    /// for each byte that it makes than the forward pass does on average, else never.
     fn drop_cheap(&mut self) {
         let forward = self.mirror.forward;
         let sum = |of: &dyn Fn(u32) -> u64| (0..forward).fold(0u64, |sum, o| sum.saturating_add(of(o)));

@@ -173,8 +173,7 @@ record! {
         is_signed: bool,
         /// Whether a gradient is written over the block.
         is_overwritten: bool,
-        /// The activation over which the block is written, if the block is a gradient for which there is one; else
-        /// none.
+        /// If the block is a gradient: the activation over which it is written. None if there is no such activation.
         over: Option<BlockId>,
         /// Whether the block has been freed once; noted only for a gradient that is written over an activation.
         has_ended: bool,

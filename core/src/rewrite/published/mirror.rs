@@ -79,8 +79,8 @@ workspace! {
             /// For each block, the least mirror count (how often an operator may be recomputed) of the operators that
             /// write the block.
             least[BlockId]: u32[blocks],
-            /// For each operator, a bit for each of its recomputations, counted from 1, that the order of runs has
-            /// already.
+            /// For each operator, which of its recomputations, counted from 1, are in the order of runs already: bit k
+            /// is 1 if recomputation k is.
             made: u64[rows],
             /// The recomputations to add right before one operator of the backward pass, each as one number: the
             /// [`RUN_BITS`] lowest bits say which recomputation of its operator it is, counted from 1, and the bits
@@ -149,9 +149,8 @@ impl<'a> Mirror<'a> {
         self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };
     }
 
-    /// Lowers how often the first operator that writes `block`, a result of the forward pass, may be recomputed: to at
-    /// most `most` times. Afterwards [`settle`](Self::settle) lowers this number for the later operators that write to
-    /// the block.
+    /// Lets the first operator that writes `block`, a result of the forward pass, be recomputed at most `most` times.
+    /// [`settle`](Self::settle) afterwards lowers this number for the later operators that write to the block.
     pub(in crate::rewrite) fn lower_count(&mut self, block: BlockId, most: u32) {
         if let Some(maker) = self.value(block).maker {
             self.count[maker] = self.count[maker].min(most);
@@ -253,10 +252,11 @@ impl<'a> Mirror<'a> {
     }
 
     /// Adds to `self.batch`, which has `batch` entries, the recomputations that must come before recomputation number
-    /// `run` of an operator, or, for `u32::MAX`, before the operator runs in the backward pass. They are, for each
-    /// block that the operator accesses, recomputation number `run` of each operator that writes the block, or the last
-    /// recomputation of a writer that has fewer. All writers of one result of the forward pass are so recomputed
-    /// together. None is added twice. Returns how many entries `self.batch` has then.
+    /// `run` of an operator. If `run` is `u32::MAX`, they come before the operator runs in the backward pass. They are
+    /// recomputation number `run` of each operator that writes a block which the operator accesses, or a writer's last
+    /// recomputation if it has fewer. All writers of one result of the forward pass are so recomputed together. A
+    /// recomputation is left out if it, or a later one of the same operator, was added before. Returns how many entries
+    /// `self.batch` has then.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];

@@ -38,12 +38,12 @@ use crate::workspace::workspace;
 /// for better schedules each look counts as one unit.
 const LOOKS: u64 = 16;
 
-/// Which gaps may be chosen.
+/// Which gaps (times in which no operator accesses a block) may be chosen for swaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Scope {
-    /// A persistent block that is written in the iteration is on the device when the iteration begins and ends, since
-    /// its final value would otherwise have to be copied to the host. Blocks may be swapped at all other times in which
-    /// no operator accesses them.
+    /// Blocks may be swapped at all times in which no operator accesses them, with one exception. A persistent block
+    /// that is written in the iteration is on the device when the iteration begins and ends, since its final value
+    /// would otherwise have to be copied to the host.
     Inside,
     /// Blocks may be swapped at all times in which no operator accesses them. A persistent block may even be on the
     /// host when the iteration begins or ends; then its final value has to be on the host at the end.
@@ -54,18 +54,19 @@ workspace! {
     /// Memory for choosing which gaps to swap.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// All gaps, the one with the highest score first. Later, when it is set at which boundaries the blocks of
-            /// the chosen gaps are freed and allocated again: these gaps in the order in which they begin.
+            /// All gaps, the one with the highest score first. Once gaps are chosen, the table is used again: it then
+            /// has the chosen gaps in the order in which they begin.
             ranked: u32[rows + blocks],
-            /// For each rank (a gap's index in `ranked`), while gaps are chosen by rank: the rank itself, or, once its
-            /// gap is chosen, a later rank from which the search goes on. At other times scratch memory for sorting.
+            /// For each rank (index in `ranked`), where the search for a gap goes on: at the rank itself or, once its
+            /// gap is chosen, at a later rank. When no gaps are chosen by rank, scratch memory for sorting.
             next: u32[rows + blocks],
         }
         records {
-            /// For each gap, its weighted score without the part (SWDOA) that changes while gaps are chosen.
+            /// For each gap, the part of its weighted score that stays the same while gaps are chosen: all but SWDOA,
+            /// the area under the curve of the load that is left after the gaps chosen so far.
             worth[GapId]: f64[rows + blocks],
-            /// For each gap, an upper bound on its weighted score. One part of the score (SWDOA) shrinks while gaps are
-            /// chosen: the area under the load curve over the gap once the gaps chosen so far are in use.
+            /// For each gap, an upper bound on its weighted score. One part of the score, SWDOA, shrinks while gaps are
+            /// chosen: the area over the gap under the curve of the load that is left after the gaps chosen so far.
             most[GapId]: f64[rows + blocks],
             /// For each boundary (boundary o lies before operator o), the area under the load curve (bytes on the
             /// device over time) from the start up to it, in byte nanoseconds, if no block is swapped.
@@ -145,7 +146,7 @@ impl Selection<'_> {
         true
     }
 
-    /// The gap whose score is the highest now, of those that end after `operator` and for which `over` is true; none if
+    /// The gap with the highest score now, of those that end after `operator` and for which `over` is true; none if
     /// there is none. `swdoa` is the weight of SWDOA, the part of the score that shrinks while gaps are chosen.
     fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let first = gaps.first_after(operator);
@@ -166,8 +167,8 @@ impl Selection<'_> {
     }
 
     /// The gap with the highest score, of those for which `over` is true and that were not returned before; none if
-    /// there is none. Goes through the gaps in the order of `ranked`. `next` leads past gaps that were returned; its
-    /// chains are shortened on the way, as in a union of disjoint sets.
+    /// there is none. Goes through the gaps in the order of `ranked`. The chains in `next` lead past gaps that were
+    /// returned, and are shortened on the way, as in union-find.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let mut rank = 0;
         loop {
@@ -242,10 +243,10 @@ impl Selection<'_> {
         scale
     }
 
-    /// Sets when the memory of each chosen gap's block is freed and allocated again. The memory is freed as late as the
-    /// load can stay within `limit` bytes, or not at all where that is not needed; blocks that are on the host at the
-    /// start are left as they are in this. The memory is allocated early enough for the copy in to be done when the
-    /// block is read, or as early as the limit allows.
+    /// Sets when the memory of each chosen gap's block is freed and allocated again. It is freed as late as the load
+    /// can stay within `limit` bytes, or not at all where that is not needed. It is allocated early enough for the copy
+    /// in to be done when the block is read, or as early as the limit allows. For a block that is on the host when the
+    /// iteration begins, only the allocation is set.
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let mut n = 0;
@@ -278,9 +279,9 @@ impl Selection<'_> {
     }
 }
 
-/// Allocates a gap's block again earlier, as far as memory within `limit` bytes is free, so that the copy in can end
-/// before the block is used and before `link`, when the next copy in should begin. Returns when this copy in should
-/// begin. Times are in ns.
+/// Allocates a gap's block again earlier, as far as memory within `limit` bytes is free, so that the copy in can end in
+/// time. The copy in should end before the block is used, and before `link`, the time at which the next copy in should
+/// begin. Returns the time at which this copy in should begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();

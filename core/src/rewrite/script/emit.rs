@@ -12,9 +12,9 @@ use crate::{Error, Workspace};
 workspace! {
     pub(in crate::rewrite) struct Emitter<'a>(steps, blocks) {
         tables {
-            /// For each step of the script, two links of the lists of frees that are written right after a step: 1 +
-            /// the index of the first free in the step's own list; and, if the step is itself a free, 1 + the index of
-            /// the next free in the list that it is in. 0 is none.
+            /// For each step of the script, the list of the frees that are written right after it, as a linked list.
+            /// The first number is 1 + the index of the first free in the step's own list. The second is used if the
+            /// step is itself a free: 1 + the index of the next free in the same list. 0 ends a list.
             freed: [u32; 2][steps],
             /// For each block, 1 + the index of the last step of the script so far that accessed it; 0 if none did.
             touched[BlockId]: u32[blocks],
@@ -31,9 +31,8 @@ workspace! {
 
 /// Writes to `out` the rows of a script (the order in which operators run and are recomputed, and blocks are freed) of
 /// at most `steps` steps, and returns how many rows there are. Rows of a recomputation have the time of the row above
-/// them. A block is freed directly after its last access before the script frees it. The script may free the block
-/// later, only when memory runs out. But nobody reads its value in between, and the sooner it is freed, the better the
-/// rest can be placed.
+/// them. A free is moved up to right after the block's last access before it, as the script may free a block only once
+/// memory runs out. Nobody reads the value in between, and the sooner it is freed, the better the rest can be placed.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if `out` is too short.

@@ -18,9 +18,9 @@ workspace! {
     /// `steps` steps, which make at most `steps` rows.
     pub(in crate::rewrite) struct Follower<'a>(steps, blocks) {
         tables {
-            /// For each block, the number, counted from 1, of the last step in the given order of runs that accesses
-            /// the value which the block holds at the step that is looked at; 0 is none. The order is gone through
-            /// twice: from its end, then from its start.
+            /// For each block, the last of the given runs, counted from 1, that accesses the value which the block
+            /// holds at the present run; 0 if there is none. Used while the runs are gone through backwards, and again
+            /// forwards.
             last[BlockId]: u32[blocks],
         }
         records {
@@ -29,9 +29,9 @@ workspace! {
             holds[BlockId]: Option<VersionId>[blocks],
         }
         lists {
-            /// For each value that begins after the step that is looked at, the value that begins last first: the
-            /// number of the last step that accesses the value. A value begins where an operator writes a block without
-            /// reading it.
+            /// A stack of the values that begin after the present run, the earliest on top: for each, the last of the
+            /// runs that accesses it, counted from 1. A value begins where an operator writes a block without reading
+            /// it.
             until: u32[steps],
             /// The steps of the script so far.
             script: Step[steps],
@@ -54,11 +54,11 @@ impl<'a> Follower<'a> {
         &self.script
     }
 
-    /// Makes the script of `runs`, the order in which operators run and are recomputed: it frees each block right after
+    /// Makes the script of `runs`, the order in which operators run and are recomputed: each block is freed right after
     /// the last access to its value. Returns the script's cost: the bytes by which the load exceeds `limit` bytes, and
-    /// the time added. Returns none if an operator reads a value that is not on the device, is recomputed where it may
-    /// not be, or never runs, or if the script has too many steps or rows. `headroom` gives how many bytes below the
-    /// limit are held back before each operator; `in_place` says whether operators write their output over an input
+    /// the time added. Returns none if the script has too many steps or rows, or if an operator reads a value that is
+    /// not on the device, is recomputed where it may not be, or never runs. `headroom` gives how many bytes below the
+    /// limit are held back before each operator. `in_place` says whether operators write their output over an input
     /// where they may.
     pub(in crate::rewrite) fn follow(
         &mut self,
@@ -134,8 +134,8 @@ impl<'a> Follower<'a> {
         Some(())
     }
 
-    /// Notes in `last` at which step each value that begins with operator `g` is accessed for the last time. A value
-    /// begins in each block that the operator writes without reading it. Returns the bytes of these blocks.
+    /// Begins the values that operator `g` makes: those of the blocks that it writes without reading them. Notes in
+    /// `last` which of the runs is the last to access each, and returns the bytes of these blocks.
     fn begin(&mut self, values: &Values<'_>, g: u32) -> u64 {
         // The last uses in `until` stand in the order of the operator's references.
         let beginning = || values.managed(g).filter(|r| begins(values, g, r));
@@ -149,8 +149,8 @@ impl<'a> Follower<'a> {
         bytes
     }
 
-    /// Notes that the block of this reference now holds the version that an operator writes, and adds the block's bytes
-    /// to the load if it had no memory yet.
+    /// Notes that the block of this reference now holds the version that an operator writes. Adds the block's bytes to
+    /// the load if the block had no memory yet.
     fn put(&mut self, values: &Values<'_>, &Reference { block, version, .. }: &Reference) {
         if self.holds.get(block).is_none() {
             self.load = self.load.wrapping_add(values.program.size[block]);

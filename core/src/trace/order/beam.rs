@@ -14,12 +14,12 @@ use crate::hash;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// The beam search has room for this many candidates for each set of operators that a level keeps. A level has the sets
-/// in which the same number of operators have run; a candidate for the next level is such a set and one operator more.
-/// When the room is full, the best candidates are kept and the others dropped.
+/// How many candidates the beam search has room for, for each set of operators that it keeps. A candidate is a kept set
+/// with one operator more. When the room is full, the best candidates are kept and the others dropped.
 const GATHERED: u32 = 8;
 
-/// Length of the workspace of [`search`], the beam search for an order, and of the [`Walk`] that it extends, together.
+/// Length of the workspace of [`search`], the beam search for an order. The [`Walk`] (the set of operators that have
+/// run) is part of it.
 pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> WorkspaceLen {
     let (n, gathered) = (width as usize, (width as usize) * (GATHERED as usize));
     walk_workspace(tensors, operators).and(WorkspaceLen {
@@ -32,12 +32,12 @@ pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> W
 struct Level<'a> {
     /// The sets of operators that have run, one after the other, with a bit for each operator.
     sets: Table<'a, u64>,
-    /// By set: the load after its operators have run, in bytes.
+    /// For each set: the bytes that are alive after its operators have run.
     load: Table<'a, u64>,
-    /// By set: the max load while its operators ran, in bytes, or the lower bound on the max load of all orders, if
-    /// that is higher.
+    /// For each set: the max load while its operators ran, in bytes, or the lower bound on the max load of all orders,
+    /// if that is higher.
     key: Table<'a, u64>,
-    /// By set: its hash, the sum of [`mark`] over its operators, by which equal sets are found.
+    /// For each set: its hash, the sum of [`mark`] over its operators, by which equal sets are found.
     hash: Table<'a, u64>,
 }
 
@@ -55,7 +55,7 @@ struct Candidates<'a> {
     load: Table<'a, u64>,
     key: Table<'a, u64>,
     hash: Table<'a, u64>,
-    /// By candidate: the index of the set of the present level that it extends, and the operator that it adds.
+    /// For each candidate: the index of the set of the present level that it extends, and the operator that it adds.
     from: Table<'a, [u32; 2]>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
@@ -79,9 +79,9 @@ impl<'a> Candidates<'a> {
         u32::try_from(self.order.len()).unwrap_or(u32::MAX)
     }
 
-    /// Keeps the best `width` candidates, each set of operators once: those with the least max load so far (`key`), and
-    /// of equal ones those with the least load. `seen` is a hash table of the sets that are kept; an entry is 1 + the
-    /// index of a candidate, or 0 if it is empty.
+    /// Keeps the best `width` candidates, and of equal sets of operators only one. The best are those with the least
+    /// max load so far (`key`), and of equal ones those with the least load. `seen` is a hash table of the sets that
+    /// are kept; an entry is 1 + the index of a candidate, or 0 if it is empty.
     fn keep(&mut self, width: u32, seen: &mut Table<'_, u32>) {
         for i in 0..self.len {
             self.order[i] = i;
@@ -115,8 +115,9 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// Searches for an order of operators with a lower max load than that of `found`, the incumbent. Writes such an order
-/// to `order` and its max load to `found`; without one, both stay. Ends early when `stops` returns true.
+/// Searches for an order of operators with a lower max load than the best so far, whose figures are in `found`. Writes
+/// such an order to `order` and its max load to `found`. If there is none, both stay as they are. Ends early when
+/// `stops` returns true.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     width: u32,
@@ -131,7 +132,7 @@ pub(super) fn search(
     let (mut here, mut there) =
         (Level::new(n, Model::set_words(count), &mut scratch), Level::new(n, Model::set_words(count), &mut scratch));
     let mut candidates = Candidates::new(n * GATHERED as usize, &mut scratch);
-    // By level and set: the index of the set that it extends, in the level before, and the operator that it adds.
+    // For each level and set: the index of the set that it extends, in the level before, and the operator that it adds.
     let mut path = scratch.index_records::<2>(n * count);
     let mut seen = scratch.indices(4 * n.next_power_of_two());
     walk.begin();

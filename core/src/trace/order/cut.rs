@@ -24,7 +24,7 @@ use super::model::Model;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// The capacity, in bytes of flow, of an arc of the flow network that has no limit.
+/// The capacity of an arc of the flow network that has no limit. The other capacities are in bytes.
 const ENDLESS: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
 /// Marks a node of the flow network that may be on either side of the cut.
@@ -35,17 +35,17 @@ const SOURCE: u32 = 1;
 /// Marks a node of the flow network that has to be on the sink's side of the cut, that of the operators still to run.
 const SINK: u32 = 2;
 
-/// Length of the workspace of [`lower_bound`], which makes a flow network of the model.
+/// Length of the workspace of [`lower_bound`], for a flow network of this many tensors, operators, operands and edges.
 pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize, edges: usize) -> WorkspaceLen {
     let (nodes, arcs) = (operators + 2 * tensors, 2 * (tensors + 2 * operands + edges));
     WorkspaceLen { words: arcs, indices: 6 * nodes + 2 * arcs }
 }
 
-/// A lower bound on the max load of all orders of the operators, in bytes. For each operator, a minimum cut of a flow
-/// network gives the least load that is possible while it runs; the highest of these loads is the bound. `operators`
-/// gives each operator and the load while it runs in some valid order, in bytes, the highest load first. The search
-/// ends when the bound reaches `enough` bytes, when no further cut can raise it, or when arcs have been looked at
-/// `looks` times.
+/// A lower bound on the max load (the most bytes alive at once) of all orders of the operators, in bytes. A minimum cut
+/// of a flow network gives, for each operator, the fewest bytes that can be alive while it runs; the highest of these
+/// figures is the bound. `operators` gives each operator and the bytes alive while it runs in some valid order, the
+/// most bytes first. Ends when the bound reaches `enough` bytes, when no further cut can raise it, or when `looks` arcs
+/// have been looked at.
 pub(super) fn lower_bound(
     model: &Model<'_>,
     operators: impl Iterator<Item = (u32, u64)>,
@@ -67,23 +67,24 @@ pub(super) fn lower_bound(
 struct Network<'m, 's> {
     model: &'m Model<'m>,
     nodes: u32,
-    /// By node of the flow network: the first in its list of arcs that leave it; [`NONE`] if no arc does.
+    /// For each node of the flow network: the first of the arcs that leave it; [`NONE`] if no arc does.
     first: Table<'s, u32>,
-    /// By node of the flow network: the arc of this node that is tried next when a path to a sink is searched for.
+    /// For each node of the flow network: the arc of this node that is tried next when a path to a sink is searched
+    /// for.
     cursor: Table<'s, u32>,
-    /// By node of the flow network: 1 + its distance from the nearest source, in arcs that can take more flow; 0 if no
-    /// path of such arcs leads to it, or none leads on from it to a sink.
+    /// For each node of the flow network: 1 + its distance from the nearest source, in arcs that can take more flow; 0
+    /// if no path of such arcs leads to it, or none leads on from it to a sink.
     level: Table<'s, u32>,
-    /// By node of the flow network: the side of the cut on which it has to be: [`FREE`], [`SOURCE`] or [`SINK`].
+    /// For each node of the flow network: the side of the cut on which it has to be: [`FREE`], [`SOURCE`] or [`SINK`].
     side: Table<'s, u32>,
     queue: Table<'s, u32>,
     path: Table<'s, u32>,
-    /// By arc of the flow network: the next arc that leaves the same node; [`NONE`] after the last. Arcs come in pairs:
-    /// arc 2k + 1 is the reverse of arc 2k.
+    /// For each arc of the flow network: the next arc that leaves the same node; [`NONE`] after the last. Arcs come in
+    /// pairs: arc 2k + 1 is the reverse of arc 2k.
     next: Table<'s, u32>,
-    /// By arc of the flow network: the node that it leads to.
+    /// For each arc of the flow network: the node that it leads to.
     to: Table<'s, u32>,
-    /// By arc of the flow network: how many bytes of flow it can still take.
+    /// For each arc of the flow network: how many bytes of flow it can still take.
     left: Table<'s, u64>,
     arcs: u32,
     looks: u64,
@@ -145,7 +146,7 @@ impl<'m, 's> Network<'m, 's> {
         }
     }
 
-    /// The least load while operator `v` runs, in bytes, whatever the order of the operators.
+    /// The fewest bytes that can be alive while operator `v` runs, whatever the order of the operators.
     fn least_at(&mut self, v: u32) -> u64 {
         let tensors = self.model.tensors();
         self.side.fill(FREE);
@@ -240,8 +241,8 @@ impl<'m, 's> Network<'m, 's> {
         false
     }
 
-    /// Sends as much flow as it can along one shortest path from a source to a sink. Returns how much, in bytes; 0 if
-    /// there is no such path.
+    /// Sends as much flow as possible along one shortest path from the source `source` to a sink. Returns how much, in
+    /// bytes; 0 if there is no such path.
     fn augment(&mut self, source: u32) -> u64 {
         let (mut node, mut len) = (source, 0);
         while self.side[node] != SINK {

@@ -12,12 +12,13 @@ use crate::heap::Heap;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// How many entries the heap of sets that wait to be extended has room for, for each set of operators that may be
-/// remembered. A set gets a new entry when a lower key (max load on the way to it) is found; of its entries only the
-/// one with the least key counts.
+/// The heap of sets that wait to be extended has room for this many entries for each set of operators that may be
+/// remembered. A set gets a new entry each time that a lower key (max load on the way to it) is found. Only its entry
+/// with the least key counts.
 const WAITING: usize = 4;
 
-/// Length of the workspace of [`search`], the exact search for an order, and of the [`Walk`] that it extends, together.
+/// Length of the workspace of [`search`], the exact search for an order. The [`Walk`] (the set of operators that have
+/// run) is part of it.
 pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> WorkspaceLen {
     let n = states as usize;
     walk_workspace(tensors, operators).and(WorkspaceLen {
@@ -32,16 +33,16 @@ struct States<'a> {
     width: u32,
     /// The sets of operators that have run, one after the other, with a bit for each operator.
     sets: Table<'a, u64>,
-    /// By set: the load after its operators have run, in bytes.
+    /// For each set: the bytes that are alive after its operators have run.
     load: Table<'a, u64>,
-    /// By set: the least max load while its operators run, in bytes, over the orders of them that were found; or the
-    /// lower bound on the max load of all orders, if that is higher.
+    /// For each set: the least max load while its operators run, in bytes, over the orders that the search has found
+    /// for them. If the lower bound on the max load of all orders is higher, that bound.
     key: Table<'a, u64>,
-    /// By set: the index of its parent, the set from which it was made by running more operators; `u32::MAX` for the
-    /// first set.
+    /// For each set: the index of its parent, the set from which it was made by running more operators; `u32::MAX` for
+    /// the first set.
     parent: Table<'a, u32>,
-    /// By set: the first of the operators that were run to make it from its parent. Operators that were run after this
-    /// one were chosen because they could not raise the max load in the end ([`Walk::safe`]).
+    /// For each set: the first of the operators that were run to make it from its parent. Operators that were run after
+    /// this one were chosen because they could not raise the max load in the end ([`Walk::safe`]).
     by: Table<'a, u32>,
     /// A hash table by which a set of operators is found; an entry is 1 + the index of a set, or 0 if it is empty.
     slots: Table<'a, u32>,
@@ -54,7 +55,8 @@ impl States<'_> {
         self.sets.range(state * self.width, (state + 1) * self.width)
     }
 
-    /// The slot of a set of operators in the hash table; if the set is not there, the empty slot for it.
+    /// The index in `slots`, the hash table, of the entry of a set of operators; if the set has none, of the empty
+    /// entry for it.
     fn slot(&self, set: &[u64]) -> u32 {
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
         let mut hash = 0u64;
@@ -71,8 +73,8 @@ impl States<'_> {
 
     /// Remembers the set of operators that have run in `walk`, and its key, the max load on the way to it. The set was
     /// made from the set of index `parent` by running the operator `by`, and perhaps others. Returns the index of the
-    /// set if the set is new or its key is now lower; `None` if it was known with a key that is not higher; an error if
-    /// there is no room for it.
+    /// set if it is new or its key is now lower; `None` if the set was known with the same or a lower key; an error if
+    /// there is no room.
     fn note(&mut self, walk: &Walk<'_, '_>, parent: u32, by: u32) -> Result<Option<u32>, Full> {
         let set = walk.done.first(self.width);
         let slot = self.slot(set);
@@ -103,9 +105,9 @@ impl States<'_> {
 /// The error that there is no room to remember another set of operators.
 struct Full;
 
-/// Searches for an order of operators with a lower max load than that of `found`, the incumbent. Writes such an order
-/// to `order` and its max load to `found`. Also writes to `found` the lower bound on the max load that the search has
-/// proved. Ends early when `stops` returns true.
+/// Searches for an order of operators with a lower max load than the best so far, whose figures are in `found`. Writes
+/// such an order to `order` and its max load to `found`. Also writes to `found` the lower bound on the max load that
+/// the search has proved. Ends early when `stops` returns true.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     states: u32,

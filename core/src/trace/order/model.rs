@@ -19,32 +19,33 @@ const KEPT: u32 = 2;
 /// which operators have to run before which.
 pub(crate) struct Model<'a> {
     pub(crate) operators: u32,
-    /// By tensor: its size in bytes.
+    /// For each tensor: its size in bytes.
     bytes: Table<'a, u64>,
-    /// By tensor, as bits: whether it is alive from the start ([`GIVEN`]), and whether it is alive to the end
-    /// ([`KEPT`]).
+    /// For each tensor, two bits: [`GIVEN`] if it is alive from the start, [`KEPT`] if it is alive to the end.
     how: Table<'a, u32>,
-    /// By operator: the bytes that it needs while it runs, beside its tensors.
+    /// For each operator: the bytes that it needs while it runs, beside its tensors.
     workspace: Table<'a, u64>,
-    /// By operator: the tensors over which it may write its output, two at most, each as 1 + its number; 0 for none.
+    /// For each operator: the tensors over which it may write its output, two at most, each as 1 + its number; 0 for
+    /// none.
     givers: Table<'a, [u32; 2]>,
-    /// By operator: the bytes saved if it writes its output over the first tensor of its `givers`, and over the second.
+    /// For each operator: the bytes saved if it writes its output over the first tensor of its `givers`, and over the
+    /// second.
     spared: Table<'a, [u64; 2]>,
-    /// By operator: the index in `touched` of its first tensor. One more entry, after the last operator, is the length
-    /// of `touched`.
+    /// For each operator: the index in `touched` of its first tensor. One more entry, after the last operator, is the
+    /// length of `touched`.
     first_touched: Table<'a, u32>,
     /// The tensors that each operator touches (reads or writes), operator by operator; each tensor once for an
     /// operator.
     touched: Table<'a, u32>,
-    /// By tensor: how many operators touch it.
+    /// For each tensor: how many operators touch it.
     users: Table<'a, u32>,
-    /// By operator: the index in `next` of the first operator that waits for it. One more entry, after the last
+    /// For each operator: the index in `next` of the first operator that waits for it. One more entry, after the last
     /// operator, is the length of `next`.
     first_next: Table<'a, u32>,
     /// The operators that wait for each operator, operator by operator. An operator may be listed twice.
     next: Table<'a, u32>,
-    /// By operator: how many entries of `next` name it, at least one for each operator that it waits for. It can run
-    /// when the operators of all these entries have run.
+    /// For each operator: how many entries of `next` name it, at least one for each operator that it waits for. It can
+    /// run when the operators of all these entries have run.
     waits: Table<'a, u32>,
     tensors: u32,
     operands: u32,
@@ -58,7 +59,7 @@ pub(crate) const fn workspace(tensors: usize, operators: usize, operands: usize,
 }
 
 impl<'a> Model<'a> {
-    /// An empty model with room for so many tensors, operators, operands (inputs and outputs of operators) and edges
+    /// An empty model with room for this many tensors, operators, operands (inputs and outputs of operators) and edges
     /// (pairs of operators of which the first has to run before the second). The tensors are added first, then each
     /// operator and the tensors that it touches, then the edges in ascending order of their first operator.
     /// [`Self::finish`] comes last.
@@ -167,7 +168,7 @@ impl<'a> Model<'a> {
     }
 
     /// The bytes of an operator's tensors and workspace, less the most that it may save by writing over an input. At
-    /// least so many bytes are alive while it runs.
+    /// least this many bytes are alive while the operator runs.
     pub(super) fn needs(&self, operator: u32) -> u64 {
         let touched: u64 = self.touched(operator).iter().map(|&t| self.bytes[t]).sum();
         let spared = self.spared[operator].into_iter().fold(0, u64::max);
@@ -198,25 +199,25 @@ impl<'a> Model<'a> {
     }
 }
 
-/// A set of operators that have run, the load after them, and the operators that can run next. A search for an order
-/// adds one operator after the other, and takes them out again.
+/// A set of operators that have run, the load (bytes that are alive) after them, and the operators that can run next. A
+/// search for an order adds operators to the set one by one, and takes them out again.
 pub(super) struct Walk<'m, 's> {
     pub(super) model: &'m Model<'m>,
     /// A bit for each operator: 1 if it has run.
     pub(super) done: Table<'s, u64>,
-    /// The load after the operators that have run, in bytes.
+    /// The bytes that are alive after the operators in `done` have run.
     pub(super) load: u64,
-    /// The max load so far, in bytes. At the start the searches set it to the lower bound on the max load of all
-    /// orders.
+    /// The max load (most bytes alive at once) so far. At the start the searches set it to the lower bound on the max
+    /// load of all orders.
     pub(super) key: u64,
-    /// By operator: how many operators that have to run before it have not run yet. It can run when this is 0. An
+    /// For each operator: how many operators that have to run before it have not run yet. It can run when this is 0. An
     /// operator that is listed twice in `next` of the model counts twice.
     waits: Table<'s, u32>,
-    /// By tensor: how many of the operators that touch it have run.
+    /// For each tensor: how many of the operators that touch it have run.
     ran: Table<'s, u32>,
     /// The operators that are ready: they have not run, and wait for none.
     ready: Table<'s, u32>,
-    /// By operator: 1 + its index in `ready`; 0 if it is not there.
+    /// For each operator: 1 + its index in `ready`; 0 if it is not there.
     place: Table<'s, u32>,
     ready_count: u32,
 }
@@ -260,9 +261,9 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Changes the set of operators that have run to the bit set `done`; `load` is the load after them and `key` the
-    /// max load so far, in bytes. The cost grows with the number of operators that are in one of the two sets, the old
-    /// and the new, and not in the other.
+    /// Changes the set of operators that have run to the bit set `done`. `load` is the load after them and `key` the
+    /// max load so far, in bytes. The cost grows with the number of operators that are in only one of the old and the
+    /// new set.
     pub(super) fn set(&mut self, done: &[u64], load: u64, key: u64) {
         for (word, &bits) in (0..).zip(done) {
             let mut differs = self.done[word] ^ bits;
@@ -345,7 +346,7 @@ impl<'m, 's> Walk<'m, 's> {
         self.done[operator / 64] >> (operator % 64) & 1 > 0
     }
 
-    /// What an operator takes if it runs next: the load while it runs, and the load after it, both in bytes.
+    /// The bytes that are alive while an operator runs, if it runs next; and the bytes that are alive after it.
     pub(super) fn step(&self, operator: u32) -> (u64, u64) {
         let (mut added, mut freed, mut saved) = (0, 0, 0);
         for &tensor in self.model.touched(operator) {
@@ -366,30 +367,31 @@ impl<'m, 's> Walk<'m, 's> {
         (self.load + added + self.model.workspace[operator] - saved, self.load + added - freed)
     }
 
-    /// Runs an operator that is ready. `peak` is the load while it runs and `load` the load after it, in bytes, as
-    /// [`Self::step`] gives them.
+    /// Runs an operator that is ready. `peak` is the bytes that are alive while it runs and `load` the bytes alive
+    /// after it, as [`Self::step`] gives them.
     pub(super) fn run(&mut self, operator: u32, (peak, load): (u64, u64)) {
         self.key = self.key.max(peak);
         self.load = load;
         self.put_in(operator);
     }
 
-    /// Undoes the run of an operator. `load` and `key` are the load and the max load so far before it ran, in bytes.
+    /// Undoes the run of an operator. `load` is the bytes that were alive before it ran, and `key` the most bytes that
+    /// had been alive at once by then.
     pub(super) fn take_back(&mut self, operator: u32, load: u64, key: u64) {
         (self.load, self.key) = (load, key);
         self.take_out(operator);
     }
 
-    /// An operator that can safely run next, with the load while it runs and the load after it, in bytes; none if there
-    /// is none. It is ready, needs no more than the max load so far, and does not raise the load. So no other choice
-    /// leads to a lower max load in the end: any operator that runs after this one needs no more memory than it would
-    /// before this one.
+    /// An operator that can safely run next, with the bytes that are alive while it runs and those after it; `None` if
+    /// there is none. The operator is ready, needs no more than the max load so far, and does not raise the load. No
+    /// other choice leads to a lower max load in the end: moved before others, the operator makes none of them need
+    /// more memory.
     pub(super) fn safe(&self) -> Option<(u32, (u64, u64))> {
         let mut steps = self.ready().iter().map(|&operator| (operator, self.step(operator)));
         steps.find(|&(_, (peak, load))| peak <= self.key && load <= self.load)
     }
 
-    /// The max load of an order of all operators, in bytes. The walk is at the end of this order afterwards.
+    /// Runs all operators in the order `order`. Returns the max load, the most bytes that are alive at once.
     pub(super) fn max_load(&mut self, order: &[u32]) -> u64 {
         self.begin();
         for &operator in order {

@@ -32,25 +32,26 @@ const ENDER: usize = 4;
 /// Index in the record of a section of time: how many of the blocks alive there and not placed yet can still lie at the
 /// lowest offset that one of them can have, [`FLOOR`].
 pub(super) const CHOICES: usize = 5;
-/// Index in the record of a section of time. Blocks alive there and not placed yet can be the lowest of these if, at
-/// their least offsets, they leave room for all the others up to the capacity. The entry is the lowest end of such a
-/// block; `u64::MAX` if there is none.
+/// Index in the record of a section of time: the lowest end of a block that can be the lowest of the unplaced blocks
+/// alive there. A block can be that if, at its least offset, it leaves room for all the others up to the capacity. The
+/// entry is `u64::MAX` if there is no such block.
 const NEXT: usize = 6;
-/// Index in the record of a section of time. Blocks alive there and not placed yet cannot be the lowest of these if, at
-/// their least offsets, they leave too little room for the others up to the capacity. The entry is the least offset of
-/// such a block; `u64::MAX` if there is none.
+/// Index in the record of a section of time: the lowest least offset of a block that cannot be the lowest of the
+/// unplaced blocks alive there. A block cannot be that if, at its least offset, it leaves the others too little room up
+/// to the capacity. The entry is `u64::MAX` if there is no such block.
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
 
-/// The most blocks of an instance in which edges are found: blocks that must lie below a set of others
-/// (`State::find_edges`). Larger instances are rarely refuted, and edges would only make their nodes slower.
+/// Edges are found only in instances of at most this number of blocks. An edge says that a block must lie below a set
+/// of others (`State::find_edges`). Larger instances are rarely refuted, and edges would only make their nodes slower.
+/// A window of time that is searched alone has at most this number of blocks too.
 pub(super) const SMALL: usize = 64;
 
 /// Stands for no limit in place of a capacity. Nothing fails without a limit, so that nothing has to be taken back and
 /// no changes are recorded.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
 
-/// A block from which a [`State`] is made. Its number in the state is its place in the order of the items.
+/// A block as it is given to [`State::new`]. Blocks are given in the order of their numbers in the [`State`].
 #[derive(Clone, Copy, Default)]
 pub(super) struct Item {
     /// The first section of time in which the block is alive.
@@ -156,7 +157,8 @@ pub(super) struct State<'a> {
     trail_len: u32,
     /// Whether `block_trail` or `section_trail` had no room for a change: this run of the search is given up.
     pub full: bool,
-    /// How many least offsets were raised since [`State::propagate`] began, or since [`State::settle`] last ended.
+    /// How many times a least offset was raised since [`State::propagate`] began, or since [`State::settle`] last
+    /// ended.
     raises: u32,
     /// How many blocks and sections were looked at since the search began.
     pub looked: u64,
@@ -308,7 +310,7 @@ impl<'a> State<'a> {
     }
 
     /// Makes all blocks unplaced and sets a new capacity; the failed nodes that were counted in each section of time
-    /// stay counted. `Err` if the first conclusions show that no placement is within the capacity.
+    /// stay counted. `Err` if it follows at once that no placement is within the capacity.
     pub(super) fn reset(&mut self, capacity: u64) -> Outcome {
         self.capacity = capacity;
         self.block_mark = 0;
@@ -414,8 +416,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The indices of words in the bit set of section `s` of time in `alive`; outside them, all words are 0. Blocks are
-    /// numbered by their first section.
+    /// The indices of those words in the bit set of section `s` of time, a row of `alive`, that can have members. All
+    /// other words are 0. Blocks are numbered by their first section, so the words are few.
     #[inline]
     fn words(&self, s: u32) -> Range<u32> {
         self.begin[s]..self.first[s + 1].div_ceil(64)

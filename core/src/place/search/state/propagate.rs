@@ -7,9 +7,9 @@ use crate::table::{Table, at};
 
 impl State<'_> {
     /// The least offset of block `b`, from `v` on, and whether `b` can lie there only on an open block (one that is not
-    /// placed yet); `lifted` says whether that is so at `v`. On an open block, `b` lies no lower than the lowest end
-    /// that an open block alive with `b` can have. If `b` leaves the other open blocks of a section of time too little
-    /// room up to the capacity, `b` goes up to the lowest end of one that leaves the others enough.
+    /// placed yet); `lifted` says whether that is so at `v`. On an open block, `b` lies no lower than the lowest end of
+    /// any open block alive with it. If `b` leaves the other open blocks of a section of time too little room up to the
+    /// capacity, `b` goes up to the lowest end of one that leaves the others enough.
     #[inline]
     pub(super) fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
         let (mut v, mut lifted) = (v, lifted);
@@ -62,10 +62,10 @@ impl State<'_> {
         }
     }
 
-    /// Raises the least offsets of blocks that can lie on no placed block, only on other unplaced ones, at once by what
-    /// [`State::lift`] would do in many small steps. Such blocks stand on each other in chains, from one that can lie
-    /// on a placed block upwards. A block's least offset is the end of the chain below it that ends lowest, which
-    /// Dijkstra's algorithm finds. `Err` if a block has no place within the capacity any more.
+    /// Does at once what [`State::lift`] would do in many small steps: raises the least offsets of unplaced blocks that
+    /// can lie only on other unplaced ones. Such blocks stand on each other in chains; the lowest block of a chain can
+    /// lie on a placed one. A block's least offset is the end of the chain below it that ends lowest, which Dijkstra's
+    /// algorithm finds. `Err` if a block has no place within the capacity any more.
     fn settle(&mut self) -> Outcome {
         const UNKNOWN: u64 = u64::MAX;
         self.heap.clear();
@@ -157,10 +157,10 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Raises the least offsets of two kinds of unplaced blocks of section `s` of time. First, blocks so high that the
-    /// others there do not fit between them and the capacity. Second, blocks that can lie only on an unplaced one,
-    /// where no other unplaced block of the section can end so low. In small instances, also those of the blocks that
-    /// [`State::find_edges`] finds.
+    /// Raises the least offsets of two kinds of unplaced blocks of section `s` of time. First, blocks that at their
+    /// least offset leave the others there too little room up to the capacity. Second, blocks that can lie only on an
+    /// unplaced one, but whose least offset is below the lowest end of the others there. In small instances, also of
+    /// the blocks that [`State::find_edges`] finds. `Err` if there is no placement within the capacity.
     fn lift(&mut self, s: u32) -> Outcome {
         let section = self.section[s];
         let (end, second, ender, next) = (section[END], section[SECOND], section[ENDER], section[NEXT]);
@@ -192,9 +192,9 @@ impl State<'_> {
 
     /// Edge finding (Carlier and Pinson 1989) for the unplaced blocks of section `s` of time. They are like jobs on a
     /// machine that does one at a time: each takes its bytes at or above its least offset, and all must end within the
-    /// capacity. A set of jobs has the bytes from the least of its offsets up to the capacity. If the set needs more,
-    /// the state fails (`Err`). If it needs more together with a job of a lower least offset, that job lies below all
-    /// of the set.
+    /// capacity. A set of jobs can use the bytes from the lowest of its least offsets up to the capacity. If the set
+    /// needs more, the state fails (`Err`). If it needs more only with a further job, of a lower least offset, that job
+    /// lies below all of the set.
     fn find_edges(&mut self, s: u32) -> Outcome {
         // Least offset and size, the highest offset first.
         let words = self.words(s);

@@ -7,11 +7,11 @@
 //! - a value is evicted, but only where one of the above does not fit. Values that nobody can need any more are freed
 //!   at once.
 //!
-//! States are taken in the order of the time recomputed so far plus a lower bound on the time still to recompute (A*,
-//! Hart, Nilsson and Raphael 1968). The bound counts once each operator with an output that is missing and will be
-//! read, or is needed to recompute such an output. The first state in which all operators have run is the optimum. A
-//! value may be recomputed long before it is read, while its inputs are still there; the [walk](super::walk) cannot do
-//! that.
+//! States are taken in the order of a sum: the time spent on recomputation so far, plus a lower bound on the time still
+//! to be spent (A*, Hart, Nilsson and Raphael 1968). The bound counts once each operator with an output that is missing
+//! and will be read, or is needed to recompute such an output. The first state in which all operators have run is the
+//! optimum. A value may be recomputed long before it is read, while its inputs are still there; the
+//! [walk](super::walk), which plans operator by operator, cannot do that.
 //!
 //! Limits: at most [`MOST_VALUES`] managed blocks, each written once, and at most [`MOST_STATES`] states; with more the
 //! search ends without an answer. Cost: O(states · (values + operators)).
@@ -36,7 +36,8 @@ const MOST_STATES: u32 = 1 << 14;
 /// The most blocks that a program may have for the exact search: larger programs get no memory for its states.
 const MOST_BLOCKS: usize = 256;
 /// How many entries the heap of the exact search has for each state that there is memory for. A state may have several
-/// entries; the one with the least key counts.
+/// entries, of which the one with the least key counts. The key is the time spent on recomputation so far plus a lower
+/// bound on what is still to be spent.
 const WAITING: usize = 2;
 
 /// How many states of the exact search a program of `blocks` blocks gets memory for; 0 if it has too many blocks.
@@ -123,12 +124,13 @@ workspace! {
             parent[StateId]: Option<StateId>[n],
             /// For each state: the operator that ran or was recomputed to reach it; none where a value was evicted.
             ran[StateId]: Option<u32>[n],
-            /// A hash table of the states by how many operators have run and which values are on the device; none for a
-            /// free slot.
+            /// A hash table for finding a state by how many operators have run and which values are on the device.
+            /// Unused entries hold none.
             slots: Option<StateId>[2 * n.next_power_of_two()],
         }
         parts {
-            /// The states whose successors the exact search has still to find, the one with the least key first.
+            /// The states whose successors the exact search has still to find, the one with the least key first. The
+            /// key is the time spent on recomputation plus a lower bound on the time still to be spent.
             waiting[u32]: Heap(WAITING * n),
         }
         state {
@@ -157,10 +159,10 @@ impl States<'_> {
         State { at: self.at[i], set: self.set[i], cost: self.cost[i] }
     }
 
-    /// Keeps a state of the search, if it is new or was found before with a higher cost (time spent on recomputation up
-    /// to it). `key` is its cost plus a lower bound on the time still to be spent, in ns. `parent` is the state from
-    /// which it was reached, none for the first state; `ran` is the operator that ran to reach it, none where a value
-    /// was evicted. Fails if there is no memory for another state.
+    /// Keeps a state of the search, if it is new or was found before with a higher cost (the time spent on
+    /// recomputation to reach it). `key` is its cost plus a lower bound on the time still to be spent, in ns. `parent`
+    /// is the state before it; none for the first state. `ran` is the operator that ran between the two; none where a
+    /// value was evicted. Fails if there is no memory for another state.
     fn reach(&mut self, state: State, key: u64, parent: Option<StateId>, ran: Option<u32>) -> Result<(), Full> {
         let State { at, set, cost } = state;
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
@@ -191,7 +193,8 @@ impl States<'_> {
         Ok(())
     }
 
-    /// Takes the state with the least key from those whose successors are still to be found; none if there is none.
+    /// Takes the state from which the search goes on; none if there is none left. It is the one with the least key: the
+    /// time spent on recomputation plus a lower bound on the time still to be spent.
     fn take(&mut self) -> Option<StateId> {
         while let Some((key, number)) = self.waiting.pop() {
             let i = StateId::of(u32::MAX - number);
@@ -203,7 +206,7 @@ impl States<'_> {
     }
 }
 
-/// The values in a set, which is a word with a bit for each value, in ascending order.
+/// The values in a set, in ascending order of their numbers. A set is a word with a bit for each value.
 fn each(set: u64) -> impl Iterator<Item = ValueId> {
     core::iter::successors(Some(set), |&set| Some(set & set.wrapping_sub(1)))
         .take_while(|&set| set > 0)
@@ -212,9 +215,9 @@ fn each(set: u64) -> impl Iterator<Item = ValueId> {
 
 impl Recomputer<'_> {
     /// Searches for the script (the order of runs, recomputations and frees) that spends the least time on
-    /// recomputation within `limit` bytes, and keeps it if its cost is below `least`, that of the best script found
-    /// before. Returns the lower of the two costs. Finds nothing if the program has too many values or the search too
-    /// many states.
+    /// recomputation within `limit` bytes. Keeps it if it costs less than `least`, the cost of the best script found
+    /// before, and returns its cost; else returns `least`. Finds nothing if the program has too many values or the
+    /// search too many states.
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,
@@ -248,8 +251,9 @@ impl Recomputer<'_> {
         found.or(least)
     }
 
-    /// Fills in which values each operator reads and writes, and the other sets of values. None if the program has too
-    /// many values, a block that is written twice, or one that is read before it is written.
+    /// Fills in `problem`: which values each operator reads and writes, and the sets of values that follow from that.
+    /// None if the program has too many values, a block that is written twice, or one that is read before it is
+    /// written.
     fn describe(&self, problem: &mut Problem<'_>) -> Option<()> {
         let values = self.values;
         let program = values.program;
@@ -335,8 +339,8 @@ impl Recomputer<'_> {
         Ok(None)
     }
 
-    /// Whether operator `g` may run in this state of the search. Its inputs have to be on the device; and it is the
-    /// next to run, or it may be recomputed and writes a missing value that may be needed.
+    /// Whether operator `g` may run in this state of the search. Its inputs have to be on the device. Besides, it has
+    /// to be the next to run, or one that may be recomputed and that writes a missing value which may be needed.
     fn may_run(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32) -> bool {
         let values = self.values;
         let there = problem.reads[g] & !set == 0;
@@ -344,8 +348,8 @@ impl Recomputer<'_> {
         there && (g == at || missing() && values.may_recompute(g, at))
     }
 
-    /// Whether operator `g` has room to run in this state of the search: its missing outputs, and what it needs besides
-    /// while it runs, fit within the limit less the headroom (the bytes held back below it).
+    /// Whether operator `g` has room to run in this state of the search: its missing outputs, and what else it needs
+    /// while it runs, fit within the limit less the headroom (the bytes held back below the limit).
     fn fits(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32, limit: u64) -> bool {
         let values = self.values;
         let size = |set: u64| each(set).fold(0u64, |sum, value| sum.saturating_add(problem.size[value]));

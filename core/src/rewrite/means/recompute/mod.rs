@@ -1,12 +1,14 @@
 //! Recomputation: a value is freed, and the operator that made it runs a second time before the value is read again.
 //!
-//! A *walk* runs all operators in their order under a limit and decides which values are evicted and recomputed. It
-//! makes a *script*: which operators run, which are recomputed, and which blocks are freed, in order. The cost of a
-//! script is its *excess*, the bytes by which its load exceeds the limit, and its *delay*, the time that it adds.
+//! A *walk* is a pass of the planner over all operators, in their order and under a limit, that decides which values
+//! are evicted and recomputed. It makes a *script*: which operators run, which are recomputed, and which blocks are
+//! freed, in order. The cost of a script is its *excess*, the bytes by which its load exceeds the limit, and its
+//! *delay*, the time that it adds.
 //!
 //! Two things steer a walk: the *weight* of each block, a factor of the score by which blocks are chosen to be evicted,
-//! and *virtual uses*, which are the reads by recomputations in an earlier walk, counted as uses of what they read.
-//! `Recomputer` changes both from walk to walk, in the end by simulated annealing, and keeps the best script.
+//! and *virtual uses*. A virtual use is a read, in an earlier walk, that served to recompute another value; it is
+//! counted as a use of the value that was read. `Recomputer` changes weights and virtual uses from walk to walk, in the
+//! end by simulated annealing, and keeps the best script.
 
 pub(in crate::rewrite) mod exact;
 pub(in crate::rewrite) mod segments;
@@ -36,8 +38,8 @@ pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     4 * rows
 }
 
-/// The parameters of the score by which blocks are chosen to be evicted, as pairs: plans are tried with each pair, in
-/// this order.
+/// The pairs of parameters with which plans are tried, in this order. They set the score by which blocks are chosen to
+/// be evicted.
 const PREFERENCES: [Preference; 9] = {
     const fn preference(distance: u32, owed: f64) -> Preference {
         Preference { distance, owed }
@@ -55,40 +57,41 @@ const PREFERENCES: [Preference; 9] = {
     ]
 };
 
-/// How many blocks' weights the annealing has room to note when a move changes them; a move changes three at most.
+/// Room for the weights of this many blocks, noted before a move of the annealing changes them, so that the move can be
+/// undone. A move changes three at most.
 const DISTURBED: usize = 4;
 
 /// The temperature at the start of the annealing, as a fraction of the time that the original trace takes: how much
 /// longer than the present plan a new one may take, on average, and still be accepted.
 const HEAT: f64 = 0.0005;
 
-/// The work of the annealing is divided into parts, at least this many, and progress is checked after each. The
-/// annealing ends at a check if the best plan has made too little progress since the last one: it exceeds the limit by
-/// as many bytes, and the time that it adds has fallen by less than 1/[`PROGRESS`]. It also ends if at this pace the
-/// best plan would not come within the limit.
+/// How many times, at least, the annealing checks its progress: after each equal part of its work. It ends at a check
+/// if the best plan still exceeds the limit by as many bytes as at the check before, and the time that the plan adds
+/// has fallen by less than 1/[`PROGRESS`] of itself. It also ends if at this pace the best plan would not come within
+/// the limit.
 const PATIENCE: u64 = 6;
-/// In long traces the annealing checks its progress more often, and so may end sooner: the number of checks is the rows
-/// divided by this, if that is more than [`PATIENCE`]. A move changes the weights of only a few blocks, which makes
-/// little difference in a long trace.
+/// The annealing checks its progress once for this many rows of the trace, if that makes more checks than [`PATIENCE`].
+/// So it may end sooner in a long trace: there a move, which changes the weights of only a few blocks, makes little
+/// difference.
 const PATIENCE_ROWS: usize = 2500;
-/// The annealing ends once the time that the best plan adds falls by less than 1/`PROGRESS` from one check of its
+/// The annealing ends if the time that the best plan adds falls by less than 1/`PROGRESS` of itself from one check of
 /// progress to the next (see [`PATIENCE`]).
 const PROGRESS: u64 = 300;
 
 /// One move of the annealing in this many, on average, replaces the virtual uses; the others change the weights of
-/// blocks. Virtual uses are the reads by recomputations in an earlier walk, which the next walk counts as uses of the
-/// values.
+/// blocks. A virtual use is a read, in an earlier planning walk over the operators, that served to recompute another
+/// value. The next walk counts it as a use of the value that was read.
 const REMEMBERS: u64 = 16;
 /// A move of the annealing sets the weight of a block, a factor of its eviction score, to e^x, where x is random
 /// between -`STEP` and `STEP`.
 const STEP: f64 = 3.0;
 
-/// The most walks (runs through all operators that decide what is recomputed) with the same parameters and limit; each
-/// learns from the one before.
+/// The most planning walks with the same parameters and limit. A walk goes through all operators and decides what is
+/// recomputed; each walk learns from the one before.
 const ROUNDS: u32 = 6;
 
-/// The bisection for the least limit that recomputation can stay within ends when that limit is known to within the
-/// highest one tried, divided by 2 to the power of this.
+/// The bisection for the least limit that recomputation can stay within ends when its interval is no wider than
+/// 1/2^`NEAR` of the highest limit.
 const NEAR: u32 = 9;
 
 /// A block and its weight, a factor of the score by which blocks are chosen to be evicted: the lowest score goes first.
@@ -109,7 +112,7 @@ impl Record for Weight {
 }
 
 workspace! {
-    /// Searches for the recomputation that takes least time and keeps the load within a limit.
+    /// Searches for the recomputation that takes least time and keeps the load (bytes alive at a step) within a limit.
     pub(in crate::rewrite) struct Recomputer<'a>(rows, blocks; values: &'a Values<'a>, least: u64, seed: u64) {
         lists {
             /// The best script for the latest limit: which operators run, which are recomputed and which blocks are
@@ -128,7 +131,7 @@ workspace! {
             values: &'a Values<'a> = values,
             /// Whether the best script is proved to spend the least time on recomputation.
             optimum: bool = false,
-            /// The parameters of the eviction score with which the best walk so far was made.
+            /// The parameters of the eviction score with which the best script so far was made.
             preference: Preference = PREFERENCES[0],
             random: Random = Random::new(seed),
         }
@@ -136,8 +139,8 @@ workspace! {
 }
 
 impl<'a> Recomputer<'a> {
-    /// A search for the least recomputation, which may evict the blocks of at least `least` bytes whose values can be
-    /// recomputed. Its random choices follow from `seed`.
+    /// Makes a search for the least recomputation. It may evict the blocks of at least `least` bytes whose values can
+    /// be recomputed. Its random choices follow from `seed`.
     pub(in crate::rewrite) fn new(values: &'a Values<'a>, least: u64, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let program = values.program;
         let mut recomputer = Self::lend(program.rows.len(), program.size.len(), values, least, seed, scratch);
@@ -198,11 +201,10 @@ impl<'a> Recomputer<'a> {
         self.walk.most_price = f64::from_bits(high);
     }
 
-    /// Plans recomputation within a limit in bytes. With each of [`PREFERENCES`] (the parameters of what is evicted
-    /// first), makes a script: in which order operators run and are recomputed and blocks are freed. Then improves the
-    /// best script by annealing over the weights of blocks in the choice of what is evicted. `work` is about how many
-    /// accesses and recompute costs the search may look at. Returns the best script's cost; none if no script was
-    /// completed that adds at most `most` ns.
+    /// Plans recomputation within a limit in bytes. Makes scripts (the order of runs, recomputations and frees) with
+    /// each of [`PREFERENCES`], which set what is evicted first. Then improves the best script by annealing over the
+    /// weights of blocks in that choice. `work` is about how many accesses and recompute costs the search may look at.
+    /// Returns the best script's cost; none if no script was completed that adds at most `most` ns.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, most: u64) -> Option<Cost> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;
@@ -245,17 +247,18 @@ impl<'a> Recomputer<'a> {
         Some(self.improve(least?, limit, work))
     }
 
-    /// Sets the weight of each block, a factor in the choice of what is evicted, to 1, and forgets the virtual uses,
-    /// which are the reads by recomputations in an earlier walk over the operators.
+    /// Resets what steers the next planning walk over the operators: sets the weight of each block (a factor in the
+    /// choice of what is evicted) to 1, and forgets the virtual uses (reads in an earlier walk that served to recompute
+    /// other values).
     fn begin(&mut self) {
         self.walk.weight().fill(1.0);
         self.walk.forget();
     }
 
-    /// Prepares the next walk over the operators with what the last one showed; `found` is the last one's cost, none if
-    /// that walk did not come to its end. If its load was above the limit, the blocks that it should not have evicted
-    /// get higher weights, so that they are evicted later. Else the reads by its recomputations become virtual uses:
-    /// the next walk counts them as uses of the values.
+    /// Prepares the next planning walk over the operators with what the walk just done showed. `found` is the cost of
+    /// that walk, none if it did not come to its end. If its load was above the limit, the blocks that it should not
+    /// have evicted get higher weights, so that they are evicted later. Otherwise the next walk counts the reads that
+    /// served to recompute other values as further uses of the values read.
     fn learn(&mut self, found: Option<Cost>) {
         if found.is_some_and(|found| found.excess > 0) {
             self.walk.raise();
@@ -264,10 +267,10 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Plans recomputation again after the limit or the headroom, which is the bytes held back below it, has changed:
-    /// walks over the operators with the parameters of the best plan so far, then improves the result by annealing.
-    /// `work` is about how many accesses and recompute costs the search may look at. Returns the cost of the best plan;
-    /// none if a walk before the annealing does not come to its end.
+    /// Plans recomputation again after the limit or the headroom (bytes held back below the limit) has changed. Makes
+    /// planning walks over the operators with the parameters of the best plan so far, then improves the result by
+    /// annealing. `work` is about how many accesses and recompute costs the search may look at. Returns the cost of the
+    /// best plan; none if a walk before the annealing does not come to its end.
     pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Cost> {
         self.walk.work = 0;
         let mut found = self.walk.walk(self.preference, limit, Cost::MOST)?;
@@ -282,11 +285,12 @@ impl<'a> Recomputer<'a> {
         Some(self.improve(found, limit, work))
     }
 
-    /// Improves the best script of recomputation by simulated annealing. A move changes what steers the next walk over
-    /// the operators: the weights of a few blocks in the choice of what is evicted, or the virtual uses, which are the
-    /// reads by recomputations in an earlier walk. The move is kept if the script exceeds the limit by fewer bytes or
-    /// takes no longer than before, and by chance if it takes a little longer. `least` is the cost before, and `work`
-    /// about how many accesses and recompute costs may be looked at. Returns the cost of the best script.
+    /// Improves the best script (the order of runs, recomputations and frees) by simulated annealing. A move changes
+    /// what steers the next planning walk: the weights of a few blocks in the choice of what is evicted, or the virtual
+    /// uses (reads in an earlier walk that served to recompute other values). The move is kept if the new script
+    /// exceeds the limit by fewer bytes or takes no longer than before, and by chance if it takes a little longer.
+    /// `least` is the cost of the best script so far, and `work` about how many accesses and recompute costs may be
+    /// looked at. Returns the cost of the best script.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -343,10 +347,10 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Finds the least limit, in bytes and below `most`, that the load can stay within by recomputation, and stores the
-    /// script for this limit as the best. Bisects until the limit is known to within `most` / 2^[`NEAR`] bytes. Chooses
-    /// what is evicted by the first of [`PREFERENCES`] only. None if the load cannot stay within any limit that was
-    /// tried.
+    /// Finds the least limit, in bytes and below `most`, that recomputation can keep the load (bytes alive at a step)
+    /// within. Stores the script for this limit as the best. Bisects until the limit is known to within `most` /
+    /// 2^[`NEAR`] bytes. Chooses what is evicted by the first of [`PREFERENCES`] only. None if no limit that was tried
+    /// can be kept.
     pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
@@ -374,7 +378,8 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Keeps the script of the last walk, the steps that this run through all operators decided on, as the best so far.
+    /// Keeps the script of the planning walk just done as the best so far: the runs, recomputations and frees that the
+    /// walk decided on, in order.
     fn keep(&mut self) {
         self.best.copy_from(self.walk.script());
     }
@@ -384,9 +389,9 @@ impl<'a> Recomputer<'a> {
         self.best.copy_from(script);
     }
 
-    /// Makes a script of `runs`, the operators that run and are recomputed, in their order: adds where blocks are
-    /// freed. Returns the script's cost for `limit` bytes less the headroom (bytes held back). None where
-    /// [`Follower::follow`] returns none, for example because a value that is read is not on the device.
+    /// Makes a script of `runs`, the operators that run and are recomputed, in their order, by adding the frees of
+    /// blocks. Returns the script's cost for `limit` bytes less the headroom (the bytes held back below the limit).
+    /// None where [`Follower::follow`] returns none, for example because a value that is read is not on the device.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }

@@ -1,12 +1,12 @@
 //! Chen et al.'s plans of recomputation in segments, made into scripts (in which order operators run and are
-//! recomputed, and blocks are freed). So recomputation is never worse than the best of these plans.
+//! recomputed, and blocks are freed). With them, recomputation is never worse than the best of these plans.
 //!
 //! Paper: Chen et al. 2016, as in [`chen`]. The plans are those of [`Planner::each`].
 //!
-//! Where recomputation has to bring the load far down, as on transformers, they take less time than what the
-//! [walk](super::walk) finds: BERT within half its memory by swaps and recomputation takes 42 % longer with them and
-//! 164 % without. Of the plans within the limit the one that takes least time is kept; of equal ones the first. Cost:
-//! O(plans · references of their runs).
+//! On transformers, for example, recomputation has to bring the load (bytes alive at a step) far down. There these
+//! plans take less time than what the [walk](super::walk) over the operators finds: BERT within half its memory, by
+//! swaps and recomputation, takes 42 % longer with them and 164 % longer without. Of the plans within the limit the one
+//! that takes least time is kept; of equal ones the first. Cost: O(plans · references of their runs).
 
 use super::{Recomputer, most_rows};
 use crate::rewrite::published::chen::{self, Planner};
@@ -22,9 +22,10 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 }
 
 impl Recomputer<'_> {
-    /// Of Chen et al.'s plans within the limit in bytes, keeps the script of the fastest as the best script, and
-    /// returns that plan's number; none if no plan counts. A plan does not count if it adds `most` ns or more to the
-    /// original, or if its bit in `tried` is set (bit n stands for plan n).
+    /// Tries Chen et al.'s plans, and keeps the script (the order of runs, recomputations and frees) of the fastest
+    /// plan that stays within `limit` bytes as the best script. Returns the number of that plan; none if no plan
+    /// counts. A plan does not count if it takes at least `most` ns longer than the original trace, or if its bit in
+    /// `tried` is set (bit n stands for plan n).
     ///
     /// # Errors
     /// As [`chen::rewrite`].

@@ -1,22 +1,23 @@
-//! The walk: runs the operators in order under a limit, and evicts values with the future known.
+//! A planning walk: goes through the operators in order under a limit, and evicts values. It knows which values are
+//! read later.
 //!
-//! Problem: run the operators of a trace in their order so that the load stays within a limit, and recompute as little
-//! as possible. The idea is that of dynamic tensor rematerialization (Kirisame et al. 2021), for a future that is
-//! known.
+//! Problem: run the operators of a trace in their order so that the load (bytes alive at a step) stays within a limit,
+//! and recompute as little as possible. The idea is that of dynamic tensor rematerialization (Kirisame et al. 2021),
+//! for a future that is known.
 //!
 //! 1. The operators run in their order. An input that is missing is recomputed first, by its *closure*: its writer, and
 //!    before that the writers of that one's missing inputs.
-//! 2. Where memory runs out, the value is evicted that has the least `cost of its closure / (bytes · distance to its
-//!    next use^b)`, of those that the running operator does not need ([`evict`] finds it). An operator of the closure
-//!    that has to be recomputed anyway is *owed*, and counts for a part only: another of its outputs is missing and
-//!    read later.
+//! 2. Where memory runs out, the value is evicted that has the least score, of those that the running operator does not
+//!    need ([`evict`] finds it). The score is `cost of its closure / (bytes · distance to its next use^b)`. An operator
+//!    of the closure is *owed* if it has to be recomputed anyway, because another of its outputs is missing and read
+//!    later. An owed operator counts for a part only.
 //! 3. A value is freed as soon as no operator reads it any more, and it is not needed to recompute a missing value that
 //!    is read later.
-//! 4. *Virtual uses*: each read by a closure is noted. The next walk counts it as a use, so that values are kept for
-//!    the closures to come.
-//! 5. Where memory is too small for a closure, its outputs should not have been evicted: their *weights*, factors of
+//! 4. *Virtual uses*: each read of a value by a closure is noted. The next walk counts it as a use of the value, so
+//!    that values are kept for the closures to come.
+//! 5. Where memory is too small for a closure, its outputs should not have been evicted. Their *weights*, factors of
 //!    the score, are raised for the next walk.
-//! 6. An operator that works in place over an input that nobody reads after it needs no memory for its output.
+//! 6. An operator that writes its output over an input that nobody reads later needs no memory for the output.
 //! 7. A walk is ended once its cost is above what its caller has use for.
 //!
 //! Of blocks with equal scores the one with the least number is evicted. Cost: O(references of all runs), and for each
@@ -40,21 +41,24 @@ use crate::workspace::workspace;
 pub(in crate::rewrite) struct Preference {
     /// Twice the exponent b of the distance to the next use in the score `cost / (bytes · distance^b)`: from 0 to 4.
     pub(in crate::rewrite) distance: u32,
-    /// The factor, at most 1, by which the time of some operators counts in the cost of recomputing a value: of those
-    /// that are *owed*, which have to be recomputed anyway.
+    /// The factor, at most 1, by which the time of an operator that is *owed* counts in the cost of recomputing a
+    /// value. An operator is owed if it has to be recomputed anyway, for another of its outputs that is missing and
+    /// read later.
     pub(in crate::rewrite) owed: f64,
 }
 
-/// The weight of a block, a factor of its eviction score, is multiplied by this for the next walk if the block should
-/// not have been evicted in this one.
+/// If a block should not have been evicted in a planning walk over the operators, its weight is multiplied by this for
+/// the next walk. The weight is a factor of the block's eviction score; the block with the lowest score is evicted
+/// first.
 const RAISE: f64 = 4.0;
 
-/// The most operators that are looked at for the cost of recomputing one value: the one that writes it, and those that
-/// write missing inputs.
+/// The most operators that are looked at to find the cost of recomputing one value: the operator that writes the value,
+/// and those that write missing inputs.
 const CLOSURE: u32 = 256;
 
 record! {
-    /// A read of a value by a recomputation, which the next walk counts as a use of the value.
+    /// A read of a value in order to recompute another. The next planning walk over the operators counts it as a use of
+    /// the value that was read.
     struct Noted {
         /// The version that was read: a block's value between two writes.
         version: VersionId,
@@ -64,70 +68,76 @@ record! {
 }
 
 record! {
-    /// A value still to be visited, in a search over all that some value is made from, or over all that is made from
-    /// it.
+    /// A value that a search still has to visit. The search finds what a given value is made from, or what is made from
+    /// it, directly or by way of other values.
     struct Visit {
         version: VersionId,
-        /// Whether the value has to be recomputed anyway; noted only while a recompute cost is summed.
+        /// Whether the value has to be recomputed anyway, for another reader; used only by a search that adds up the
+        /// cost of recomputing a value.
         owed: bool,
     }
 }
 
 workspace! {
-    /// One walk: runs all operators in their order under a limit, and decides which values are evicted and recomputed.
-    /// Holds what is on the device at this point of the walk, and the parameters of the choice.
+    /// One planning walk: goes through all operators in order under a limit, and decides which values are evicted and
+    /// recomputed. Holds what is on the device at this point of the walk, and the parameters of the choice.
     pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, least: u64) then begin {
         tables {
             /// The headroom of each operator: the bytes held back below the limit while the operator runs.
             headroom: u64[rows + 2],
             /// For each version (a block's value between two writes): the index in `virtual_use` of its first virtual
-            /// use, a read by a recomputation in an earlier walk.
+            /// use. A virtual use is a read, in an earlier planning walk over the operators, that served to recompute
+            /// another value.
             first_virtual[VersionId]: u32[rows + blocks + 1],
-            /// The virtual uses, which are the reads by recomputations in an earlier walk: the operator before which
-            /// each took place. Those of version 0 come first, in ascending order, then those of version 1, and so on.
+            /// The virtual uses: reads in an earlier planning walk that served to recompute other values. Each is the
+            /// operator for which the other value was needed. Those of version 0 come first, in ascending order, then
+            /// those of version 1, and so on.
             virtual_use: u32[rows],
-            /// For each block: how many accesses of the operator that runs now, and of those to be recomputed for it,
-            /// need the block. While there are any, the block is not evicted.
+            /// For each block: how many accesses need it now. Those of the operator that runs count, and those of the
+            /// operators to be recomputed for it. While there are any, the block is not evicted.
             pinned[BlockId]: u32[blocks],
-            /// For each version (a block's value between two writes): the index of its next use among the recorded
-            /// reads, and the index in `virtual_use` of its next virtual use, a read by a recomputation in an earlier
-            /// walk.
+            /// For each version (a block's value between two writes), two indices. The first is that of its next read
+            /// in the recording. The second is the index in `virtual_use` of its next virtual use, a read in an earlier
+            /// planning walk that served to recompute another value.
             next[VersionId]: [u32; 2][rows + blocks],
-            /// For each operator: the number (see `count`) of the last search over what values are made from, or over
-            /// what is made from them, that visited the operator. So no search visits an operator twice.
+            /// For each operator: the number of the last search that visited it (see `count`), so that no search visits
+            /// an operator twice. A search finds what a value is made from, or what is made from it.
             counted: u32[rows + 2],
         }
         records {
-            /// The version that each block holds, its value until the next write; none if the block has no memory.
+            /// The version (a block's value between two writes) that each block holds now; none if the block has no
+            /// memory.
             holds[BlockId]: Option<VersionId>[blocks],
-            /// For each block: whether it should not have been evicted in this walk, because memory was then too small
-            /// to recompute its value.
+            /// For each block: whether it should not have been evicted in this planning walk, because memory was then
+            /// too small to recompute its value.
             blamed[BlockId]: bool[blocks],
             /// The recompute cost of each block, in ns per byte.
             price[BlockId]: f64[blocks],
-            /// For each block: a factor of its score; blocks with lower scores are evicted first.
+            /// The weight of each block: a factor of its eviction score. Blocks with lower scores are evicted first.
             weight[BlockId]: f64[blocks],
         }
         lists {
-            /// The reads by recomputations so far in this walk.
+            /// The reads so far in this planning walk that served to recompute other values.
             noted: Noted[rows],
-            /// The virtual uses, which are the reads by recomputations in an earlier walk that this walk counts as
-            /// uses.
+            /// The virtual uses in this planning walk: reads in an earlier walk that served to recompute other values,
+            /// and that this walk counts as uses of the values read.
             remembered: Noted[rows],
-            /// The virtual uses that `keep_memory` saved, which are reads by recomputations in an earlier walk.
+            /// A copy of the virtual uses (reads in an earlier planning walk that served to recompute other values),
+            /// saved by `keep_memory`.
             kept: Noted[rows],
-            /// The stack of the operators to recompute: each writes what the one below it reads. With each stands an
-            /// index: that of the next access to be looked at, of its accesses to managed blocks (which may be freed
-            /// anywhere).
+            /// The stack of the operators to recompute: each writes what the one below it reads. Beside each operator
+            /// stands an index: that of the next of its accesses to look at. Only accesses to managed blocks, which may
+            /// be freed anywhere, count.
             stack: [u32; 2][rows + 1],
-            /// The values still to be visited, in a search over all that some value is made from, or over all that is
-            /// made from it.
+            /// The values that a search still has to visit. The search finds what a given value is made from, or what
+            /// is made from it.
             closure: Visit[2 * CLOSURE as usize],
-            /// The steps of this walk so far: runs and recomputations of operators, and frees of blocks.
+            /// The steps of this planning walk so far: runs and recomputations of operators, and frees of blocks.
             script: Step[most_rows(rows)],
         }
         parts {
-            /// The blocks that may be evicted, the one with the least lower bound on its score first.
+            /// The blocks that may be evicted, in the order of a lower bound on their eviction scores. The least is
+            /// first.
             queue[BlockId]: Tournament(blocks),
             /// The blocks whose eviction score may have fallen since it was computed.
             stale[BlockId]: Members(blocks),
@@ -137,35 +147,39 @@ workspace! {
             /// Blocks with a recompute cost above this, in ns per byte, are not evicted.
             pub(in crate::rewrite) most_price: f64 = f64::INFINITY,
             /// Whether a value that no operator reads any more is kept if a missing value could not be recomputed
-            /// without it. To find such values takes time, so this becomes true only after a walk has failed because
+            /// without it. To find such values takes time, so this is false until a planning walk has failed because
             /// one was lost.
             pub(in crate::rewrite) keeps_sources: bool = false,
-            /// Whether this walk needed a value that is lost and cannot be recomputed, and so has failed.
+            /// Whether this planning walk needed a value that is lost and cannot be recomputed, and so has failed.
             source_is_lost: bool = false,
             /// Blocks of fewer bytes than this are not evicted.
             least: u64 = least,
-            /// How many entries of `remembered`, the reads by recomputations in an earlier walk, come before the
-            /// operator that runs now.
+            /// How many entries of `remembered` are for operators before the one that runs now. An entry is a read, in
+            /// an earlier planning walk, that served to recompute another value.
             passed: u32 = 0,
-            /// How many searches have begun so far over what a value is made from (to sum its recompute cost) or over
-            /// what is made from it. The latest search marks the operators that it visits with this number, in
-            /// `counted`.
+            /// The number of the latest search, which marks the operators that it visits with this number in `counted`.
+            /// A search finds what a value is made from (to add up the cost of recomputing it), or what is made from
+            /// it.
             count: u32 = 0,
             /// Whether operators write their outputs over their inputs where they may.
             pub(in crate::rewrite) in_place: bool = false,
-            /// The load at this point of the walk: the bytes on the device, in two's complement.
+            /// The bytes on the device at this point of the planning walk, in two's complement.
             load: u64 = 0,
-            /// An upper bound on the rows of the trace that the steps of this walk so far will be written as.
+            /// An upper bound on how many rows a trace of the steps so far has.
             rows: u32 = 0,
             /// The operator that runs now for the first time; between two such runs, the next one.
             now: u32 = 0,
-            /// The parameters, in this walk, of the score by which values are evicted.
+            /// The parameters of the eviction score in this planning walk; the value with the lowest score is evicted
+            /// first.
             preference: Preference = Preference { distance: 0, owed: 1.0 },
-            /// The limit of this walk in bytes, before the headroom is taken off.
+            /// The limit, in bytes, on the memory in use in this planning walk over the operators. The headroom (bytes
+            /// held back below the limit) is not subtracted yet.
             limit: u64 = 0,
-            /// The cost of the steps so far: by how many bytes they exceed the limit, and how much time they add.
+            /// The cost of the steps so far: the bytes by which they exceed the limit, and the time in ns that they
+            /// add.
             cost: Cost = Cost::default(),
-            /// The walk is ended early once it exceeds the limit by more bytes, or adds more time, than this cost says.
+            /// The planning walk is ended early once it exceeds the limit by more bytes, or adds more time, than this
+            /// cost says.
             most: Cost = Cost::MOST,
             /// The work done: how many accesses of operators to blocks and how many recompute costs of values were
             /// looked at, added up.
@@ -201,8 +215,9 @@ impl<'a> Walk<'a> {
         self.headroom[operator.min(self.values.program.operators)]
     }
 
-    /// Raises the weights (factors of the eviction score) of the blocks that the last walk should not have evicted, as
-    /// memory was too small to recompute their values.
+    /// Raises the weights of the blocks that the last planning walk should not have evicted, because memory was then
+    /// too small to recompute their values. A weight is a factor of the eviction score, so these blocks are evicted
+    /// later in the next walk.
     pub(in crate::rewrite) fn raise(&mut self) {
         for b in self.values.program.blocks().filter(|&b| self.blamed.get(b)) {
             self.weight.set(b, self.weight.get(b) * RAISE);
@@ -215,35 +230,35 @@ impl<'a> Walk<'a> {
         &mut self.headroom
     }
 
-    /// Forgets all virtual uses: the next walk does not count reads by recomputations in earlier walks as uses of
-    /// values.
+    /// Forgets all virtual uses: the next planning walk does not count reads that served to recompute other values as
+    /// uses of the values read.
     pub(in crate::rewrite) fn forget(&mut self) {
         self.noted.clear();
         self.remember();
     }
 
-    /// Makes the reads by recomputations in the last walk the virtual uses of the next one, which counts them as
-    /// further uses of the values read.
+    /// Notes which values the planning walk just done read in order to recompute others. The next walk over the
+    /// operators counts these reads as further uses of the values read (virtual uses).
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.copy_from(&self.noted);
         self.list_virtual();
     }
 
-    /// Saves the virtual uses, which are the reads by recomputations in an earlier walk, for
-    /// [`restore_memory`](Self::restore_memory).
+    /// Saves the virtual uses (reads in an earlier planning walk that served to recompute other values).
+    /// [`restore_memory`](Self::restore_memory) brings them back.
     pub(in crate::rewrite) fn keep_memory(&mut self) {
         self.kept.copy_from(&self.remembered);
     }
 
-    /// Restores the virtual uses that [`keep_memory`](Self::keep_memory) saved, which are the reads by recomputations
-    /// in an earlier walk.
+    /// Brings back the virtual uses that [`keep_memory`](Self::keep_memory) saved (reads in an earlier planning walk
+    /// that served to recompute other values).
     pub(in crate::rewrite) fn restore_memory(&mut self) {
         self.remembered.copy_from(&self.kept);
         self.list_virtual();
     }
 
-    /// Sorts the virtual uses (the reads by recomputations in an earlier walk) by the version that is read, into
-    /// `virtual_use`.
+    /// Fills in `virtual_use` with the virtual uses (reads in an earlier planning walk that served to recompute other
+    /// values), sorted by the version that is read.
     fn list_virtual(&mut self) {
         let versions = self.values.versions;
         for v in VersionId::each(0..versions + 1) {
@@ -263,10 +278,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Runs all operators within a limit in bytes: evicts values by scores with the parameters in `preference`, and
-    /// recomputes them where they are read. Returns the cost of the steps (runs, recomputations and frees). None if a
-    /// value that is read cannot be recomputed, there are too many steps, or they exceed the limit by more bytes or add
-    /// more time than `most` says.
+    /// Makes a planning walk: goes through all operators in order, and decides which values are evicted and recomputed
+    /// so that memory stays within `limit` bytes. `preference` has the parameters of the eviction score. Returns the
+    /// cost of the steps (runs, recomputations and frees). None if a value that is read cannot be recomputed, there are
+    /// too many steps, or they exceed the limit by more bytes or add more time than `most` says.
     pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let found = self.walk_once(preference, limit, most);
         if found.is_some() || self.keeps_sources || !self.source_is_lost {
@@ -276,8 +291,8 @@ impl<'a> Walk<'a> {
         self.walk_once(preference, limit, most)
     }
 
-    /// Runs all operators once, as [`Walk::walk`] does. But does not try a second time if a value was lost that should
-    /// have been kept.
+    /// Makes a planning walk over all operators once. [`Walk::walk`] makes a second one if a value was lost in the
+    /// first that should have been kept.
     fn walk_once(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let values = self.values;
         self.preference = preference;
@@ -299,8 +314,8 @@ impl<'a> Walk<'a> {
         Some(self.cost)
     }
 
-    /// Prepares to run all operators within a limit in bytes: none has run, and nothing is on the device. `most` is the
-    /// cost above which the walk is ended.
+    /// Prepares a planning walk within `limit` bytes: no operator has run, and nothing is on the device. The walk is
+    /// ended once it costs more than `most`.
     fn restart(&mut self, limit: u64, most: Cost) {
         (self.limit, self.most, self.cost) = (limit.min(u64::MAX / 2), most, Cost::default());
         (self.load, self.rows, self.now, self.passed) = (0, 0, 0, 0);
@@ -318,9 +333,9 @@ impl<'a> Walk<'a> {
             u64::from(values.versions) + u64::from(values.program.operators) + values.program.size.len() as u64;
     }
 
-    /// Runs an operator for the first time: recomputes its missing inputs, makes room for its outputs, and frees what
-    /// nobody needs after it. None if an input cannot be recomputed, the list of steps is full, or the steps cost more
-    /// than this walk may.
+    /// Runs an operator for the first time in the planning walk: recomputes its missing inputs, makes room for its
+    /// outputs, and frees what nobody needs after it. None if an input cannot be recomputed, the list of steps is full,
+    /// or the steps cost more than allowed.
     fn run_first(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         let mut missing = false;
@@ -350,7 +365,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Whether a reference is a read, and its block does not hold the version to be read.
+    /// Whether an operator's access to a block is a read, and the block does not hold the version to be read.
     #[inline]
     fn is_missing(&self, r: &Reference) -> bool {
         !r.writes && !self.holds.is(r.block, Some(r.version))
@@ -363,7 +378,8 @@ impl<'a> Walk<'a> {
         missing.map(|r| values.program.size[r.block]).sum()
     }
 
-    /// The bytes that an operator saves by writing over an input that nobody reads after it, if it works in place.
+    /// The bytes that an operator saves by writing its output over an input that nobody reads later; 0 if it does not
+    /// do so.
     fn reused(&mut self, g: u32) -> u64 {
         let Some((input, InPlace { version, output, .. })) = self.values.in_place(g).filter(|_| self.in_place) else {
             return 0;
@@ -377,9 +393,9 @@ impl<'a> Walk<'a> {
         if last { self.values.program.size[output] } else { 0 }
     }
 
-    /// Recomputes a version (a block's value between two writes) if it is not on the device, and before it the missing
-    /// versions that it is made from. None if one of these cannot be recomputed, the list of steps is full, or the
-    /// steps cost more than this walk may.
+    /// Recomputes a version (a block's value between two writes) if it is not on the device. Before it, recomputes the
+    /// missing versions that it is made from. None if one of these cannot be recomputed, the list of steps is full, or
+    /// the steps cost more than allowed.
     fn make(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         if self.holds.is(values.block(version), Some(version)) {
@@ -412,9 +428,9 @@ impl<'a> Walk<'a> {
     }
 
     /// Puts the operator that writes a version on the stack of those to recompute, and pins the blocks that it
-    /// accesses: they are not evicted until the operator has run. None if the operator may not be recomputed, another
-    /// one has pinned one of the blocks with a later version, the list of steps is full, or the steps cost more than
-    /// this walk may.
+    /// accesses: they are not evicted until the operator has run. None if the operator may not be recomputed, one of
+    /// the blocks holds a later version that another operator has pinned, the list of steps is full, or the steps cost
+    /// more than allowed.
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -442,8 +458,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Recomputes an operator whose inputs are all on the device, and notes this as a step of the walk. None if the
-    /// list of steps is full, or the steps cost more than this walk may.
+    /// Recomputes an operator whose inputs are all on the device, and notes this as a step of the planning walk. None
+    /// if the list of steps is full, or the steps cost more than allowed.
     fn recompute(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         self.make_room(self.missing_outputs(g).saturating_add(values.local[g]));
@@ -477,8 +493,9 @@ impl<'a> Walk<'a> {
         (room && is_worth_it && self.script.push(step)).then_some(())
     }
 
-    /// Marks as stale each block of which a virtual use (a read of its value by a recomputation in an earlier walk) is
-    /// over by now: the block's next use may then be later, so that its score has to be computed anew.
+    /// Marks as stale each block of which a virtual use (a read in an earlier planning walk that served to recompute
+    /// another value) is over by now. The block's next use may then be later, so its eviction score has to be computed
+    /// anew.
     fn virtual_uses_pass(&mut self) {
         while let Some(noted) = self.remembered.at(self.passed).filter(|noted| noted.before < self.now) {
             self.stale.insert(self.values.block(noted.version));
@@ -486,14 +503,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes that a recomputation in this walk reads a version of a block, so that the next walk can count the read as
+    /// Notes that a version is read in order to recompute another, so that the next planning walk can count the read as
     /// a use.
     fn note(&mut self, version: VersionId) {
         self.noted.push(Noted { version, before: self.now });
     }
 
-    /// The next operator that uses a version: the operator reads the version, or a recomputation for this operator read
-    /// it in an earlier walk. [`NONE`] if there is none.
+    /// The next operator that needs a version: it reads the version, or the version was read in an earlier planning
+    /// walk to recompute something for it. [`NONE`] if there is none.
     fn next_use(&mut self, version: VersionId) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
@@ -510,8 +527,8 @@ impl<'a> Walk<'a> {
         of_real.min(of_noted)
     }
 
-    /// Notes that a block now holds a version, its value until the next write, and that it takes memory if it took none
-    /// before. The block is one that may be freed and allocated anywhere (a managed one).
+    /// Notes that a managed block (one that may be freed and allocated anywhere) now holds a version, its value until
+    /// the next write. If the block had no memory, it takes memory now.
     fn put(&mut self, block: BlockId, version: VersionId) {
         if self.holds.get(block).is_none() {
             self.load = self.load.wrapping_add(self.values.program.size[block]);
@@ -519,9 +536,9 @@ impl<'a> Walk<'a> {
         self.holds.set(block, Some(version));
     }
 
-    /// Frees a block if its value is not needed any more; else marks it as stale, so that its score is computed anew.
-    /// Does nothing while an operator that runs or is to be recomputed now accesses the block (it is pinned). None if
-    /// the block is freed but the list of steps is full, or the steps cost more than this walk may.
+    /// Frees a block if its value is not needed any more; else marks it as stale, so that its eviction score is
+    /// computed anew. Does nothing while the block is pinned: an operator that runs or is to be recomputed now accesses
+    /// it. None if the block is freed but the list of steps is full, or the steps cost more than allowed.
     fn free_if_done(&mut self, block: BlockId) -> Option<()> {
         if let Some(version) = self.holds.get(block).filter(|_| self.pinned[block] == 0) {
             if !(self.is_wanted(version) || self.keeps_sources && self.is_last_source(version)) {
@@ -544,9 +561,9 @@ impl<'a> Walk<'a> {
         self.push(Step::Free(block))
     }
 
-    /// Evicts blocks, the one with the least score first, until `need` more bytes fit within the limit less the
-    /// headroom (the bytes held back below it). If no block may be evicted any more, notes in the cost by how many
-    /// bytes the load is above that.
+    /// Evicts blocks, the one with the least eviction score first, until `need` more bytes fit within the limit less
+    /// the headroom (the bytes held back below the limit). If no block may be evicted any more, notes as an excess in
+    /// the cost how many bytes do not fit.
     fn make_room(&mut self, need: u64) {
         let held = self.headroom[self.now.min(self.values.program.operators)];
         let limit = self.limit.saturating_sub(held);
@@ -567,8 +584,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes that memory is too small to recompute the operators on the stack: the blocks that they write should not
-    /// have been evicted.
+    /// Notes that memory is too small to recompute the operators on the stack, so that the blocks that they write
+    /// should not have been evicted.
     fn blame(&mut self) {
         let values = self.values;
         for [operator, _] in self.stack.iter() {

@@ -1,35 +1,36 @@
-//! An agenda: the boundaries between operators at which a pass over a schedule has something to do. There a copy
+//! The boundaries between operators at which the simulation of a swap schedule has something to do. There a copy
 //! becomes possible, memory is freed or allocated, or a block is needed.
 //!
-//! It keeps a count for each boundary, and a bit where the count is not 0. The next boundary with something to do costs
-//! O(boundaries passed over / 64).
+//! There is a count for each boundary, and a bit that tells whether the count is not 0. To find the next boundary with
+//! something to do costs O(boundaries passed over / 64).
 
 use crate::workspace::workspace;
 
 workspace! {
-    /// The boundaries between operators at which a pass over a schedule has something to do: for each of `boundaries`
-    /// of them, a count of the reasons to stop there; all 0 at first.
+    /// For each of `boundaries` boundaries between operators: a count of the reasons that the simulation of a swap
+    /// schedule has to stop there. All counts are 0 at first.
     pub(in crate::rewrite) struct Agenda<'a>(boundaries) {
         tables {
-            /// For each boundary between operators: how many reasons a pass over the schedule has to stop there (a
-            /// copy, a free, a malloc, or a use of a block).
+            /// For each boundary between operators: how many reasons the simulation of the swap schedule has to stop
+            /// there (a copy, a free, a malloc, or a use of a block).
             counts: u32[boundaries],
-            /// A bit for each boundary between operators: 1 if its entry in `counts` is not 0, so that a pass over the
-            /// schedule has something to do there.
+            /// A bit for each boundary between operators: 1 if its entry in `counts` is not 0, so that the simulation
+            /// of the swap schedule has something to do there.
             bits: u64[boundaries / 64 + 1],
         }
     }
 }
 
 impl Agenda<'_> {
-    /// Adds one reason for a pass over the schedule to stop at a boundary between operators: a copy, a free, a malloc,
-    /// or a use of a block.
+    /// Adds one reason for the simulation of the swap schedule to stop at a boundary between operators: a copy, a free,
+    /// a malloc, or a use of a block.
     pub(in crate::rewrite) fn add(&mut self, boundary: u32) {
         self.counts[boundary] += 1;
         self.bits[boundary / 64] |= 1 << (boundary % 64);
     }
 
-    /// Removes one reason, added before, for a pass over the schedule to stop at a boundary between operators.
+    /// Removes one reason, added before, for the simulation of the swap schedule to stop at a boundary between
+    /// operators.
     pub(in crate::rewrite) fn remove(&mut self, boundary: u32) {
         self.counts[boundary] -= 1;
         if self.counts[boundary] == 0 {
@@ -37,8 +38,8 @@ impl Agenda<'_> {
         }
     }
 
-    /// The first boundary between operators in `from..end` at which a pass over the schedule has something to do; `end`
-    /// if there is none.
+    /// The first boundary between operators in `from..end` at which the simulation of the swap schedule has something
+    /// to do; `end` if there is none.
     pub(in crate::rewrite) fn next(&self, from: u32, end: u32) -> u32 {
         let mut word = from / 64;
         let mut bits = self.bits[word] >> (from % 64) << (from % 64);

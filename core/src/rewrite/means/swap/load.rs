@@ -1,8 +1,9 @@
-//! The load of each operator, in bytes, for use where bytes are often added to many neighbouring operators at once.
+//! The load of each operator: the bytes alive while it runs. Made for adding bytes to many neighbouring operators at
+//! once, and often.
 //!
 //! Operators are divided into runs of [`RUN`] neighbours. Bytes that are added to a whole run are kept beside the run,
-//! with the highest load in it. So a change over n operators costs O(n / RUN + RUN), as does a search for an operator
-//! above a load.
+//! and so is the highest load in it. So a change over n operators costs O(n / RUN + RUN). A search through n operators
+//! for one with a load above a limit costs as much.
 
 use crate::workspace::workspace;
 
@@ -10,15 +11,15 @@ use crate::workspace::workspace;
 const RUN: u32 = 32;
 
 workspace! {
-    /// The load in bytes of each of `operators` operators, of which there are at most `room`; 0 for all at first.
+    /// The load of each of `operators` operators, in bytes; 0 for all at first. There are at most `room` operators.
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
-            /// For each operator: its load in bytes, less what `whole` adds to its run, the group of [`RUN`]
-            /// neighbouring operators that it is in. The two are added with wrapping: this part may be a negative
-            /// number in two's complement.
+            /// For each operator: its load in bytes, less the bytes that `whole` adds for its run, the group of [`RUN`]
+            /// neighbouring operators that it is in. The difference may be negative, in two's complement; the two are
+            /// added with wrapping.
             own: u64[room],
-            /// For each run, a group of [`RUN`] neighbouring operators: the bytes that are added to the load of each of
-            /// them.
+            /// For each run, a group of [`RUN`] neighbouring operators: the bytes to add to the load of each operator
+            /// in the run.
             whole: u64[room / RUN as usize + 1],
             /// For each run, a group of [`RUN`] neighbouring operators: the highest load of any of them, in bytes.
             most: u64[room / RUN as usize + 1],
@@ -30,13 +31,14 @@ workspace! {
 }
 
 impl Load<'_> {
-    /// The present load of an operator, in bytes: what was set for it, and all that was added since.
+    /// The present load of an operator, in bytes: the load that was set for it, and all bytes that were added since.
     #[inline]
     pub(in crate::rewrite) fn get(&self, operator: u32) -> u64 {
         self.own[operator].wrapping_add(self.whole[operator / RUN])
     }
 
-    /// Sets the load of each operator to what `to` returns for the operator and its present load.
+    /// Sets the load of each operator to what `to` returns, given the number of the operator and its present load in
+    /// bytes.
     pub(in crate::rewrite) fn change(&mut self, mut to: impl FnMut(u32, u64) -> u64) {
         for operator in 0..self.operators {
             self.own[operator] = to(operator, self.get(operator));
@@ -66,8 +68,8 @@ impl Load<'_> {
         }
     }
 
-    /// Finds anew the highest load of an operator in a run, a group of [`RUN`] neighbouring operators; `run` is its
-    /// number.
+    /// Finds anew the highest load of an operator in a run. `run` is the number of the run, a group of [`RUN`]
+    /// neighbouring operators.
     fn look(&mut self, run: u32) {
         let first = run * RUN;
         let whole = self.whole[run];

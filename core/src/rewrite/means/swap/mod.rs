@@ -1,10 +1,10 @@
 //! Swapping: blocks are copied to the host and back while no operator accesses them.
 //!
-//! `Swapper` holds the gaps of a program (times in which no operator accesses a block) and makes, by the [`Policy`]
-//! that is asked for, a schedule whose load stays within a limit: which gaps are used, where their memory is freed, and
-//! where it is allocated again. `schedule` (over `load` and `agenda`) finds the time that follows from these positions,
-//! and `search` improves them. Each score in `published` makes a schedule, and can be asked for alone. The search
-//! starts from the fastest of these schedules and of those in which blocks leave in all their gaps.
+//! `Swapper` holds the gaps of a program: times in which no operator accesses a block. It makes, by the [`Policy`] that
+//! is asked for, a schedule whose load (bytes alive at a step) stays within a limit: which gaps are used, where their
+//! memory is freed, and where it is allocated again. `schedule` (over `load` and `agenda`) finds the time that follows
+//! from these positions, and `search` improves them. Each score in `published` makes a schedule, and can be asked for
+//! alone. The search starts from the fastest of these schedules and of those in which blocks leave in all their gaps.
 
 mod agenda;
 mod load;
@@ -29,9 +29,9 @@ use crate::{Block, Error, Workspace};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
-    /// A search over when the blocks leave the device and come back. It starts from the fastest of these schedules:
-    /// those of the four scores below, that of a weighted sum of the scores, and those in which blocks leave whenever
-    /// they are idle. [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
+    /// A search over when the blocks leave the device and come back. It starts from the fastest of these schedules: one
+    /// for each of the four scores below, one for a weighted sum of the scores, and those in which blocks leave
+    /// whenever they are idle. [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
     Auto,
     /// Blocks are swapped first in the gaps (times without access) with the longest duration of absence: the time of
     /// the gap less that of the copies (Zhang et al. 2019).
@@ -40,17 +40,18 @@ pub enum Policy {
     /// absence times the block's bytes (Zhang et al. 2019).
     Aoa,
     /// Blocks are swapped first in the gaps (times without access) with the highest weighted duration of absence: the
-    /// area under the load curve over the gap (Zhang et al. 2019).
+    /// area under the curve of the load (bytes alive) over the gap (Zhang et al. 2019).
     Wdoa,
     /// Blocks are swapped first in the gaps (times without access) with the highest submodular weighted duration of
-    /// absence: the area under the load curve that is left after the gaps already chosen (Zhang et al. 2019).
+    /// absence: the area under the curve of the load (bytes alive) over the gap, as it is after the gaps already chosen
+    /// (Zhang et al. 2019).
     Swdoa,
     /// Blocks are swapped first in the gaps (times without access) with the highest weighted sum of four scores:
     /// [`Policy::Doa`], [`Policy::Aoa`], [`Policy::Wdoa`] and [`Policy::Swdoa`]. The weights are found by Bayesian
     /// optimisation (Zhang et al. 2019).
     Bayes,
-    /// Blocks are copied out after their last forward reader, and back one operator ahead of the next reader (Jin et
-    /// al. 2018, Layrub).
+    /// Blocks are copied to the host after their last reader in the forward pass, and back one operator before the next
+    /// reader (Jin et al. 2018, Layrub).
     Layer,
 }
 
@@ -93,8 +94,8 @@ enum Start {
     /// The schedule in which blocks leave the device in all of their gaps (times without access). The scope says
     /// whether gaps that reach across the end of the iteration count.
     All(Scope),
-    /// The schedule in which blocks leave the device first in the gaps (times without access) with the highest weighted
-    /// sum of the four scores of Zhang et al. 2019. The weights are these.
+    /// The schedule in which blocks leave the device first in the gaps (times without access) with the highest sum of
+    /// the four scores of Zhang et al. 2019, with these weights.
     Score(Weights),
 }
 
@@ -126,10 +127,10 @@ workspace! {
             left: Positions(rows, blocks),
         }
         state {
-            /// The result of the last search for weights of the four scores in [`Policy::SCORES`]: the limit in bytes
-            /// for which it was made, and the weights; none before the first search.
+            /// The weights of the four scores in [`Policy::SCORES`] that the last search for weights found, with the
+            /// limit in bytes for which it was made; none before the first search.
             mixture: Option<(u64, Weights)> = None,
-            /// The seed of the Bayesian optimisation.
+            /// The seed of the Bayesian optimisation, which finds the weights of the scores.
             seed: u64 = seed,
         }
     }
@@ -143,16 +144,16 @@ impl<'a> Swapper<'a> {
         Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)
     }
 
-    /// Makes the schedule of least load, with no bytes held back below the limit (no headroom): every block leaves the
-    /// device for the whole of each of its gaps, as far as the host has room.
+    /// Makes the schedule of least load (bytes alive at a step): every block leaves the device for the whole of each of
+    /// its gaps (times without access), as far as the host has room. Holds no bytes back below the limit (no headroom).
     pub(in crate::rewrite) fn least_load(&mut self) {
         self.clear_headroom();
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Zhang et al.'s `load_min`, in bytes: the max load that is left if all blocks are swapped that can be copied out
-    /// before the operator with the original's max load, and back in after it, within the iteration. Afterwards these
-    /// blocks are swapped in the schedule, and no others.
+    /// Zhang et al.'s `load_min`, in bytes: the max load that is left if every block is swapped that can be away while
+    /// the operator with the original's max load runs. Such a block is copied out before that operator and back in
+    /// after it, within the iteration. Afterwards the schedule swaps these blocks and no others.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -166,8 +167,8 @@ impl<'a> Swapper<'a> {
         self.schedule.peak().0
     }
 
-    /// The highest sum of an operator's load and its headroom (the bytes held back below the limit) in the present
-    /// schedule, in bytes.
+    /// The highest sum, over the operators, of load (bytes alive) and headroom (bytes held back below the limit) in the
+    /// present schedule, in bytes.
     pub(in crate::rewrite) fn peak(&self) -> u64 {
         self.schedule.peak().0
     }
@@ -189,16 +190,17 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The work done so far to choose gaps by their scores, in the unit of the search's work. There the unit is one
-    /// look at an operator or gap; while gaps are chosen, several looks count as one unit.
+    /// The work done so far to choose gaps (times without access) by their scores, in the unit in which the search
+    /// counts its work. The search counts one unit for each look at an operator or gap; here several looks count as one
+    /// unit.
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }
 
-    /// The weights of the four scores of [`Policy::SCORES`] with which the gaps chosen by their sum give the fastest
-    /// schedule within `limit` bytes. They are found by Bayesian optimisation, or kept from the last call for the same
-    /// limit. On very large networks the optimisation ends early, after about as much work as the search does to look
-    /// at `work` operators and gaps.
+    /// The weights of the four scores of [`Policy::SCORES`] that give the fastest schedule within `limit` bytes: blocks
+    /// leave first in the gaps (times without access) with the highest weighted sum. The weights are found by Bayesian
+    /// optimisation, or kept from the last call if it had the same limit. On very large networks the optimisation ends
+    /// early, after about as much work as the search does to look at `work` operators and gaps.
     fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
             Some((known, weights)) if known == limit => weights,
@@ -213,17 +215,17 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Makes the schedule of Zhang et al. for a limit in bytes: blocks leave first in the gaps with the highest sum of
-    /// the four scores of [`Policy::SCORES`], with these weights. Makes one with gaps within the iteration and one with
-    /// gaps across its end too, and keeps the faster. Returns how much longer it takes than the original, in ns; none
-    /// if neither is within the limit.
+    /// Makes the schedule of Zhang et al. for a limit in bytes: blocks leave first in the gaps (times without access)
+    /// with the highest sum of the four scores of [`Policy::SCORES`], with these weights. Tries it with gaps within the
+    /// iteration only, and with gaps across its end too, and keeps the faster. Returns how much longer it takes than
+    /// the original, in ns; none if neither is within the limit.
     fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
 
-    /// Makes a schedule with `select` twice, once with gaps within the iteration only and once with gaps across its end
-    /// too, and keeps the faster one. `select` sets the schedule, and returns whether it is within the limit. Returns
-    /// how much longer the schedule takes than the original, in ns; none if neither is within the limit.
+    /// Makes a schedule with `select` twice: with gaps (times without access) within the iteration only, and with gaps
+    /// across its end too. Keeps the faster one. `select` sets the schedule, and returns whether it is within the
+    /// limit. Returns how much longer the schedule takes than the original, in ns; none if neither is within the limit.
     fn in_best_scope(
         &mut self,
         mut select: impl FnMut(&mut Selection<'a>, &mut Schedule<'a>, Scope) -> bool,
@@ -249,10 +251,10 @@ impl<'a> Swapper<'a> {
         self.schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Makes the fastest of several schedules and improves it by the search, which may look at `work` operators and
-    /// gaps. The schedules to choose from are one for each of the four scores of [`Policy::SCORES`], and those in which
-    /// blocks leave in all their gaps. Returns how much longer the improved schedule takes than the original, in ns;
-    /// none if none of the schedules to choose from is within the limit, in bytes.
+    /// Makes the fastest of several schedules within `limit` bytes, and improves it by the search, which may look at
+    /// `work` operators and gaps (times without access). There is one schedule for each of the four scores of
+    /// [`Policy::SCORES`], and two in which blocks leave in all their gaps. Returns how much longer the improved
+    /// schedule takes than the original, in ns; none if none of the first schedules is within the limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (start, _) = self.best_start(limit)?;
         self.improve(start, limit, work)
@@ -274,8 +276,8 @@ impl<'a> Swapper<'a> {
     }
 
     /// The fastest of the schedules that the search may start from, and how much longer it takes than the original, in
-    /// ns. There is one for each of the four scores of [`Policy::SCORES`], and those in which blocks leave in all their
-    /// gaps. None if none is within the limit, in bytes.
+    /// ns. There is one schedule for each of the four scores of [`Policy::SCORES`], and two in which blocks leave in
+    /// all their gaps (times without access). None if none is within `limit` bytes.
     fn best_start(&mut self, limit: u64) -> Option<(Start, f64)> {
         let mut best: Option<(Start, f64)> = None;
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
@@ -287,16 +289,16 @@ impl<'a> Swapper<'a> {
         best
     }
 
-    /// Makes the schedule from which the search is to start, and improves it by the search, which may look at `work`
-    /// operators and gaps. Returns how much longer the schedule takes than the original, in ns; none if the schedule to
-    /// start from is above the limit, in bytes.
+    /// Makes the schedule `start`, and improves it by the search, which may look at `work` operators and gaps. Returns
+    /// how much longer the improved schedule takes than the original, in ns; none if the schedule `start` is not within
+    /// `limit` bytes.
     fn improve(&mut self, start: Start, limit: u64, work: u64) -> Option<f64> {
         self.begin(start, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
     }
 
-    /// Makes the schedule that `start` names, from which the search is then to start. Returns how much longer it takes
-    /// than the original, in ns; none if it is above the limit, in bytes.
+    /// Makes the schedule `start`, from which the search then begins. Returns how much longer it takes than the
+    /// original, in ns; none if it is not within `limit` bytes.
     fn begin(&mut self, start: Start, limit: u64) -> Option<f64> {
         match start {
             Start::All(scope) => self.selection.all(&mut self.schedule, limit, scope).then(|| self.overhead()),
@@ -309,9 +311,10 @@ impl<'a> Swapper<'a> {
         self.schedule.clear_headroom();
     }
 
-    /// Raises the headroom (bytes held back below the limit) of the operators in which a placement of the rows written
-    /// last is above the limit. It rises by `part` (numerator and denominator) of the bytes above the limit, and at
-    /// least by 1/512 of the limit. `offsets` and `limit` are in bytes.
+    /// Raises the headroom (bytes held back below the limit) of operators. `blocks` and `offsets` (bytes) are a
+    /// placement (where each block lies) for the rows written last. Where the placement is above `limit` bytes, the
+    /// operators that run there get more headroom: `part` (numerator and denominator) of the bytes above the limit, and
+    /// at least 1/512 of the limit.
     pub(in crate::rewrite) fn add_headroom(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
         for (block, offset) in blocks.iter().zip(offsets) {
             let excess = offset.saturating_add(block.size).saturating_sub(limit);
@@ -339,8 +342,8 @@ impl<'a> Swapper<'a> {
         self.schedule.lower_headroom();
     }
 
-    /// Plans anew after the headroom, the bytes held back below the limit while each operator runs, has changed. With
-    /// [`Policy::Auto`] the search goes on from the present schedule; with [`Policy::Bayes`] the weights of the scores
+    /// Plans anew after the headroom (bytes held back below the limit while an operator runs) has changed. With
+    /// [`Policy::Auto`] the search goes on from the present schedule. With [`Policy::Bayes`] the weights of the scores
     /// that were found for this limit are used again. `work` is about how many operators and gaps a search may look at.
     /// Returns how much longer the schedule takes than the original, in ns; none if it is above the limit.
     pub(in crate::rewrite) fn replan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
@@ -355,9 +358,9 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Searches anew for a schedule, without the present one as its start, and keeps the present one if it takes no
-    /// longer than what is found. `planned` is how much longer the present one takes than the original, in ns; none if
-    /// it misses the limit. Returns the same figure for the schedule that is kept.
+    /// Searches for a schedule without the present one as its start. Keeps the present one if the search finds none
+    /// that is faster. `planned` is how much longer the present one takes than the original, in ns; none if it misses
+    /// the limit. Returns the same figure for the schedule that is kept.
     pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
         self.left.keep(&self.schedule);
         let found = self.search(limit, work);
@@ -368,7 +371,7 @@ impl<'a> Swapper<'a> {
         found
     }
 
-    /// Has blocks leave the device earlier and come back later, if the schedule takes no longer then.
+    /// Has blocks leave the device earlier and come back later, unless the schedule would take longer then.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let before = self.overhead();
         self.kept.keep(&self.schedule);
@@ -379,7 +382,7 @@ impl<'a> Swapper<'a> {
     }
 
     /// Writes the rewritten trace to `out` and returns how many rows it has. The rows of the original stay in their
-    /// order. Copies, and the frees and mallocs around them, come at the boundaries; they have the time of the row
+    /// order. Copies, and the frees and mallocs around them, come between operators; they have the time of the row
     /// above them until the trace is simulated. A block that is on the host when the iteration begins is not allocated
     /// then.
     ///

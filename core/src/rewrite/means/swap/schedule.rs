@@ -1,18 +1,19 @@
-//! A swap schedule: the positions of all gaps, and the time that follows from them. A gap is a time in which a block is
-//! idle; it is *in use* if the block is freed in it.
+//! A swap schedule: the positions of all gaps, and the time that follows from them. A gap is a time in which no
+//! operator accesses a block; it is *in use* if the block is freed in it.
 //!
-//! The positions of a gap are two boundaries: its block's memory is freed at *give* and allocated again at *take*. If
-//! they are equal, the gap is not used. The load of each operator depends on the positions alone, and so does the time,
-//! which one pass over the operators finds:
+//! The positions of a gap are two boundaries between operators: its block's memory is freed at *give* and allocated
+//! again at *take*. If they are equal, the gap is not used. The load of each operator (the bytes alive while it runs)
+//! depends on the positions alone. So does the time, which a simulation in one pass over the operators finds:
 //!
-//! Copies wait for the two links, and go in the order in which they are due: a copy out when its memory is freed, a
-//! copy in when the operator reads. A link gets its next copy only when it would otherwise be idle before the next
-//! boundary, so that an urgent copy never waits long behind one that is not. A copy that is due is handed to the link
-//! at once. Of copies that are due at the same time, the one with the least number of its version or gap goes first.
+//! Copies wait for two links, one to the host and one back, and go in the order in which they are due. A copy out is
+//! due when its memory is freed, a copy in when the operator reads. A link gets its next copy only when it would
+//! otherwise be idle before the next boundary, so that an urgent copy never waits long behind one that is not. A copy
+//! that is due is handed to the link at once. Of copies that are due at the same time, the one with the least number of
+//! its version or gap goes first.
 //!
-//! The pass stops only at these boundaries: where a gap in use gives, takes or ends, where a version can be copied out,
-//! and where a link becomes idle while copies wait. Cost: O(gaps in use · log(operators)) a pass, with heaps for the
-//! copies that wait.
+//! The simulation stops only at these boundaries: where the block of a gap in use is freed, allocated again or used at
+//! the gap's end, where a version can be copied out, and where a link becomes idle while copies wait. Cost: O(gaps in
+//! use · log(operators)) a simulation, with heaps for the copies that wait.
 
 mod pass;
 
@@ -29,7 +30,7 @@ use crate::table::{Field, Table, record};
 use crate::trace::Event;
 use crate::workspace::workspace;
 
-/// What a pass over a schedule of swaps reports, in the order of the rows that are written.
+/// What happens in the simulation of a swap schedule, reported in the order of the rows that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Action {
     /// Operators run: from the first number up to the second, which is left out.
@@ -43,32 +44,37 @@ pub(in crate::rewrite) enum Action {
 }
 
 workspace! {
-    /// A schedule of swaps: for each gap, the two boundaries between operators at which the block is freed and
-    /// allocated again; and the load of each operator that follows.
+    /// A schedule of swaps: for each gap (a time in which no operator accesses a block), the two boundaries between
+    /// operators at which the block is freed and allocated again. Also the load of each operator (the bytes alive while
+    /// it runs) that follows from this.
     pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
-            /// For each gap: the boundary between operators at which the block's memory is freed (give), and the
-            /// boundary at which the memory is allocated again (take). Equal if the gap is not in use.
+            /// For each gap (a time in which no operator accesses a block): the boundary between operators at which the
+            /// block's memory is freed (give), and the boundary at which the memory is allocated again (take). Equal if
+            /// the gap is not in use.
             positions[GapId]: [u32; 2][rows + blocks],
-            /// For each boundary between operators: the first gap of the list of those whose blocks are freed there
-            /// (give), and of the list of those whose blocks are allocated again there (take). Each is an
-            /// `Option<GapId>`, stored as a number.
+            /// For each boundary between operators: the first gap (a time in which no operator accesses a block) of the
+            /// list of those whose blocks are freed there (give), and of the list of those whose blocks are allocated
+            /// again there (take). Each is an `Option<GapId>`, stored as a number.
             first: [u32; 2][rows + 2],
-            /// For each gap: the gap before it in each of the two lists that `first` begins (give, take), stored as
-            /// there.
+            /// For each gap (a time in which no operator accesses a block): the gap before it in the list of gaps whose
+            /// blocks are freed at the same boundary (give), and in the list of those whose blocks are allocated again
+            /// at the same boundary (take). Each is an `Option<GapId>`, stored as a number.
             before[GapId]: [u32; 2][rows + blocks],
-            /// For each gap: the gap after it in each of the two lists that `first` begins (give, take), stored as
-            /// there.
+            /// For each gap (a time in which no operator accesses a block): the gap after it in the list of gaps whose
+            /// blocks are freed at the same boundary (give), and in the list of those whose blocks are allocated again
+            /// at the same boundary (take). Each is an `Option<GapId>`, stored as a number.
             after[GapId]: [u32; 2][rows + blocks],
             /// For each version (a block's value between two writes): the boundary between operators at which its copy
             /// to the host is due; [`NONE`] if it needs no copy.
             due[VersionId]: u32[rows + blocks],
             /// The headroom of each operator: the bytes held back below the limit while the operator runs.
             headroom: u64[rows + 2],
-            /// For each operator: the most bytes by which a placement exceeded the limit while the operator ran, since
-            /// the headroom was last raised.
+            /// For each operator: the most bytes by which a placement (the offsets of all blocks) exceeded the limit
+            /// while the operator ran, since the headroom (bytes held back below the limit) was last raised.
             excess: u64[rows + 2],
-            /// For each block: how many of the gaps in which it is freed need a copy of the block on the host.
+            /// For each block: how many of the gaps (times without access) in which it is freed need a copy of the
+            /// block on the host.
             on_host[BlockId]: u32[blocks],
         }
         records {
@@ -77,7 +83,7 @@ workspace! {
             /// How long the copy of each block back to the device takes, in ns.
             in_ns[BlockId]: f64[blocks],
             /// For each version (a block's value between two writes): whether the host has to have it at the end of the
-            /// iteration, because its block is persistent and on the host when the iteration begins.
+            /// iteration. That is so if its block is persistent and on the host when the iteration begins.
             owed[VersionId]: bool[rows + blocks],
             /// For each version (a block's value between two writes): when its copy to the host is done, in ns; 0
             /// before the link gets the copy.
@@ -85,36 +91,38 @@ workspace! {
             /// For each operator: when the last of the copies back to the device that it needs is done, in ns; 0 if it
             /// needs none.
             arrival: f64[rows + 2],
-            /// For each boundary between operators: when compute reached it in the last pass over the schedule, in ns;
-            /// known only where the pass stopped.
+            /// For each boundary between operators: when compute reached it in the latest simulation of the schedule,
+            /// in ns; known only where the simulation stopped.
             clock: f64[rows + 2],
-            /// For each operator: when its first access could have begun in the last pass over the schedule, in ns, if
-            /// the operator had waited for no copies in; known only where the pass stopped.
+            /// For each operator: when its first access could have begun in the latest simulation of the schedule, in
+            /// ns, had it not waited for copies in. Known only where the simulation stopped.
             ready: f64[rows + 2],
         }
         lists {
-            /// The versions that were copied out in the last pass over the schedule, in the order of the copies.
+            /// The versions that were copied out in the latest simulation of the schedule, in the order of the copies.
             sent: VersionId[rows + blocks],
-            /// The boundaries between operators at which the last pass over the schedule stopped, ascending.
+            /// The boundaries between operators at which the latest simulation of the schedule stopped, ascending.
             stops: u32[rows + 2],
-            /// The gaps whose blocks were copied back in by the last pass over the schedule, in the order of the
-            /// copies.
+            /// The gaps (times without access) whose blocks were copied back in by the latest simulation of the
+            /// schedule, in the order of the copies.
             returned: GapId[rows + blocks],
-            /// The operators for which compute had to wait in the last pass over the schedule, ascending.
+            /// The operators for which compute had to wait in the latest simulation of the schedule, ascending.
             stalls: u32[rows + 2],
         }
         parts {
-            /// The gaps in use: those for a part of which the block is off the device.
+            /// The gaps in use. A gap is a time in which no operator accesses a block; it is in use if the block is off
+            /// the device for some of that time.
             used[GapId]: Members(rows + blocks),
-            /// The boundaries between operators at which a pass over the schedule has something to do: a block is freed
-            /// for a gap, allocated again, or used at the gap's end, or a value becomes ready to be copied out.
+            /// The boundaries between operators at which the simulation of the schedule has something to do: a block is
+            /// freed for a gap, allocated again, or used at the gap's end, or a value becomes ready to be copied out.
             agenda: Agenda(rows + 2),
-            /// The load of each operator plus its headroom (the bytes held back below the limit), in bytes.
+            /// For each operator, in bytes: its load (the bytes alive while it runs) plus its headroom (the bytes held
+            /// back below the limit).
             load: Load(rows + 2; gaps.program.operators),
             /// The versions that wait to be copied to the host, the one that is due at the earliest boundary first.
             waiting_out[VersionId]: Heap(rows + blocks),
-            /// The gaps whose blocks wait to be copied back to the device, the one whose block is read by the earliest
-            /// operator first.
+            /// The gaps (times without access) whose blocks wait to be copied back to the device, the one whose block
+            /// is read by the earliest operator first.
             waiting_in[GapId]: Queue(rows + blocks),
         }
         state {
@@ -127,7 +135,8 @@ workspace! {
 }
 
 record! {
-    /// A gap, and the boundaries between operators at which its block is freed (give) and allocated again (take).
+    /// A gap, which is a time in which no operator accesses a block, and the boundaries between operators at which the
+    /// block is freed (give) and allocated again (take).
     pub(in crate::rewrite) struct Position {
         pub(in crate::rewrite) gap: GapId,
         pub(in crate::rewrite) give: u32,
@@ -136,8 +145,8 @@ record! {
 }
 
 workspace! {
-    /// A saved schedule of swaps: the gaps in use, and the boundaries between operators at which their blocks are freed
-    /// and allocated again.
+    /// A saved schedule of swaps: the gaps in use (times without access in which a block is off the device), and the
+    /// boundaries between operators at which their blocks are freed and allocated again.
     pub(in crate::rewrite) struct Positions<'a>(rows, blocks) {
         lists {
             gaps: Position[rows + blocks],
@@ -146,8 +155,8 @@ workspace! {
 }
 
 impl Positions<'_> {
-    /// Saves a schedule: which gaps are in use, and at which boundaries between operators their blocks are freed and
-    /// allocated again.
+    /// Saves a schedule: which gaps (times without access) are in use, and at which boundaries between operators their
+    /// blocks are freed and allocated again.
     pub(in crate::rewrite) fn keep(&mut self, schedule: &Schedule<'_>) {
         self.gaps.clear();
         for gap in schedule.used().iter() {
@@ -156,8 +165,8 @@ impl Positions<'_> {
         }
     }
 
-    /// Restores the saved schedule: the gaps that are in use, and the boundaries between operators at which their
-    /// blocks are freed and allocated again.
+    /// Restores the saved schedule: the gaps (times without access) that are in use, and the boundaries between
+    /// operators at which their blocks are freed and allocated again.
     pub(in crate::rewrite) fn restore(&self, schedule: &mut Schedule<'_>) {
         schedule.clear();
         for Position { gap, give, take } in self.gaps.iter() {
@@ -167,7 +176,8 @@ impl Positions<'_> {
 }
 
 impl<'a> Schedule<'a> {
-    /// Finds the load of each operator if no block is freed in a gap, and how long the two copies of each block take.
+    /// Finds the load of each operator (the bytes alive while it runs) if no block is freed in a gap (a time in which
+    /// no operator accesses it). Also finds how long the two copies of each block take.
     fn begin(&mut self) {
         let program = self.gaps.program;
         let mut present = 0u64;
@@ -201,16 +211,16 @@ impl<'a> Schedule<'a> {
         (self.out_ns.get(block), self.in_ns.get(block))
     }
 
-    /// The boundaries between operators at which the block of a gap is freed and allocated again; equal if the gap is
-    /// not in use.
+    /// The boundaries between operators at which the block of a gap (a time in which no operator accesses the block) is
+    /// freed and allocated again; equal if the gap is not in use.
     #[inline]
     pub(in crate::rewrite) fn at(&self, gap: GapId) -> [u32; 2] {
         self.positions[gap]
     }
 
-    /// Which of `n` gaps, with the numbers from `first` on, have begun when `operator` runs although their block is
-    /// then on the device. Gaps that are not in use count too. `n` is at most 64, and all `n` gaps must end after the
-    /// operator.
+    /// Of the `n` gaps (times in which no operator accesses a block) with the numbers from `first` on: those that have
+    /// begun when `operator` runs, but whose block is on the device then. Gaps that are not in use count too. `n` is at
+    /// most 64, and all `n` gaps must end after the operator.
     #[expect(clippy::needless_bitwise_bool, reason = "a branch here would often be foreseen wrongly")]
     #[inline]
     pub(in crate::rewrite) fn on_device(
@@ -238,47 +248,50 @@ impl<'a> Schedule<'a> {
         self.used.has(gap)
     }
 
-    /// The gaps in use, which are those for a part of which the block is off the device; in no particular order.
+    /// The gaps in use, in no particular order. A gap is a time in which no operator accesses a block; it is in use if
+    /// the block is off the device for some of that time.
     #[inline]
     pub(in crate::rewrite) fn used(&self) -> &Members<'a, GapId> {
         &self.used
     }
 
-    /// The operators for which compute had to wait in the last pass over the schedule, ascending.
+    /// The operators for which compute had to wait in the latest simulation of the schedule, ascending.
     pub(in crate::rewrite) fn stalls(&self) -> &[u32] {
         self.stalls.as_slice()
     }
 
-    /// The load of an operator plus its headroom (the bytes held back below the limit while it runs), in bytes.
+    /// The load of an operator (the bytes alive while it runs) plus its headroom (the bytes held back below the limit),
+    /// in bytes.
     #[inline]
     pub(in crate::rewrite) fn load(&self, operator: u32) -> u64 {
         self.load.get(operator)
     }
 
-    /// The first operator in `from..to` whose load plus headroom is above `most` bytes; `to` if there is none.
+    /// The first operator in `from..to` for which the bytes alive while it runs, plus its headroom (the bytes held back
+    /// below the limit), are more than `most` bytes; `to` if there is none.
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.first_above(most, from, to)
     }
 
-    /// The operator after the last one in `from..to` whose load plus headroom is above `most` bytes; `from` if there is
-    /// none.
+    /// 1 + the last operator in `from..to` for which the bytes alive while it runs, plus its headroom (the bytes held
+    /// back below the limit), are more than `most` bytes; `from` if there is none.
     pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.after_last_above(most, from, to)
     }
 
-    /// Sets the headroom of every operator, the bytes held back below the limit while it runs, to 0.
+    /// Sets the headroom of every operator (the bytes held back below the limit while it runs) to 0.
     pub(in crate::rewrite) fn clear_headroom(&mut self) {
         self.load.change(|operator, load| load.wrapping_sub(self.headroom[operator]));
         self.headroom.fill(0);
         self.excess.fill(0);
     }
 
-    /// Copies the headroom of each operator, the bytes held back below the limit while it runs, to a table.
+    /// Copies the headroom of each operator (the bytes held back below the limit while it runs) to a table.
     pub(in crate::rewrite) fn copy_headroom(&self, to: &mut Table<'_, u64>) {
         to.copy_from(&self.headroom);
     }
 
-    /// Sets the headroom of each operator, the bytes held back below the limit while it runs, from a table.
+    /// Sets the headroom of each operator (the bytes held back below the limit while it runs) from a table.
     pub(in crate::rewrite) fn set_headroom(&mut self, headroom: &Table<'_, u64>) {
         self.clear_headroom();
         self.load.change(|operator, load| {
@@ -287,8 +300,9 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Notes that a placement of the rows written last exceeds its limit by `excess` bytes in the rows `from..to`: for
-    /// every operator with one of these rows, the highest excess is kept. `begin` has the first row of each operator.
+    /// Notes that a placement (the offsets of all blocks) for the rows written last exceeds its limit by `excess` bytes
+    /// in the rows `from..to`. For every operator with one of these rows, the highest excess is kept. `begin` has the
+    /// first row of each operator.
     pub(in crate::rewrite) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
         let operators = self.gaps.program.operators;
         let rows = begin.first(operators + 1);
@@ -301,9 +315,9 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Raises the headroom (bytes held back below the limit) of each operator in which a placement exceeded its limit,
-    /// as [`exceed`](Self::exceed) noted: by `part / whole` of the bytes of the excess, and at least by `least` bytes.
-    /// Then forgets the excesses.
+    /// Raises the headroom (bytes held back below the limit) of each operator in which a placement (the offsets of all
+    /// blocks) exceeded its limit, as [`exceed`](Self::exceed) noted. It rises by `part / whole` of the excess, and at
+    /// least by `least` bytes. Then forgets the excesses.
     pub(in crate::rewrite) fn add_headroom(&mut self, least: u64, (part, whole): (u32, u32)) {
         self.load.change(|operator, load| {
             let excess = self.excess[operator];
@@ -315,7 +329,7 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
-    /// Lowers the headroom of each operator, the bytes held back below the limit while it runs, by a quarter.
+    /// Lowers the headroom of each operator (the bytes held back below the limit while it runs) by a quarter.
     pub(in crate::rewrite) fn lower_headroom(&mut self) {
         self.load.change(|operator, load| {
             let less = self.headroom[operator].div_ceil(4);
@@ -324,9 +338,9 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Whether a gap that is not in use may be used, so that its block is freed in it. The host needs room for a copy,
-    /// if the gap needs one. For the gap after a persistent block's last access (tail), the block also has to be on the
-    /// host when the iteration begins.
+    /// Whether a gap (a time in which no operator accesses a block) that is not in use may be used, so that its block
+    /// is freed in it. If the gap needs a copy on the host, the host has to have room. For the gap after a persistent
+    /// block's last access (tail), the block also has to be on the host when the iteration begins.
     #[inline]
     pub(in crate::rewrite) fn may_use(&self, gap: GapId, g: &Gap) -> bool {
         let gaps = self.gaps;
@@ -339,28 +353,29 @@ impl<'a> Schedule<'a> {
         head && room && !self.is_used(gap)
     }
 
-    /// The highest load plus headroom of an operator, in bytes, and the first operator that has it.
+    /// The highest sum of load (bytes alive while an operator runs) and headroom (bytes held back below the limit), in
+    /// bytes, and the first operator that has it.
     pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
         self.load.peak()
     }
 
-    /// Takes all gaps out of use: every block stays on the device in them.
+    /// Takes all gaps out of use: every block stays on the device also while no operator accesses it.
     pub(in crate::rewrite) fn clear(&mut self) {
         while let Some(gap) = self.used.last() {
             self.set(gap, [0, 0]);
         }
     }
 
-    /// Whether a gap lies before a persistent block's first access (is a head) and is in use from the start, so that
-    /// the block is on the host when the iteration begins.
+    /// Whether a block is on the host when the iteration begins because of this gap: the gap lies before a persistent
+    /// block's first access (is a head), and is in use from the start.
     #[inline]
     pub(in crate::rewrite) fn is_away_at_start(&self, gap: GapId, g: &Gap) -> bool {
         g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
     }
 
-    /// The boundaries nearest to the given ones at which a gap's block may be freed (give) and allocated again (take).
-    /// For the gap after a persistent block's last access (tail), take is always the end of the iteration. Both are 0
-    /// if no such boundaries are left in the gap.
+    /// The boundaries between operators, nearest to the given ones, at which the block of a gap (a time in which no
+    /// operator accesses it) may be freed (give) and allocated again (take). For the gap after a persistent block's
+    /// last access (tail), take is always the end of the iteration. Both are 0 if the gap leaves no such boundaries.
     #[inline]
     pub(in crate::rewrite) fn clamp(&self, gap: GapId, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.gaps.gap(gap);
@@ -369,8 +384,8 @@ impl<'a> Schedule<'a> {
         if give < take { [give, take] } else { [0, 0] }
     }
 
-    /// Sets the boundaries at which a gap's block is freed (give) and allocated again (take), which must lie within the
-    /// gap. If they are equal, the gap is out of use.
+    /// Sets the boundaries between operators at which the block of a gap (a time in which no operator accesses it) is
+    /// freed (give) and allocated again (take). They must lie within the gap. If they are equal, the gap is out of use.
     pub(in crate::rewrite) fn set(&mut self, gap: GapId, [give, take]: [u32; 2]) {
         let g = self.gaps.gap(gap);
         let size = self.gaps.program.size[g.block];
@@ -434,10 +449,9 @@ impl<'a> Schedule<'a> {
         last.is_some_and(|last| last == version || self.owed.get(last))
     }
 
-    /// Finds anew when the copy out of a version (a block's value between two writes) is due: at the first boundary
-    /// between operators at which the block is freed while it holds the version and the version is read later, or at
-    /// the end of the iteration if the host has to have it then; [`NONE`] if it needs no copy. To be called after the
-    /// gaps with this version have changed.
+    /// Finds anew when the copy out of a version (a block's value between two writes) is due. It is due where the block
+    /// is first freed with the version in it and the version is read later; or at the end of the iteration, if the host
+    /// has to have it then; [`NONE`] if it needs no copy. To be called after the gaps with this version have changed.
     fn set_due(&mut self, version: VersionId) {
         let at_end = if self.owed.get(version) { self.gaps.program.operators } else { NONE };
         let due = if self.is_clean(version) {
@@ -454,9 +468,9 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Adds a gap to the list of those whose block is freed (list 0) or allocated again (list 1) at a boundary. Lists
-    /// ascend by the gaps' numbers, so that the rows depend on the positions alone and not on the order in which these
-    /// were set.
+    /// Adds a gap (a time in which no operator accesses a block) to the list of those whose block is freed (list 0) or
+    /// allocated again (list 1) at a boundary between operators. Each list is sorted by the gaps' numbers. So the rows
+    /// depend on the positions alone, and not on the order in which these were set.
     fn link(&mut self, list: usize, boundary: u32, gap: GapId) {
         // There are two lists; a third index would panic.
         let list = list & 1;
@@ -473,7 +487,8 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Removes a gap from the list of those whose block is freed (list 0) or allocated again (list 1) at a boundary.
+    /// Removes a gap (a time in which no operator accesses a block) from the list of those whose block is freed (list
+    /// 0) or allocated again (list 1) at a boundary.
     fn unlink(&mut self, list: usize, boundary: u32, gap: GapId) {
         let list = list & 1;
         self.agenda.remove(boundary);
@@ -484,21 +499,22 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Makes `next` follow `before` in the list of gaps whose blocks are freed (list 0) or allocated again (list 1) at
-    /// a boundary. If `before` is none, `next` becomes the first of the list.
+    /// Makes `next` follow `before` in the list of gaps (times in which no operator accesses a block) whose blocks are
+    /// freed (list 0) or allocated again (list 1) at a boundary. If `before` is none, `next` becomes the first of the
+    /// list.
     fn join(&mut self, list: usize, boundary: u32, before: Option<GapId>, next: Option<GapId>) {
         let place = before.map_or(&mut self.first[boundary], |before| &mut self.after[before]);
         place[list & 1] = next.keep();
     }
 
-    /// The first gap in the list of those whose block is freed (list 0) or allocated again (list 1) at a boundary; none
-    /// if the list is empty.
+    /// The first gap (a time in which no operator accesses a block) in the list of those whose block is freed (list 0)
+    /// or allocated again (list 1) at a boundary; none if the list is empty.
     fn first(&self, list: usize, boundary: u32) -> Option<GapId> {
         Field::kept(self.first[boundary][list & 1])
     }
 
-    /// The gap after this one in the list of those whose block is freed (list 0) or allocated again (list 1) at the
-    /// same boundary; none if it is the last.
+    /// The gap (a time in which no operator accesses a block) after this one in the list of those whose block is freed
+    /// (list 0) or allocated again (list 1) at the same boundary; none if it is the last.
     fn after(&self, list: usize, gap: GapId) -> Option<GapId> {
         Field::kept(self.after[gap][list & 1])
     }

@@ -1,12 +1,14 @@
-//! Local search over the positions of gaps, with the simulated time as the cost.
+//! Local search for a faster swap schedule: over the positions of gaps, with the simulated time as the cost. A gap is a
+//! time in which no operator accesses a block.
 //!
-//! A state is a schedule whose load is within the limit. A move changes one gap: it frees later or allocates earlier,
-//! or the gap is widened, dropped or newly used. *Repair* then widens or uses other gaps until the load is within the
-//! limit in every operator, each drawn with a chance that falls with the time its copies are likely to cost. *Trim*
-//! narrows the gaps around wherever memory allows, beginning with a random one, so that copies get more time. The
-//! result is kept if it takes no longer, or by the rule of simulated annealing if it takes a little longer; else it is
-//! undone. Half of the moves that change a gap in use begin at a gap near an operator that had to wait. The best state
-//! seen is the result. The search ends early when compute waits for no copy any more.
+//! A state is a schedule whose load (bytes alive at a step) is within the limit. A move changes one gap: its block is
+//! freed or allocated again at another boundary, or the gap is dropped or newly used. *Repair* then widens or uses
+//! other gaps until the load is within the limit in every operator. Each of these is drawn with a chance that falls
+//! with the time its copies are likely to cost. *Trim* narrows the gaps around wherever memory allows, beginning with a
+//! random one, so that copies get more time. The result is kept if it takes no longer, or by the rule of simulated
+//! annealing if it takes a little longer; else it is undone. Half of the moves that change a gap in use begin at a gap
+//! near an operator that had to wait. The best state seen is the result. The search ends early when compute waits for
+//! no copy any more.
 //!
 //! All random choices come from one seeded generator. Work is counted in operators and gaps looked at. Scratch: a log
 //! of the positions before the move, and a copy of the best.
@@ -21,13 +23,13 @@ workspace! {
     /// A local search for a faster schedule of swaps, by simulated annealing.
     pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
         lists {
-            /// The gaps that the present move has changed, in the order of the changes: each with its positions before
-            /// the change, so that the move can be undone.
+            /// The gaps (times in which no operator accesses a block) that the present move has changed, in the order
+            /// of the changes. Each has its positions before the change, so that the move can be undone.
             log: Position[LOG],
         }
         parts {
-            /// The best schedule so far: the gaps in use, and the boundaries at which their blocks are freed and
-            /// allocated again.
+            /// The best schedule so far: the gaps in use (times without access in which a block is off the device), and
+            /// the boundaries between operators at which their blocks are freed and allocated again.
             best: Positions(rows, blocks),
         }
         state {
@@ -39,14 +41,15 @@ workspace! {
     }
 }
 
-/// The most changes of a gap (of where its block is freed and allocated again) that the log of a move holds. A move of
-/// the search that fills the log is undone.
+/// The most changes that the log of one move of the search holds, so that the move can be undone. A change sets where a
+/// block is freed and allocated again. A move that fills the log is undone.
 const LOG: usize = 512;
 /// The same number as [`LOG`], as a `u32`.
 const LOG_U32: u32 = 512;
 
-/// How many gaps are compared when one is chosen to free memory. If none of them frees any, further gaps are looked at
-/// until one does. Comparisons count as work of the search: with more for each move, the search would make fewer moves.
+/// How many gaps (times in which no operator accesses a block) are compared when one is chosen to free memory. If none
+/// of them frees any, further gaps are looked at until one does. Comparisons count as work of the search, so with more
+/// of them the search would make fewer moves.
 const RUN: u32 = 192;
 
 /// The temperature at the start of the annealing, as a fraction of the time that the original trace takes: how much
@@ -54,8 +57,9 @@ const RUN: u32 = 192;
 const HEAT: f64 = 0.002;
 
 impl Search<'_> {
-    /// Frees blocks earlier and allocates them later in the gaps in use, and uses more gaps, until the load plus the
-    /// headroom of every operator is within `limit` bytes; false if that fails.
+    /// Brings the load (bytes alive) plus the headroom (bytes held back below the limit) of every operator within
+    /// `limit` bytes; false if that fails. Frees blocks earlier and allocates them later in the gaps in use, and uses
+    /// more gaps. A gap is a time in which no operator accesses a block.
     pub(in crate::rewrite) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let operators = schedule.gaps().program.operators;
         for operator in 0..operators {
@@ -69,9 +73,9 @@ impl Search<'_> {
         true
     }
 
-    /// Makes a schedule of swaps faster, by a local search that keeps its load within `limit` bytes and may look at
-    /// `work` operators and gaps. The load has to be within the limit already. Returns how much longer the schedule
-    /// then takes than the original, in ns.
+    /// Makes a schedule of swaps faster, by a local search that may look at `work` operators and gaps (times without
+    /// access). The load (bytes alive at a step) has to be within `limit` bytes, and stays so. Returns how much longer
+    /// the schedule then takes than the original, in ns.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
         let gaps = schedule.gaps();
@@ -108,10 +112,10 @@ impl Search<'_> {
         schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Sets the boundaries at which a gap's block is freed and allocated again, and logs the old ones for
-    /// [`undo`](Self::undo); does nothing if the log is full. For the gap before a persistent block's first access
-    /// (head), if the block is then no longer on the host when the iteration begins, also takes the gap after its last
-    /// access (tail) out of use.
+    /// Sets the boundaries between operators at which the block of a gap (a time in which no operator accesses it) is
+    /// freed and allocated again, and logs the old ones for [`undo`](Self::undo). Does nothing if the log is full. If
+    /// the gap is the one before a persistent block's first access (head), and the block is then no longer on the host
+    /// when the iteration begins, takes the gap after the block's last access (tail) out of use.
     fn set(&mut self, schedule: &mut Schedule<'_>, gap: GapId, positions: [u32; 2]) {
         let [give, take] = schedule.at(gap);
         if [give, take] == positions {
@@ -129,22 +133,24 @@ impl Search<'_> {
         }
     }
 
-    /// Undoes the changes of gaps that are in the log, the last one first.
+    /// Undoes the move's changes, which are in the log, the last one first: blocks are freed and allocated again where
+    /// they were before.
     fn undo(&mut self, schedule: &mut Schedule<'_>) {
         while let Some(Position { gap, give, take }) = self.log.pop() {
             schedule.set(gap, [give, take]);
         }
     }
 
-    /// Takes a gap out of use, so that its block is not freed in it; for the gap before a persistent block's first
-    /// access (head), also the gap after its last access (tail).
+    /// Takes a gap (a time in which no operator accesses a block) out of use, so that its block is not freed in it. If
+    /// the gap is the one before a persistent block's first access (head), also takes the gap after the block's last
+    /// access (tail) out of use.
     fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: GapId, g: &Gap) {
         self.drop_tail(schedule, g);
         self.set(schedule, gap, [0, 0]);
     }
 
-    /// If `g` is the gap before a persistent block's first access (a head), takes the gap after the block's last access
-    /// (its tail) out of use.
+    /// If `g` is the gap (time without access) before a persistent block's first access (a head), takes the gap after
+    /// the block's last access (its tail) out of use.
     fn drop_tail(&mut self, schedule: &mut Schedule<'_>, g: &Gap) {
         if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
             && schedule.is_used(tail)
@@ -153,8 +159,9 @@ impl Search<'_> {
         }
     }
 
-    /// Makes a random move: uses one more gap, takes one out of use, or changes where a gap's block is freed or
-    /// allocated again. False if the move was to use one more gap and none was found.
+    /// Makes a random move: uses one more gap (a time in which no operator accesses a block), takes one out of use, or
+    /// changes where a gap's block is freed or allocated again. False if the move was to use one more gap, and no gap
+    /// that may be used was found.
     fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         let kind = self.random.below(16);
@@ -194,8 +201,8 @@ impl Search<'_> {
         true
     }
 
-    /// Begins to use a random gap: its block is freed and allocated again at random boundaries in it. False if the few
-    /// gaps that are drawn are all in use or may not be used.
+    /// Begins to use a random gap (a time in which no operator accesses a block): its block is freed and allocated
+    /// again at random boundaries in it. False if the few gaps that are drawn are all in use or may not be used.
     fn insert(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         for _ in 0..8 {
@@ -214,7 +221,8 @@ impl Search<'_> {
         false
     }
 
-    /// A random gap in use; every other time one that begins or ends near an operator for which compute had to wait.
+    /// A random gap in use, which is a time without access in which a block is off the device. Every other time on
+    /// average, it is one that begins or ends near an operator for which compute had to wait.
     fn pick(&mut self, schedule: &Schedule<'_>) -> GapId {
         let used = schedule.used();
         let n = used.len();
@@ -236,9 +244,9 @@ impl Search<'_> {
             .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
     }
 
-    /// After a move, which has changed some gaps: frees blocks earlier or allocates them later in other gaps, and uses
-    /// more gaps, until the load is within `limit` bytes in every operator where the move raised it. False if that
-    /// fails.
+    /// After a move has changed some gaps (times in which no operator accesses a block): brings the load (bytes alive)
+    /// within `limit` bytes again in every operator where the move raised it. Frees blocks earlier or allocates them
+    /// later in other gaps, and uses more gaps. False if that fails.
     fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let mut i = 0;
         // The log grows in this loop: it also gets the gaps that are widened here. These raise no load.
@@ -263,10 +271,11 @@ impl Search<'_> {
         true
     }
 
-    /// Frees memory for `operator`: one more block is off the device while it runs, and while the operators after it
-    /// run, up to `to`, as far as their load is above `limit` bytes. The block is freed earlier or allocated later in a
-    /// gap, or a gap is used that was not in use. Gap `not` stays as it is. False if no gap is found, or if the move
-    /// has made as many changes as it may ([`LOG`]).
+    /// Frees memory for `operator` by having one more block off the device while it runs. The block is freed earlier or
+    /// allocated later in a gap, or a gap (a time in which no operator accesses a block) is used that was not in use.
+    /// The block also stays away from the operators that follow, up to `to`, as long as their load is above `limit`
+    /// bytes. Gap `not` stays as it is. False if no gap is found, or if the move has made as many changes as it may
+    /// ([`LOG`]).
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(
         &mut self,
@@ -328,8 +337,9 @@ impl Search<'_> {
         true
     }
 
-    /// After a move: in all gaps in use that overlap in time with those that the move changed, frees blocks later and
-    /// allocates them earlier, as far as the load stays within `limit` bytes. Begins with a random gap.
+    /// After a move: narrows the gaps in use (times without access in which a block is off the device) that overlap in
+    /// time with those that the move changed. Their blocks are freed later and allocated again earlier, as far as the
+    /// load (bytes alive) stays within `limit` bytes. Begins with a random gap.
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let (mut low, mut high) = (NONE, 0);
@@ -383,9 +393,9 @@ impl Search<'_> {
     }
 }
 
-/// How long compute is likely to wait, in ns, if the boundaries at which the block of gap `g` is freed (give) and
-/// allocated again (take) change from the first pair to the second. The less time there is beside a copy, the likelier
-/// compute waits for it.
+/// An estimate of how long compute will wait, in ns, if the boundaries at which the block of gap `g` is freed (give)
+/// and allocated again (take) change from the first pair to the second. The less time there is beside a copy, the
+/// likelier compute waits for it.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn likely_wait(schedule: &Schedule<'_>, g: &Gap, [give, take]: [u32; 2], [new_give, new_take]: [u32; 2]) -> f64 {
     if !g.kind.is_read() && new_give > 0 {

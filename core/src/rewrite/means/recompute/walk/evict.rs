@@ -1,4 +1,4 @@
-//! Finds the block with the least score, which is evicted next.
+//! Finds the block with the least eviction score, which is evicted next.
 //!
 //! The score of a block is `weight · cost of its closure / (bytes · distance to its next use^b)`. The closure is what
 //! has to run to recompute its value. To compute the score of all blocks at each eviction would take too long. But
@@ -8,13 +8,14 @@
 //!
 //! Where a score may have fallen, the block is *stale*, and scored before the next eviction:
 //! - a running operator needed it, and does not any more;
-//! - its next use was a virtual one (a read by a recomputation in an earlier walk), and has passed;
-//! - a value of its closure was recomputed. The values that are made from it, and from missing ones made from it, are
-//!   followed for [`REACH`] values;
+//! - its next use was a virtual one (a read in an earlier planning walk that served to recompute another value), and is
+//!   over;
+//! - a value of its closure was recomputed. To find the blocks, the values that are made from that value, and from
+//!   missing ones made from it, are followed for [`REACH`] values;
 //! - another output of its operator is missing now, so that the operator is owed (has to be recomputed anyway).
 //!
-//! So a bound may be too high until the block is accessed again. On training traces fewer than one eviction in five
-//! hundred differs from a search over all blocks.
+//! So a lower bound may be too high until the block is accessed again. On training traces fewer than one eviction in
+//! five hundred differs from a search over all blocks.
 //!
 //! Of blocks with equal scores the one with the least number is evicted. Cost: for each eviction and each stale block a
 //! few closures of at most [`CLOSURE`] operators, and O(log blocks).
@@ -23,17 +24,18 @@ use super::{CLOSURE, Visit, Walk};
 use crate::rewrite::ids::BlockId;
 use crate::rewrite::values::{Made, NONE, VersionId};
 
-/// After a value is recomputed, the values made from it cost less to recompute, so that the scores of their blocks have
-/// fallen. To find these blocks, at most this many values are looked at.
+/// The most values that are looked at to find blocks whose eviction scores have fallen. Scores fall when a value is
+/// recomputed, as the values made from it then cost less to recompute.
 const REACH: u32 = 32;
 
-/// The time to recompute a block's value is a sum. Adding up ends early once the block's score is more than this many
-/// times the least score of the others: the block is not evicted then. A smaller factor would end it sooner, but leave
-/// a score so low that the block would soon be looked at again.
+/// The time to recompute a block's value is added up operator by operator. The sum ends early once it makes the block's
+/// score more than this many times the least score of the others: then the block is not evicted now. A smaller factor
+/// would end the sum sooner, but leave a score so low that the block would soon be looked at again.
 const SLACK: f64 = 4.0;
 
 impl Walk<'_> {
-    /// Takes the block with the least score, which is to be evicted, out of the queue; none if no block may be evicted.
+    /// Takes the block with the least eviction score, which is to be evicted, out of the queue; none if no block may be
+    /// evicted.
     pub(in crate::rewrite) fn least_worth(&mut self) -> Option<BlockId> {
         while let Some(block) = self.stale.last() {
             self.stale.remove(block);
@@ -77,8 +79,8 @@ impl Walk<'_> {
         may && values.program.size[block] >= self.least
     }
 
-    /// The score of a block; the block with the lowest is evicted first. If the score is `least` or more, the result
-    /// may be any number from `least` up to the score. Infinite if the block's value cannot be recomputed.
+    /// The eviction score of a block; the block with the lowest is evicted first. If the score is `least` or more, the
+    /// result may be any number from `least` up to the score. Infinite if the block's value cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn score(&mut self, block: BlockId, least: f64) -> f64 {
         self.work += 1;
@@ -100,9 +102,10 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// The time in ns to recompute a version (a block's value between two writes) before operator `at`. If it is more
-    /// than `bound`, the result may be any number from `bound` up to it. Operators that have to be recomputed for
-    /// another value anyway (that are owed) count in part. None if the version cannot be recomputed.
+    /// The time in ns to recompute a version (a block's value between two writes) before operator `at`. If the time is
+    /// more than `bound`, the result may be any number from `bound` up to it. An operator counts only in part if it has
+    /// to be recomputed anyway (is owed), for another output that is missing and read later. None if the version cannot
+    /// be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: VersionId, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
@@ -141,8 +144,8 @@ impl Walk<'_> {
         Some(sum)
     }
 
-    /// The next operator that needs a version: the operator reads the version, or a missing value that is recomputed
-    /// from the version. [`NONE`] if there is none.
+    /// The next operator that needs a version: it reads the version, or a missing value that is recomputed from the
+    /// version. [`NONE`] if there is none.
     pub(in crate::rewrite) fn wanted(&mut self, version: VersionId) -> u32 {
         let values = self.values;
         let mut at = self.next_use(version);
@@ -162,14 +165,14 @@ impl Walk<'_> {
         at
     }
 
-    /// Whether an operator that has not run needs a version: the operator reads the version, or a missing value that is
+    /// Whether an operator that has not run yet needs a version: it reads the version, or a missing value that is
     /// recomputed from the version.
     pub(in crate::rewrite) fn is_wanted(&mut self, version: VersionId) -> bool {
         self.next_use(version) != NONE || self.wanted(version) != NONE
     }
 
-    /// Whether a version would be missed if it were freed now, though no operator reads it any more: the version cannot
-    /// be recomputed, and a missing value that is read later is made from it.
+    /// Whether a version has to be kept though no operator reads it any more: it cannot be recomputed, and a missing
+    /// value that is read later is made from it.
     pub(in crate::rewrite) fn is_last_source(&mut self, version: VersionId) -> bool {
         self.is_needed_by_missing(version) && self.cost(version, self.now, f64::INFINITY).is_none()
     }
@@ -204,16 +207,16 @@ impl Walk<'_> {
         false
     }
 
-    /// Whether an operator is owed, which means that it has to be recomputed anyway: one of its outputs is missing and
-    /// read later.
+    /// Whether an operator has to be recomputed anyway (is owed): one of its outputs is missing and read later.
     fn is_owed(&mut self, g: u32) -> bool {
         let values = self.values;
         let mut made = values.made(g);
         made.any(|made| !self.holds.is(made.block, Some(made.version)) && self.next_use(made.version) != NONE)
     }
 
-    /// Marks as stale the blocks of the values made from this one, directly or by way of missing values, so that their
-    /// scores are computed anew. This value was recomputed, so the values made from it cost less to recompute now.
+    /// Marks the blocks of the values made from this one, directly or by way of missing values, as stale: their
+    /// eviction scores are computed anew. This value was recomputed, so the values made from it cost less to recompute
+    /// now.
     pub(in crate::rewrite) fn closures_shrink(&mut self, version: VersionId) {
         let values = self.values;
         self.closure.clear();
@@ -239,9 +242,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Marks as stale the blocks of the other outputs of the operator that writes this value, so that their scores are
-    /// computed anew. This value is missing now. So the operator may have to be recomputed anyway (be owed), and the
-    /// other outputs cost less to recompute.
+    /// Marks the blocks of the other outputs of the operator that writes this value as stale: their eviction scores are
+    /// computed anew. This value is missing now, so the operator may have to be recomputed for it anyway (be owed), and
+    /// the other outputs cost less to recompute.
     pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: VersionId) {
         let values = self.values;
         let Some(maker) = values.maker(version) else { return };

@@ -1,5 +1,5 @@
-//! One pass over the operators: finds the time that a schedule takes, and tightens its positions: blocks leave the
-//! device earlier and come back later where that costs no time.
+//! The simulation of a swap schedule in one pass over the operators, which finds the time that the schedule takes. Also
+//! tightens the schedule: blocks leave the device earlier and come back later where that costs no time.
 
 use super::{Action, Schedule};
 use crate::rewrite::gaps::{NONE, Version};
@@ -8,8 +8,8 @@ use crate::timing::links::Links;
 
 impl Schedule<'_> {
     /// Simulates the schedule from operator to operator, and calls `emit` with each action in order. Returns how many
-    /// ns longer the schedule takes than the original. Ends early and returns infinity as soon as this is known to be
-    /// more than `cutoff`.
+    /// ns longer the schedule takes than the original. Ends early, and returns infinity, as soon as this is known to be
+    /// more than `cutoff` ns.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     pub(in crate::rewrite) fn run(&mut self, cutoff: f64, mut emit: impl FnMut(Action)) -> f64 {
         let gaps = self.gaps;
@@ -66,7 +66,7 @@ impl Schedule<'_> {
         links.idle_after(clock) - gaps.program.end_time as f64
     }
 
-    /// Forgets the last pass over the schedule: no value has been copied, and no copy waits.
+    /// Forgets the simulation before this one: no value has been copied, and no copy waits.
     fn forget_last(&mut self) {
         while let Some(version) = self.sent.pop() {
             self.copied.set(version, 0.0);
@@ -80,9 +80,10 @@ impl Schedule<'_> {
         self.waiting_in.clear();
     }
 
-    /// The next boundary between operators, from `boundary` on, at which the pass over the schedule has to stop, if
-    /// compute reaches `boundary` at `clock` (ns). At such a boundary a block is freed, allocated, used or ready to be
-    /// copied out; or copies wait for a link that becomes idle before compute reaches the next boundary.
+    /// The next boundary between operators, from `boundary` on, at which the simulation of the schedule has to stop.
+    /// Compute reaches `boundary` at `clock` (ns). The simulation stops where a block is freed, allocated, used or
+    /// ready to be copied out. It also stops where a link becomes idle before compute reaches the next boundary, if
+    /// copies wait for the link.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
         let gaps = self.gaps;
@@ -103,7 +104,7 @@ impl Schedule<'_> {
     }
 
     /// Frees the blocks that the schedule frees at this boundary between operators. Compute waits until their copies
-    /// out are done, which moves `clock`; copies in that the other link has time for meanwhile are begun.
+    /// out are done, which moves `clock` (ns). Copies in that the other link has time for meanwhile are begun.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
@@ -130,7 +131,7 @@ impl Schedule<'_> {
     }
 
     /// Allocates the blocks that the schedule allocates again at this boundary between operators. A block that has to
-    /// be copied in is only queued for the link, and allocated when the link gets the copy.
+    /// be copied in only joins the queue for the link, and is allocated when the link gets the copy.
     fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
         let mut next = self.first(1, boundary);
         while let Some(gap) = next {
@@ -154,8 +155,8 @@ impl Schedule<'_> {
         emit(Action::Out(version));
     }
 
-    /// Gives waiting copies to the link to the device, in the order in which the blocks are read: as many as keep the
-    /// link from being idle before `until` (ns), and all those of blocks that `operator` reads.
+    /// Gives waiting copies to the link to the device, in the order in which the blocks are read. Gives it as many as
+    /// keep it busy until `until` (ns), and besides all copies of blocks that `operator` reads.
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         // Gaps are numbered in the order of their ends.
@@ -172,8 +173,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Fills in the times at which compute reached those boundaries between operators where the last pass over the
-    /// schedule did not stop.
+    /// Fills in the times at which compute reached the boundaries between operators at which the latest simulation of
+    /// the schedule did not stop.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn time_all_boundaries(&mut self) {
         let gaps = self.gaps;
@@ -185,10 +186,10 @@ impl Schedule<'_> {
         }
     }
 
-    /// Shortens the time for which blocks are on the device, without making the last pass over the schedule longer:
-    /// memory is freed where the copy out is done, and allocated as late as the link allows. Then fewer blocks are
-    /// alive at the same time, and the blocks are easier to place. To be called after a [`run`](Self::run) that did not
-    /// end early.
+    /// Shortens the time for which blocks are on the device, while the schedule takes no longer than in the latest
+    /// simulation. Memory is freed where the copy out is done, and allocated as late as the link allows. Then fewer
+    /// blocks are alive at the same time, and the blocks are easier to place. To be called after a [`run`](Self::run)
+    /// that did not end early.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let gaps = self.gaps;
         self.time_all_boundaries();
