@@ -160,7 +160,7 @@ impl<'a> Gaps<'a> {
             neighbours[found] = [begin, begin + at(blocks, j).size];
             found += 1;
         });
-        sort::in_place(neighbours, found);
+        sort::in_place_by_key(neighbours, found, |[begin, _]| begin);
         for &[begin, end] in neighbours.first(found) {
             if search.pass(begin, end) {
                 break;
