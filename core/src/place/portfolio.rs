@@ -3,8 +3,9 @@
 //! The heuristics, in this order: many plans built with the skyline (`multistart`), which is best on almost everything
 //! and costs least; best fit as published; colouring; the greedy orders. Work is counted in blocks placed; `multistart`
 //! gets `options.work`. The cost of some heuristics grows with the number of pairs of blocks that are alive together.
-//! These run only where that cost is within `options.work` too, so that instances of 100,000 blocks stay quick. The
-//! plan is never worse than that of the best heuristic that ran; of equal peaks the first plan is kept.
+//! These run in turn as long as the sum of their costs is within `options.work` too, so that instances of 100,000
+//! blocks stay quick. The plan is never worse than that of the best heuristic that ran; of equal peaks the first plan
+//! is kept.
 //!
 //! Cost: O(n log n + work) in practice for n blocks. The heuristics whose cost grows with |E|, the number of those
 //! pairs, take O(|E| log n).
@@ -56,7 +57,8 @@ pub fn place(
 ) -> Result<Summary, Error> {
     let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
     let pairs = Sweep::new(blocks, scratch.reborrow())?.colliding_pair_count();
-    let few_pairs = pairs / PAIRS_PER_BLOCK <= options.work;
+    // What is left of the work of the heuristics whose cost grows with the pairs, and what each of them takes.
+    let (mut left, each) = (options.work, pairs / PAIRS_PER_BLOCK);
     let mut scratch = scratch.reborrow();
     let trial = scratch.words(blocks.len()).into_slice();
     // A plan above the capacity is kept too: only the best peak is compared with the capacity, at the end.
@@ -64,8 +66,12 @@ pub fn place(
     unlimited.constraints.capacity = None;
     let mut best = Summary { peak: u64::MAX, lower_bound, solver: Solver::Portfolio, nodes: 0 };
     for solver in Solver::HEURISTICS {
-        if best.peak == lower_bound || (solver.grows_with_pairs() && !few_pairs) {
-            continue;
+        if best.peak == lower_bound {
+            break;
+        }
+        if solver.grows_with_pairs() {
+            let Some(rest) = left.checked_sub(each) else { continue };
+            left = rest;
         }
         let summary = place_watched(solver, blocks, &unlimited, scratch.reborrow(), trial, watch)?;
         if summary.peak < best.peak {
@@ -77,4 +83,35 @@ pub fn place(
         }
     }
     finish(best, options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::tests::cut;
+    use core::ops::ControlFlow;
+
+    #[test]
+    fn heuristics_that_grow_with_the_pairs_share_the_work() {
+        let blocks = cut(200, 100, 10_000, 1);
+        let len = workspace(blocks.len());
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let pairs = Sweep::new(&blocks, Workspace::new(&mut words, &mut indices)).unwrap().colliding_pair_count();
+        let each = pairs / PAIRS_PER_BLOCK;
+        // The watch is told of each start of the skylines, which are as many in all cases, and of each heuristic.
+        let told = |work: u64, words: &mut [u64], indices: &mut [u32]| {
+            let mut told = 0;
+            let mut watch = |_: &Summary| {
+                told += 1;
+                ControlFlow::Continue(())
+            };
+            let options = Options { work, ..Options::default() };
+            let mut offsets = vec![0; blocks.len()];
+            place(&blocks, &options, Workspace::new(words, indices), &mut offsets, &mut watch).unwrap();
+            told
+        };
+        let none = told(each - 1, &mut words, &mut indices);
+        assert_eq!(told(each, &mut words, &mut indices), none + 1);
+        assert_eq!(told(each + 1, &mut words, &mut indices), none + 1);
+    }
 }
