@@ -34,7 +34,7 @@ const LATER: u64 = 12;
 const BLOCKS: u64 = 2_000_000;
 /// While no schedule fits, the sum of [`BLOCKS`] and the work of one search for swaps may be spent this many times. All
 /// traces that are tried share this work ([`patience`]): up to two for each order of the operators.
-const VAIN: u64 = 10;
+const VAIN: u64 = 20;
 
 /// The work that may be spent on all traces together while no schedule fits, in blocks placed. `work` is what one
 /// search for swaps may do, in operators and gaps looked at, of which [`WORK_PER_BLOCK`] count as a block placed.
