@@ -108,8 +108,8 @@ pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low:
     }
 }
 
-/// Divides the cells `low..high`, two or more, in two at the returned index: no key before it is larger than a key from
-/// it on, and there are cells on both sides.
+/// Reorders the cells `low..high`, of which there are at least two, into two parts that are not empty. Returns the
+/// index at which the second part begins: no key in the first part is larger than any key in the second.
 fn partition<T: Copy + Default, K: Copy + Ord>(
     cells: &mut Table<'_, T>,
     low: u32,
@@ -134,7 +134,7 @@ fn partition<T: Copy + Default, K: Copy + Ord>(
     }
 }
 
-/// Fills the first `n` cells of `order` with the indices `0..n`, which are then sorted.
+/// Fills the first `n` cells of `order` with the numbers from 0 to `n - 1`, in ascending order.
 pub(crate) fn identity(order: &mut Table<'_, u32>, n: u32) {
     for i in 0..n {
         order[i] = i;

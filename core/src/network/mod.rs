@@ -316,7 +316,7 @@ pub fn record<'a>(
 /// ```
 /// use sublet_core::network::{self, Access, Action, Memory, Network, Operator, Options, Output, RecordNeeded, Use};
 /// use sublet_core::Workspace;
-/// // Three operators: a makes b, b makes c, c makes d; none is needed after the next one.
+/// // Four operators: each writes one memory, and reads the one that the operator before it has written.
 /// let memory = |kept| Memory { bytes: 4096, kept, scratch: false };
 /// let operators = [Operator { time_ns: 10, rerun: true }; 4];
 /// let access = |op, memory, how| Access { op, memory, how };

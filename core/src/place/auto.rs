@@ -8,18 +8,18 @@
 //!
 //! Heuristics, exact search and beam search take turns, because which of them is the first to find a better plan cannot
 //! be known. A *round* is one turn of each. The first round is short, the second has the default budgets, and each
-//! later one has twice the budgets of the round before. Each has another seed. The rounds end when the budgets are used
-//! up. After the first round, most nodes go to the search that made the best plan; to the exact search if there are few
-//! blocks.
+//! later round has twice the budgets of the round before. Each round has another seed. The rounds end when the budgets
+//! are used up. After the first round, most nodes go to the search that made the best plan; to the exact search if
+//! there are few blocks.
 //!
-//! Where the load is the max load at every step, the first round looks for plans without unused bytes (`tiling`) before
-//! the exact search. Then the beam search has no turn in that round.
+//! If the same number of bytes is alive at every step, the first round looks for plans without unused bytes (`tiling`)
+//! before the exact search. The beam search then has no turn in the first round.
 //!
 //! If the constraints have a capacity, a plan within it is good enough: the solver then looks for no better one.
 //!
-//! The peak is never above that of the heuristics of the first round. If there are nodes to spend, that round is short;
-//! then [`multistart`] alone, with the whole budget and one seed, may find a better plan. Cost: that of the methods
-//! that run.
+//! The peak is never above that of the first round's heuristics. It may be above that of [`multistart`] alone with the
+//! whole budget, since most of the budget is spent in later rounds, with other seeds. Cost: the sum of the costs of the
+//! methods that run.
 
 use core::ops::ControlFlow;
 
@@ -30,13 +30,12 @@ use super::{
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// In the first round (one run of each method), the heuristics may place all blocks this number of times, but at least
-/// [`FEW_PLACED`] blocks. Where no nodes are left for the exact search, they get all of `options.work` instead: if
-/// `options.nodes` is 0, or there are too many blocks.
+/// The budget of the heuristics in the first round (one run of each method): enough to place all blocks this number of
+/// times, or [`FEW_PLACED`] blocks if that is more. If the exact search does not run, the heuristics get all of
+/// `options.work` instead.
 const FEW_STARTS: u64 = 48;
-/// The least budget of the heuristics in the first round (one run of each method), in blocks placed. Where no nodes are
-/// left for the exact search, they get all of `options.work` instead: if `options.nodes` is 0, or there are too many
-/// blocks.
+/// The least budget of the heuristics in the first round (one run of each method), in blocks placed. If the exact
+/// search does not run, the heuristics get all of `options.work` instead.
 const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
 /// In the first round (one run of each method), the exact search and the beam search share [`Options::DEFAULT_NODES`]
 /// divided by this number, in nodes of the search tree; or `options.nodes`, if that is less.
@@ -58,7 +57,7 @@ const PERCENT_WHERE_BEAM_LEADS: u64 = 60;
 /// it has made the best plan so far.
 const FEW_BLOCKS: usize = 512;
 /// The search for plans without unused bytes (`tiling`) may use `options.nodes`, the whole budget of nodes, divided by
-/// this number. It runs only where every step has the max load, the most bytes alive at one step.
+/// this number. It runs only if the same number of bytes is alive at every step.
 const PART_OF_TILING: u64 = 4;
 /// With more blocks than this, the budget of the heuristic `Rule::WideFlush` is [`WORK_FOR_MANY`] times that of the
 /// other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
@@ -208,8 +207,7 @@ fn place_many(
 }
 
 /// Builds more plans from address 0 upwards; `series` says in which orders of preference the blocks are placed. The
-/// best of these plans goes to `offsets` if its peak is below the best so far. `Series::Any(0)` leaves out the fixed
-/// orders, which the first round has tried.
+/// best of these plans goes to `offsets` if its peak is below the best so far.
 fn start_again(
     blocks: &[Block],
     round: &Options,

@@ -5,8 +5,9 @@
 //!
 //! - Alignment. Let A be an alignment that all blocks share. The blocks of a clique, which are all alive at one step,
 //!   lie one above the other. The distance from one offset to the next is a multiple of A, and at least the size of the
-//!   lower block. So each block but the topmost takes its size rounded up to A. The topmost saves its round-up, which
-//!   is what rounding adds to a size. The bound is the sum of the rounded sizes, less the largest round-up.
+//!   lower block. So each block but the topmost takes its size rounded up to A. The bytes that rounding adds to a
+//!   block's size are its *round-up*; only the topmost block needs none. The bound is the sum of the rounded sizes,
+//!   less the largest round-up.
 //! - Pins. No placement has a peak below the end of a pinned block.
 //!
 //! The exact search raises the bound further where it finds no placement in a window of time (`search/window.rs`).
@@ -92,10 +93,10 @@ pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Wor
     Ok((0..cliques).map(|s| load[s]).fold(pinned, u64::max))
 }
 
-/// Returns the number of the first *bare* clique from `s` on: no round-up was subtracted from its load yet. `cliques`
-/// if there is none. A clique is a set of blocks that are all alive at one step. A round-up is what rounding to the
-/// alignment adds to a block's size. For a bare clique c, `bare[c]` is c; for any other, it is a later clique to look
-/// at next. The function shortens these chains in `bare`, so that the next call takes fewer steps.
+/// Returns the number of the first clique (set of blocks that are all alive at one step) from `s` on that is *bare*;
+/// `cliques` if there is none. A clique is bare as long as no round-up (the bytes that rounding adds to a block's size)
+/// was subtracted from its load. For a bare clique c, `bare[c]` is c; for any other, it is a later clique to look at
+/// next. The function shortens these chains in `bare`, so that later calls take fewer steps.
 fn first_bare(bare: &mut Table<'_, u32>, mut s: u32, cliques: u32) -> u32 {
     while s < cliques && bare[s] != s {
         let next = bare[s];

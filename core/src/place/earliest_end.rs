@@ -1,11 +1,11 @@
 //! A tree over the lifetimes of blocks that answers: is any block alive only within a given range of sections? Sections
-//! are stretches of time, numbered from 0. Queries find only the *members* of the tree; blocks can be taken out.
+//! are stretches of time, numbered from 0. Blocks can be taken out of the tree; the *members* are those that are in it.
 //!
 //! A block lies within the sections `[low, high)` exactly when it begins in one of them, and its end is at most `high`.
 //! So a query looks for the earliest end of the blocks that begin there. A segment tree stands over the blocks, in the
 //! order of their begins; each node holds the earliest end of the members below it. A query climbs from both ends of
-//! its range of blocks; where few blocks begin in the sections, the way is short. O(log n) for n blocks; 2 n indices,
-//! and one for each section.
+//! its range of blocks; the fewer blocks begin in the sections, the fewer nodes it looks at. O(log n) for n blocks.
+//! Memory: 2 n indices, and one for each section.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};

@@ -2,16 +2,16 @@
 //! that are alive with it.
 //!
 //! For each block in the given order, the neighbours are collected and sorted by offset. The search then goes upwards
-//! in memory. What lies between the highest end so far and the next begin is a hole; the first hole begins at address 0
-//! (the leading gap, below the first neighbour). *First fit* takes the lowest hole that is large enough, *best fit* the
-//! smallest, the lower of equals. If no hole is large enough, the block goes on top. Alignment rounds the begin of a
-//! hole up. Pinned blocks are placed before all others.
+//! in memory. What lies between the highest end so far and the next begin is a hole; the first hole begins at address
+//! 0. *First fit* takes the lowest hole that is large enough, *best fit* the smallest, the lower of equals. If no hole
+//! is large enough, the block goes on top. Alignment rounds the begin of a hole up. Pinned blocks are placed before all
+//! others.
 //!
 //! Cost, where most blocks are alive together: O(n) for a block. All placed blocks are kept in the order of their
-//! offsets, and the search skips those that are no neighbours; *first fit* stops at its hole. Otherwise: O(k log k) to
-//! sort k neighbours, beside O(√n) at worst to find them in a lifetime tree. Over all blocks that is O(|E| log n) time
-//! for |E| pairs of blocks alive together; no pair is stored. Memory: 2 n words for the neighbours of one block, 2 n
-//! words and 2 n indices for the order.
+//! offsets, and the search skips those that are no neighbours; *first fit* stops at its hole. Otherwise: O(k log k) for
+//! a block to sort its k neighbours, plus O(√n) at worst to find them in a lifetime tree. For all blocks, that is O(|E|
+//! log n) time, where |E| is the number of pairs of blocks alive together; no pair is stored. Memory: 2 n words for the
+//! neighbours of one block, 2 n words and 2 n indices for the order.
 
 use super::lifetime_tree::{LifetimeTree, Lifetimes};
 use crate::table::{Table, at, count};

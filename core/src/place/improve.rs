@@ -14,8 +14,9 @@
 //! When the queue is empty, the plan is better. An attempt that has used up its share of the work fails, and leaves the
 //! plan as it was before. So the peak never rises.
 //!
-//! Each attempt is to lower the peak by a part of its distance to the lower bound, at first by half of it. The part
-//! doubles after a success, and halves after a failure. When the smallest part has failed, each attempt gets twice the
+//! The *goal* is the lower bound, or the capacity if that is larger. Each attempt is to lower the peak by a part of its
+//! distance to the goal, at first by half of it. The part doubles after a success, up to the whole distance, and halves
+//! after a failure. When the smallest part has failed, the next attempt tries the whole distance again, with twice the
 //! work; but if no attempt has ever succeeded, the method ends. The numbers of ejections are kept from attempt to
 //! attempt, so that no attempt repeats another.
 //!
@@ -23,8 +24,8 @@
 //! memory is full for a moment. Where thousands of blocks are alive together and the plan is full everywhere, it finds
 //! nothing and soon ends.
 //!
-//! Ties: of offsets of equal weight, the lowest is taken. Cost: to place a block with k neighbours O(k log k); work is
-//! counted in neighbours; O(n) for each limit. Memory is linear. A pinned block is never ejected.
+//! Ties: of offsets of equal weight, the lowest is taken. Cost: O(k log k) to place a block with k neighbours, and O(n)
+//! for each attempt; work is counted in neighbours looked at. Memory is linear. A pinned block is never ejected.
 
 use core::ops::ControlFlow;
 
@@ -34,15 +35,15 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The work of each of the first attempts to lower the peak, in placed blocks looked at, is the whole work divided by
-/// this number, plus 2 for each block. An attempt that has used up its work is given up, and the next one is to lower
-/// the peak by less.
+/// Each of the first attempts to lower the peak may use the whole work divided by this number, plus 2 for each block.
+/// Work is counted in placed blocks looked at. An attempt that has used up its work is given up, and the next one is to
+/// lower the peak by less.
 const ATTEMPTS: u64 = 512;
-/// An attempt is to lower the peak by its distance to the lower bound, or by a half, a quarter and so on of that
-/// distance. This is the most times that the distance is halved.
+/// An attempt is to lower the peak by its whole distance to the goal, or by a half, a quarter and so on of that
+/// distance: this is the most times that it is halved. The goal is the lower bound, or the capacity if that is larger.
 const MOST_HALVINGS: u32 = 4;
-/// Converts `options.work`, in blocks placed, to the work of this method, in placed blocks looked at: one block placed
-/// counts as this many looked at. Building a first plan from address 0 upwards takes about that long for each block.
+/// How many placed blocks this method may look at for each unit of `options.work`, which is counted in blocks placed.
+/// To look at so many takes about as long as to place one block when a plan is built from address 0 upwards.
 const NEIGHBOURS_PER_BLOCK: u64 = 32;
 /// The work of placing one block, counted in placed blocks looked at. To this is added 1 for each neighbour, a placed
 /// block that is alive with it.
@@ -174,13 +175,13 @@ struct Plan<'a> {
     first: u32,
     /// How many blocks in `queue` wait for an offset.
     waiting: u32,
-    /// The neighbours of the block to place (the placed blocks that are alive with it), sorted by begin in memory:
-    /// begin and end in bytes, and the weight, which is high if the neighbour is hard to move.
+    /// For each neighbour of the block to place (a placed block that is alive with it): its begin and its end in bytes,
+    /// and its weight, which is high if it is hard to move. Sorted by begin.
     by_begin: Table<'a, [u64; 3]>,
-    /// The neighbours of the block to place (the placed blocks that are alive with it), sorted by end in memory: end in
-    /// bytes, and the weight, which is high if the neighbour is hard to move.
+    /// For each neighbour of the block to place (a placed block that is alive with it): its end in bytes, and its
+    /// weight, which is high if it is hard to move. Sorted by end.
     by_end: Table<'a, [u64; 2]>,
-    /// The indices of the neighbours of the block to place: of the placed blocks that are alive with it.
+    /// The indices of the neighbours of the block to place (the placed blocks that are alive with it).
     neighbours: Table<'a, u32>,
 }
 
@@ -319,9 +320,9 @@ impl<'a> Plan<'a> {
     }
 
     /// The offset at which the blocks in the way of block `b` have the least weight in sum; of equals the lowest. Large
-    /// blocks weigh more, and so do those that were often moved out of the way. `k` is the number of entries in
-    /// `by_begin` and `by_end`: of placed blocks that are alive with `b`. `None` if `b` would end above `limit`, or
-    /// overlap a pinned block, at every offset.
+    /// blocks weigh more, and so do those that were often moved out of the way. `k` placed blocks are alive with `b`;
+    /// they are in `by_begin` and `by_end`. `None` if `b` would end above `limit`, or overlap a pinned block, at every
+    /// offset.
     fn lightest(&self, b: &Block, k: u32, limit: u64) -> Option<u64> {
         let highest = limit.checked_sub(b.size)?;
         let alignment = b.alignment.max(self.alignment);

@@ -1,9 +1,9 @@
 //! The interval graph of a set of lifetimes: which blocks are alive together.
 //!
-//! Two blocks are adjacent when their lifetimes share a step. The graph is never stored. A [`Sweep`] is the blocks
-//! sorted by first step and by end; load curve, maximal cliques, components and edges are read off it in one pass each.
-//! For an interval graph the weighted clique number ω, here the max load, is a lower bound on the peak of every
-//! placement (Sekiyama et al. 2018; Zhang et al. 2019, section 4.1).
+//! Two blocks are adjacent when their lifetimes share a step. The graph is never stored. A [`Sweep`] holds the blocks
+//! sorted by first step and by end. The bytes alive at each step, the maximal cliques, the components and the edges are
+//! found from it in one pass each. For an interval graph the weighted clique number ω, here the max load, is a lower
+//! bound on the peak of every placement (Sekiyama et al. 2018; Zhang et al. 2019, section 4.1).
 //!
 //! Cost for n blocks: O(n log n) to sort, O(n) a pass, O(|E|) for the |E| edges; 3 n indices.
 
@@ -120,8 +120,8 @@ impl<'a> Sweep<'a> {
     }
 
     /// The maximal cliques, in the order of their steps. A maximal clique is a set of blocks that are all alive at one
-    /// step, to which no block can be added. There is one just before a block ends, if another block has begun since
-    /// the end before.
+    /// step, to which no block can be added. Where a block ends, the blocks alive just before are such a set, if a
+    /// block has begun since the previous end of a block.
     pub fn cliques(&self) -> impl Iterator<Item = Clique> + use<'a> {
         let Self { blocks, by_start, by_end } = *self;
         let (mut started, mut ended) = (0, 0);

@@ -2,10 +2,9 @@
 //! answers which section of a range has the highest load.
 //!
 //! It is a segment tree in which each node has sixteen children. A node holds the highest load among its sections, and
-//! the first section that has it. So no query goes down the tree, which would be slow: where loads are nearly equal, it
-//! would have to look at many sections. What is subtracted from all sections of a node is noted in that node alone. The
-//! levels are stored one after the other from the sections up, so that siblings lie together; 60,000 sections take four
-//! levels.
+//! the first section that has this load. So no query has to go down the tree to find the section. What is subtracted
+//! from all sections of a node is noted in that node alone. The levels are stored one after the other from the sections
+//! up, so that siblings lie together; 60,000 sections take four levels.
 //!
 //! A query or a subtraction climbs from both ends of its range at once. At each level, it takes the siblings between
 //! the two ends as a whole. O(log m) each for m sections.

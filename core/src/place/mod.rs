@@ -85,8 +85,9 @@ pub struct Summary {
     pub lower_bound: u64,
     /// The method that made the plan. Where several methods ran, as in a portfolio, the one whose plan is kept.
     pub solver: Solver,
-    /// How many nodes of its search tree the exact search has looked at. Beam searches are added by time: as many nodes
-    /// as the exact search looks at in the time that they took.
+    /// How many nodes of its search tree the exact search has looked at. Beam searches, and the search of `auto` for
+    /// plans without unused bytes (`tiling`), are added by their time: as many nodes as the exact search would look at
+    /// in it.
     pub nodes: u64,
 }
 

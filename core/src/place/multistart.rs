@@ -11,16 +11,16 @@
 //! look at the busiest step first, some do not, some look for blocks that fill their line, which is a stretch of time
 //! with one height.
 //!
-//! The first starts are fixed. Half of the later ones draw all of this, and noise on width and size, from a seeded
-//! random generator. The other half change the best start so far: one block in twenty gets other noise (iterated local
-//! search; a change that is not worse is kept).
+//! The first starts are fixed. Of the later ones, half are drawn at random from a seeded generator: the rule, (α, β),
+//! the size classes, and noise on width and size. The other half change the best start so far: one block in twenty gets
+//! other noise (iterated local search; a change that is not worse is kept).
 //!
-//! A start ends as soon as its peak cannot be below the best peak so far. That is when the end of a block reaches the
-//! best peak, or when the height of a line plus the load still to be placed over its busiest step reaches it. A changed
-//! start ends only when its peak must be above the best. The method ends when the peak is the lower bound.
+//! A start ends as soon as its peak cannot be below the best peak so far. That is so if a block ends at or above the
+//! best peak; or if the height of a line, plus the load still to be placed over its busiest step, is at or above it. A
+//! changed start ends only when its peak must be above the best. The method ends when the peak is the lower bound.
 //!
-//! Ties: equal worth goes by index. Cost: a start places n blocks at O(log n) each in practice; work is counted in
-//! blocks placed, and more for rules that look at more blocks.
+//! Ties: of equal worth, the lowest index first. Cost: a start places n blocks at O(log n) each in practice. Work is
+//! counted in blocks placed; a block counts several times under a rule that looks at more blocks.
 
 use libm::{cos, exp2, floor, log2, sin};
 use rand_xoshiro::SplitMix64;
@@ -47,8 +47,8 @@ struct Start {
     /// the pair (a, b), the class of a block of s bytes is `floor(log2(s) / a + b)`. So a class spans `a` powers of
     /// two, and `b`, in [0, 1), shifts the borders of the classes.
     class: Option<(f64, f64)>,
-    /// Before blocks are ranked, random noise changes the width (steps alive) and the size of each. This is the most by
-    /// which it raises or lowers them, in powers of two.
+    /// The most by which random noise raises or lowers a block's width (steps alive) and size before the blocks are
+    /// ranked, in powers of two.
     noise: f64,
 }
 

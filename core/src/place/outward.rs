@@ -1,33 +1,33 @@
 //! Placement outward from the busiest step, for instances in which thousands of blocks are alive at once.
 //!
-//! Problem: the max load is reached at few steps only. A plan that wastes little there may waste more elsewhere. The
-//! skyline builds from address 0 upwards, and leaves unused bytes at all steps alike. Method: dynamic storage
-//! allocation by best fit (Wilson et al. 1995), in both directions of time, with the ends of lifetimes known. Steps:
+//! Problem: the max load, the most bytes alive at one step, is reached at few steps only. A plan that wastes little
+//! there may waste more elsewhere. But a plan built from address 0 upwards has unused bytes at all steps alike. Method:
+//! dynamic storage allocation by best fit (Wilson et al. 1995), in both directions of time, with the ends of lifetimes
+//! known. Here a *gap* is a range of free addresses between two blocks in memory, at one step. Steps:
 //!
-//! 1. Stack the blocks that are alive at the busiest step, without a gap. Their order: sorted by begin and cut into
-//!    groups; within a group the latest end is lowest. So blocks that end together lie together in later steps, and
-//!    blocks that begin together lie nearly together in earlier steps.
-//! 2. Go right, to later steps: at each begin, first free what has ended, then put the block into a gap. All blocks in
-//!    memory began before it, so that a gap at this step stays free. Gaps are ranges of addresses, without regard to
-//!    time. If no gap is large enough, the block goes on top.
+//! 1. Stack the blocks that are alive at the busiest step, without a gap. They are sorted by begin and cut into groups;
+//!    within a group, the block that ends last is lowest. So blocks that end at nearly the same step lie side by side,
+//!    and blocks that begin at nearly the same step lie in the same group.
+//! 2. Go right, to later steps: at each begin of a block, first free what has ended, then put the block into a gap, or
+//!    on top if no gap is large enough. All blocks in memory began before this block, so that a gap that is free at
+//!    this step is free at all later steps too.
 //! 3. Go left, to earlier steps, in the same way, with begins and ends exchanged. The two sides share nothing but the
 //!    stack.
 //!
-//! The cost of a gap for a block has two parts. One is the bytes that the block would leave unused, at most its own
-//! size. The other tells how badly the block's end agrees with the end of the neighbour beside which it would lie: the
-//! steps between the two ends, divided by the block's lifetime, times its size, times a *weight*. Neighbours that end
+//! The cost of a gap for a block has two parts. One is the bytes of the gap that the block would leave unused, at most
+//! its own size. The other is high if the block and the neighbour beside which it would lie end far apart: the steps
+//! between the two ends, divided by the block's lifetime, times its size, times a *weight*. For neighbours that end
 //! together leave one large gap. A gap that the block fills costs nothing.
 //!
-//! No number of groups and no weight is best everywhere. Each order of the stack is tried with several weights, on each
-//! side alone; the best of each side counts. After the fixed orders, numbers of groups and weights are drawn at random,
-//! and so is noise for the begins and ends that decide the order. A run stops when its peak reaches that of the best
-//! plan.
+//! No number of groups and no weight is best everywhere. Each order of the stack is tried with several weights on each
+//! side; of each side, the best result is kept. After a few fixed numbers of groups, the numbers of groups and the
+//! weights are drawn at random; noise is then added to the begins and ends that decide the order. A run stops when its
+//! peak reaches that of the best plan.
 //!
-//! Ties: the smallest gap, then the one above the block of the lowest index; the lower end of a gap. Cost: O(log n) to
-//! find the gaps that are large enough, then a look at each of them that may cost less; O(gaps) to keep the gaps
-//! sorted, in moves of adjacent cells. Limits: a pinned block may begin before what lies around it, so that instances
-//! with pins are left as they are. First fit in the order of sizes would have to look at gaps over time: O(n) for a
-//! block, and it wastes more.
+//! Ties: the smallest gap, then the one above the block of the lowest index; the lower end of a gap. Cost for a block:
+//! O(log n) to find the gaps that are large enough, then a look at each of them that may cost less, and O(gaps) to keep
+//! the gaps sorted. Limit: a plan with pinned blocks is left as it is, since a pinned block may begin before the blocks
+//! around it. Another method, first fit in the order of sizes, wastes more, and takes O(n) for a block.
 
 use libm::exp2;
 use rand_xoshiro::SplitMix64;
@@ -41,12 +41,12 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// The blocks that are alive at the busiest step (the one with the most bytes alive) are cut into groups, to decide
 /// their order in memory. These numbers of groups are tried, one after the other.
 const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
-/// The weights that are tried with each fixed order of the blocks at the busiest step. A weight multiplies one part of
-/// the cost of a gap for a block: the steps between the block's end and the end of the neighbour beside which it would
-/// lie, divided by the block's lifetime, times its size.
+/// The weights that are tried with each of the [`GROUPS`]. A block goes into the gap (free addresses between two
+/// blocks) that costs least. A weight multiplies one part of this cost: the steps between the ends of the block and of
+/// the neighbour beside which it would lie, divided by the block's lifetime, times its size.
 const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
-/// Converts the handling of gaps, free ranges of memory, to work in blocks placed: to look at this number of gaps
-/// counts as one block. To move eight times this number of gaps in their sorted table counts as one block too.
+/// Work is counted in blocks placed. To look at this number of gaps (free addresses between two blocks) counts as much
+/// as to place one block. So does moving eight times this number of gaps in their sorted table.
 const GAPS_PER_BLOCK: u64 = 256;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -206,12 +206,13 @@ struct Space<'a> {
     /// By block in memory: the index of the next block below it, or [`Space::n`] if there is none. The entry at index n
     /// is the highest block.
     below: Table<'a, u32>,
-    /// The gaps, ranges of free addresses between blocks in memory, the smallest gap first. An entry is the gap's
-    /// bytes, and the index of the block below the gap, or [`Space::n`] if there is none.
+    /// The gaps (free addresses between two blocks in memory), the smallest first. An entry holds the size of the gap
+    /// in bytes, and the index of the block below it, or [`Space::n`] if there is none.
     gaps: Table<'a, [u64; 2]>,
     gap_count: u32,
-    /// The work so far, in blocks placed. When [`Space::run`] ends, it adds an eighth of all blocks, and the gaps
-    /// looked at: [`GAPS_PER_BLOCK`] gaps count as one block.
+    /// The work so far, in blocks placed. Each [`Space::run`] adds the number of blocks that it places, an eighth of
+    /// the number of all blocks, and the gaps (free addresses between two blocks) looked at divided by
+    /// [`GAPS_PER_BLOCK`].
     work: u64,
     looked_at: u64,
 }
@@ -257,11 +258,11 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Orders the blocks that are alive at the busiest step, and gives them offsets one on the other, with no gaps but
-    /// for alignment. They are sorted by begin and cut into `groups` groups of equal length; in each group, the block
-    /// that ends last is lowest. For the sorting, random steps are added to the begins and ends. To each begin, at most
-    /// `noise` times twice the mean time between a begin and the busiest step is added; to each end, at most half of
-    /// that. `unit` returns random numbers in [0, 1).
+    /// Orders the blocks that are alive at the busiest step, and stacks them from address 0 upwards, with free bytes
+    /// between them only for alignment. The blocks are sorted by begin and cut into `groups` groups of equal length; in
+    /// each group, the block that ends last is lowest. Before the sorting, random numbers of steps are added to the
+    /// begins and ends. For a mean time of m steps from a begin to the busiest step, at most `2 * noise * m` steps are
+    /// added to a begin, and at most `noise * m` to an end. `unit` returns random numbers in [0, 1).
     fn stack(&mut self, groups: u32, noise: f64, unit: &mut impl FnMut() -> f64, offset: &mut Table<'_, u64>) {
         let Self { blocks, by_start, stack, aside, busiest, .. } = self;
         let mut k = 0;
@@ -318,9 +319,10 @@ impl<'a> Space<'a> {
     }
 
     /// Places all blocks that are alive only on this side of the busiest step; the blocks alive at that step stay where
-    /// they are. Each block goes into the gap that costs least for it, or on top if no gap is large enough. `weight`
-    /// multiplies the part of that cost that grows with the steps between the block's end and its neighbour's. Returns
-    /// the peak in bytes, or `None` if the peak is not below `limit`.
+    /// they are. Each block goes into the gap (free addresses between two blocks) that costs least, or on top if no gap
+    /// is large enough. The cost has two parts: the bytes left unused, and a part that grows with the steps between the
+    /// ends of the block and its neighbour; `weight` multiplies the second. Returns the peak in bytes, or `None` if the
+    /// peak is not below `limit`.
     fn run(&mut self, side: Side, weight: f64, limit: u64, offset: &mut Table<'_, u64>) -> Option<u64> {
         let mut peak = self.fill_with_stack(offset);
         let mut passed = 0;
@@ -363,8 +365,8 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// Makes memory hold just the blocks that are alive at the busiest step, and lists the gaps between them; returns
-    /// the highest end of these blocks, in bytes.
+    /// Makes memory hold just the blocks that are alive at the busiest step, and lists the gaps (free addresses)
+    /// between them; returns the highest end of these blocks, in bytes.
     fn fill_with_stack(&mut self, offset: &Table<'_, u64>) -> u64 {
         let ground = self.n;
         self.gap_count = 0;
@@ -384,7 +386,8 @@ impl<'a> Space<'a> {
         if i == self.n { 0 } else { offset[i] + self.block(i).size }
     }
 
-    /// Puts block `i` into memory, in the gap that costs least for it, or on top if no gap is large enough.
+    /// Puts block `i` into memory, in the gap (free addresses between two blocks) that costs least, or on top if no gap
+    /// is large enough.
     fn insert(&mut self, i: u32, b: &Block, side: Side, weight: f64, offset: &mut Table<'_, u64>) {
         let (below, begin) = self.choose(b, side, weight, offset).unwrap_or_else(|| {
             let top = self.below[self.n];
@@ -397,9 +400,9 @@ impl<'a> Space<'a> {
         self.add_gap(i, offset);
     }
 
-    /// Chooses the gap that costs least for block `b`. Returns the index of the block below that gap, and the offset of
-    /// `b` in it; `None` if no gap is large enough. The cost grows with the bytes left unused, and with the steps
-    /// between the end of `b` and its neighbour's.
+    /// Chooses the gap (free addresses between two blocks) that costs least for block `b`. Returns the index of the
+    /// block below this gap, and the offset of `b` in the gap; `None` if no gap is large enough. The cost grows with
+    /// the bytes left unused, and with the steps between the end of `b` and the end of its neighbour.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn choose(&mut self, b: &Block, side: Side, weight: f64, offset: &Table<'_, u64>) -> Option<(u32, u64)> {
         let alignment = self.alignment(b);
@@ -438,7 +441,8 @@ impl<'a> Space<'a> {
         best.map(|(_, below, place)| (below, place))
     }
 
-    /// Takes block `i` out of memory. If a block lies above it, its bytes and the gaps beside it become one gap.
+    /// Takes block `i` out of memory. If a block lies above it, its bytes and the free addresses beside it become one
+    /// gap in the table `gaps`.
     fn remove(&mut self, i: u32, offset: &Table<'_, u64>) {
         let (below, above) = (self.below[i], self.above[i]);
         self.take_gap(below, offset);
@@ -493,7 +497,8 @@ impl<'a> Space<'a> {
         }
     }
 
-    /// The place of this gap in the table `gaps`, in which the smallest gap is first: how many gaps come before it.
+    /// The index in the table `gaps`, which is sorted, at which this gap (free addresses between two blocks) stands or
+    /// is to be inserted.
     fn position(&self, gap: &[u64; 2]) -> u32 {
         let (mut low, mut high) = (0, self.gap_count);
         while low < high {

@@ -1,8 +1,7 @@
 //! Placement where an output may reach into an input that dies with its operator.
 //!
-//! Problem: as for other placements, but `overlaps` names pairs of an output and an input whose addresses may overlap:
-//! the output may begin `distance` bytes below the input, and reach into it (Blacker et al. 2020). The output must be
-//! the lower of the two then.
+//! Problem: as for other placements, but `overlaps` names pairs of an output and an input that may share bytes. They
+//! may do so only if the output begins at least `distance` bytes below the input (Blacker et al. 2020).
 //!
 //! Steps:
 //! 1. First fit in a fixed order: each block gets the lowest offset that the placed blocks alive with it leave. A
@@ -10,8 +9,8 @@
 //! 2. The orders are: by begin; and by size, blocks of equal size by begin. Each is tried in both directions of time.
 //! 3. From the best of these orders on, a few blocks at a time are moved to other places of the order, at random. A
 //!    change that is no worse is kept, and rarely one that is worse.
-//! 4. Where the peak stays above the lower bound (the max load less the bytes that overlaps may spare), an exact search
-//!    lowers the peak, raises the lower bound, or both: `search`.
+//! 4. Where the peak stays above the lower bound (see [`lower_bound`]), an exact search lowers the peak, raises the
+//!    lower bound, or both: `search`.
 //!
 //! Cost: O(n²) for each order, linear memory; the search is done for 1,024 blocks at most.
 
@@ -137,8 +136,9 @@ fn by_order(
     }
 }
 
-/// A lower bound on the peak, in bytes: the highest load of a step, less the bytes that overlaps may spare at that
-/// step; or the highest end of a pinned block, if that is more. O(n (n + overlaps)).
+/// A lower bound on the peak, in bytes. At each step, the load (the bytes alive) less the bytes that overlaps may spare
+/// is computed; the bound is the highest of these numbers, or the highest end of a pinned block if that is more. Cost:
+/// O(n (n + overlaps)).
 ///
 /// # Errors
 /// What [`block::check`] refuses; and as [`place`] for pairs of blocks that cannot overlap.
@@ -155,8 +155,8 @@ pub fn lower_bound(blocks: &[Block], overlaps: &[Overlap]) -> Result<u64, Error>
     Ok(least(blocks, overlaps))
 }
 
-/// A lower bound on the peak, in bytes: the highest load of a step, less the bytes that overlaps may spare at that
-/// step; or the highest end of a pinned block, if that is more.
+/// A lower bound on the peak, in bytes. At each step, the load (the bytes alive) less the bytes that overlaps may spare
+/// is computed; the bound is the highest of these numbers, or the highest end of a pinned block if that is more.
 fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     let load = |step: u32| {
         let alive = blocks.iter().filter(|b| b.start <= step && step < b.end);

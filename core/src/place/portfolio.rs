@@ -3,12 +3,12 @@
 //! The heuristics, in this order: many plans built with the skyline (`multistart`), which is best on almost everything
 //! and costs least; best fit as published; colouring; the greedy orders. Work is counted in blocks placed; `multistart`
 //! gets `options.work`. The cost of some heuristics grows with the number of pairs of blocks that are alive together.
-//! These run in turn as long as the sum of their costs is within `options.work` too, so that instances of 100,000
-//! blocks stay quick. The plan is never worse than that of the best heuristic that ran; of equal peaks the first plan
-//! is kept.
+//! Of these, only so many run that the sum of their costs is within another `options.work`, so that instances of
+//! 100,000 blocks stay quick. The plan is never worse than that of the best heuristic that ran; of equal peaks the
+//! first plan is kept.
 //!
-//! Cost: O(n log n + work) in practice for n blocks. The heuristics whose cost grows with |E|, the number of those
-//! pairs, take O(|E| log n).
+//! Cost: O(n log n + work) in practice for n blocks. The heuristics whose cost grows with |E|, the number of pairs of
+//! blocks alive together, take O(|E| log n).
 
 use super::interval::Sweep;
 use super::{Options, Solver, Summary, Watch, copy, finish, interval, place_watched, prepare, workspace_of};

@@ -14,8 +14,8 @@
 //!
 //! The rule is the published one (longest lifetime first) or any other order of preference. Each may go with *busiest
 //! first*: look at the busiest step under the line, the one with the most load yet to be placed. The height of the line
-//! and that load together are a lower bound on the peak, so that a hole over this step is the only one that may cost
-//! anything. If no block fits over this step, go on in the parts of the line beside it.
+//! and that load together are a lower bound on the peak, so a hole over this step costs most. If no block fits over
+//! this step, any block within the line may be picked.
 //!
 //! Where a block rises above the next line, the rest of its own line becomes a narrow hole: nothing wide fits there any
 //! more. Over busy steps, such holes cost much. *Level* does not place that block, but lifts the line to its neighbour
@@ -116,20 +116,21 @@ const FLUSH_CHOICE: usize = 8;
 /// [`Rule::WideFlush`] chooses the next block from this number of blocks, those of best rank in the order of
 /// preference.
 const WIDE_CHOICE: usize = 64;
-/// The max load shifted right by this number of bits, which is 0.8 percent of it, is added to every slack. The slack is
-/// the max load, less the height up to which memory is taken, less the load still to be placed. [`Rule::Flush`] and
-/// [`Rule::WideFlush`] divide the unused room beside a block by the slack there.
+/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the unused room beside a block by the slack there: the max load, less
+/// the height up to which memory is taken, less the load still to be placed. To every slack they add the max load
+/// shifted right by this number of bits, 0.8 percent of it, so that no slack is near 0.
 const FLUSH_SLACK: u32 = 7;
 
-/// What is done next with a line of the skyline: a stretch of time with one height, up to which memory is taken.
+/// What [`Skyline::pick`] decides for the lowest line of the skyline (a stretch of time with one height): the block to
+/// place there, or why there is none.
 enum Pick {
     /// This block is placed next, given by its number in the order of begins. Its lifetime lies within the line, a
     /// stretch of time with one height, and it is put no lower than that height.
     Block(u32),
     /// No unplaced block has its whole lifetime within the line, a stretch of time with one height.
     NoneFits,
-    /// No plan with a peak below the limit can be reached any more. At one step, the height of the line and the load
-    /// still to be placed add up to the limit or more.
+    /// The peak cannot stay below the limit that the caller has set, in bytes: at one step, the height of the line and
+    /// the load still to be placed add up to the limit or more.
     AtLimit,
 }
 
@@ -329,14 +330,15 @@ impl<'a> Skyline<'a> {
         rise <= left.max(right).saturating_sub(fullness(line)) >> LEVEL
     }
 
-    /// Chooses one of the `CHOICE` blocks of best rank that `of` describes, which fit on a line (a stretch of time with
-    /// one height): the one that leaves the least unused room beside it. Returns its rank, or [`ABSENT`] if there is
-    /// none.
+    /// Chooses the next block for a line (a stretch of time with one height): of the `CHOICE` blocks of best rank whose
+    /// lifetimes are in the set `of`, the one that leaves the least unused room beside it. Returns its rank, or
+    /// [`ABSENT`] if there is none.
     ///
     /// The parts of the line before and after a block are too narrow for most other blocks. They may stay empty up to
-    /// the top of the block or the height of the neighbouring line, whichever is lower. A part costs these bytes times
-    /// its sections of time, divided by the slack there: the max load, less the line's height, less the load still to
-    /// be placed at the part's busiest step. The block is chosen whose two parts cost least for each byte of its size.
+    /// the top of the block or the height of the neighbouring line, whichever is lower. The cost of a part is this
+    /// number of bytes, times the part's sections of time, divided by the slack there (the max load, less the line's
+    /// height, less the load still to be placed at the part's busiest step). The block is chosen whose two parts cost
+    /// least for each byte of its size.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn flush<const CHOICE: usize>(&self, line: u32, of: &Lifetimes) -> u32 {
         let (end, height) = (self.end[line], self.height[line]);
@@ -403,8 +405,9 @@ impl<'a> Skyline<'a> {
         if end < self.sections { self.height[end] } else { NO_LINE }
     }
 
-    /// Goes downhill along the skyline, from one line (a stretch of time with one height) to a neighbour. Returns the
-    /// first line that is lower than the one before it and not higher than the one after it.
+    /// Goes along the skyline from the line `from` (a line is a stretch of time with one height), always to a neighbour
+    /// that is not higher. Returns the first line that is lower than the one before it and not higher than the one
+    /// after it.
     fn local_minimum(&self, from: u32) -> u32 {
         let mut line = from;
         loop {

@@ -41,8 +41,8 @@ pub(super) struct Cooling {
     /// then take and still be accepted.
     pub(super) heat: f64,
     /// The work after which the temperature is 0, so that no slower solution is accepted. The caller counts its work
-    /// done in the same unit. A search for swaps counts operators and gaps looked at; a search for recomputation counts
-    /// accesses and values looked at.
+    /// done in the same unit. A search for swaps counts operators and gaps (idle times of blocks) looked at; a search
+    /// for recomputation counts accesses and values looked at.
     pub(super) work: u64,
 }
 

@@ -25,7 +25,7 @@ use crate::workspace::workspace;
 pub(super) const NONE: u32 = u32::MAX;
 
 ids! {
-    /// The number of a gap. Gaps are numbered in the order in which they end.
+    /// The number of a gap (a time in which a block is not accessed). Gaps are numbered in the order in which they end.
     pub(in crate::rewrite) struct GapId;
 
     /// The number of a version (the value that a block holds from one write to the next). Versions that can be copied
@@ -114,7 +114,8 @@ record! {
         /// The first boundary between operators at which this value can be copied out. None for a value that is never
         /// copied: that of a block which is not persistent, before its first write.
         pub(super) release: Option<u32>,
-        /// The last gap in which the block holds this version. `Gap::previous` leads from there to the earlier ones.
+        /// The last gap (time in which the block is not accessed) with this version. `Gap::previous` leads from there
+        /// to the earlier ones.
         last_gap: Option<GapId>,
         /// For the version that a persistent block holds when the iteration begins: the version that the block holds
         /// when the iteration ends, which may be the same. None for every other version, and for a block that is never
@@ -147,8 +148,8 @@ workspace! {
             /// that can be copied out at this boundary or later. The entry after the last boundary is the number of all
             /// versions.
             first_version: u32[rows + 2],
-            /// The first operator of each gap, a copy of `Gap::begin`: the search for swaps reads the entries of many
-            /// gaps in a row.
+            /// The first operator of each gap (time in which a block is not accessed), a copy of `Gap::begin`: the
+            /// search for swaps reads the entries of many gaps in a row.
             begin[GapId]: u32[rows + blocks],
         }
         records {
@@ -158,9 +159,9 @@ workspace! {
         }
         state {
             pub(super) program: &'a Program<'a> = program,
-            /// How many gaps were found, for all blocks together.
+            /// How many gaps (times in which a block is not accessed) all blocks have together.
             pub(super) len: u32 = 0,
-            /// How many versions were found, for all blocks together.
+            /// How many versions (values from one write to the next) all blocks have together.
             pub(super) versions: u32 = 0,
         }
     }
@@ -187,7 +188,7 @@ impl<'a> Gaps<'a> {
         gaps
     }
 
-    /// The numbers of all gaps, in the order in which the gaps end.
+    /// The numbers of all gaps (times in which a block is not accessed), in the order in which the gaps end.
     pub(super) fn all(&self) -> impl DoubleEndedIterator<Item = GapId> + use<> {
         GapId::each(0..self.len)
     }
@@ -197,7 +198,8 @@ impl<'a> Gaps<'a> {
         self.gap.get(gap)
     }
 
-    /// The first operator of each gap with a number from `from` on and below `to`.
+    /// The first operator of each gap (time in which a block is not accessed) with a number from `from` on and below
+    /// `to`.
     #[inline]
     pub(super) fn begins(&self, from: GapId, to: GapId) -> &[u32] {
         self.begin.range(from, to)
@@ -208,8 +210,8 @@ impl<'a> Gaps<'a> {
         self.version.get(version)
     }
 
-    /// How many gaps end at `operator` or before; a gap ends at the operator that accesses its block next. This is also
-    /// the number of the first gap that ends later.
+    /// How many gaps (times in which a block is not accessed) end at `operator` or before; a gap ends at the operator
+    /// that accesses its block next. This is also the number of the first gap that ends later.
     pub(super) fn first_after(&self, operator: u32) -> u32 {
         let (mut low, mut high) = (0, self.len);
         while low < high {
@@ -226,7 +228,8 @@ impl<'a> Gaps<'a> {
         versions.filter(move |&version| self.version(version).release == Some(boundary))
     }
 
-    /// The gaps in which a block holds this version, from the last to the first.
+    /// The gaps (times in which a block is not accessed) in which the block holds this version, from the last to the
+    /// first.
     #[inline]
     pub(super) fn of_version(&self, version: VersionId) -> impl Iterator<Item = (GapId, Gap)> + '_ {
         let mut next = self.version(version).last_gap;
@@ -315,8 +318,8 @@ impl<'a> Gaps<'a> {
         version
     }
 
-    /// Adds the gap of a block from operator `begin` up to, but not including, operator `end`. In the gap the block
-    /// holds the version that `seen` names.
+    /// Adds a gap of a block (a time in which it is not accessed), from operator `begin` up to, but not including,
+    /// operator `end`. In the gap the block holds the version that `seen` names.
     fn add(&mut self, seen: &Seen, block: BlockId, (begin, end): (u32, u32), kind: GapKind) -> GapId {
         let gap = GapId::of(self.len);
         let version = seen.version.unwrap_or(VersionId::of(NONE));

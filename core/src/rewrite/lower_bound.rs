@@ -6,11 +6,11 @@
 //! link out the windows of all blocks end together, on the link in they begin together. Taking the block with the
 //! shortest window first gives the most bytes that the link can move.
 //!
-//! Blocks of any size may move, and the gaps of blocks that are never freed cross the end of the iteration. One copy
-//! out serves all gaps until the next write. A block that is read before it is written may be on the host from the
-//! start; if the iteration writes it later, it was copied out in the iteration before. In a gap that ends in a write
-//! nothing is copied: the block takes no memory there. Blocks that are freed are alive before their first access and
-//! after their last, as in the original.
+//! Blocks of any size may move. The gaps (times in which a block is not used) of blocks that are never freed cross the
+//! end of the iteration. One copy out serves all gaps until the next write. A block that is read before it is written
+//! may be on the host from the start; if the iteration writes it later, it was copied out in the iteration before. In a
+//! gap that ends in a write nothing is copied: the block takes no memory there. Blocks that are freed are alive before
+//! their first access and after their last, as in the original.
 //!
 //! A part of the overhead is spent before the row and the rest after it; the bound takes the best division. The part
 //! before the row makes the windows on the link out longer, the part after it those on the link in. A window across the

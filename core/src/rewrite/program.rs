@@ -39,7 +39,7 @@ workspace! {
             /// How many operators there are. Rows that are left after the last operator's frees count as one more
             /// operator, which has no accesses.
             pub(super) operators: u32 = 0,
-            /// How many operators have block accesses: all, or all but the last.
+            /// How many operators access at least one block. Only the last operator of the trace may access none.
             pub(super) accessing: u32 = 0,
             /// When the trace ends, in ns.
             pub(super) end_time: u64 = trace.last().map_or(0, |r| r.time_ns),
@@ -103,7 +103,7 @@ impl<'a> Program<'a> {
         self.first_row[self.operators] = number(self.rows.len());
     }
 
-    /// All blocks that the trace may name.
+    /// The numbers of all blocks that the trace may name, from 0 on.
     #[inline]
     pub(super) fn blocks(&self) -> impl DoubleEndedIterator<Item = BlockId> + use<> {
         BlockId::each(0..u32::try_from(self.size.len()).unwrap_or(u32::MAX))

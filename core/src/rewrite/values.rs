@@ -60,7 +60,8 @@ pub(super) struct Reference {
     pub(super) version: VersionId,
     /// Whether the operator writes the block; else it reads it.
     pub(super) writes: bool,
-    /// Whether the block is persistent and the operator reads and writes it: a recomputation leaves such a block out.
+    /// Whether the block is persistent and the operator both reads and writes it. A recomputation of the operator does
+    /// not access such a block.
     pub(super) updated: bool,
     owner: Owner,
 }
@@ -143,8 +144,8 @@ workspace! {
     /// The values in a trace: which operator makes each, which operators read it, and whether it can be recomputed.
     pub(super) struct Values<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// The most bytes that each operator adds to the load while it runs, counting its workspaces and the blocks
-            /// that are allocated and freed as recorded.
+            /// The most bytes that each operator adds to the load (bytes alive) while it runs, counting its workspaces
+            /// and the blocks that are allocated and freed as recorded.
             pub(super) most: u64[rows + 1],
             /// For each operator, the bytes that it allocates less those that it frees, counting the blocks that are
             /// allocated and freed as recorded. In two's complement, as an operator may free more than it allocates.
@@ -158,9 +159,10 @@ workspace! {
             /// For each operator, the index in `managed` of the first managed block that it reads or writes (a block
             /// that the plan of recomputation allocates and frees).
             first_managed: u32[rows + 2],
-            /// For each operator, the last operator before which it can still be recomputed: the first that overwrites
-            /// or frees a block which it reads or writes. [`NONE`] if there is none. Only blocks that are allocated and
-            /// freed as recorded count, and not those that a recomputation leaves out.
+            /// For each operator, the first operator that overwrites or frees one of its blocks (those that it reads or
+            /// writes), so that it cannot be recomputed after that. [`NONE`] if there is none. Only blocks that are
+            /// allocated and freed as recorded count. Persistent blocks that the operator updates do not: a
+            /// recomputation leaves them out.
             until: u32[rows + 1],
             /// For each operator, the index in `made` of the first value that it writes and that can be recomputed.
             first_made: u32[rows + 2],
@@ -470,9 +472,9 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Finds three figures for each operator, in bytes: the most that it adds to the load while it runs (`most`), what
-    /// it adds in the end (`left`), and the most of its workspaces at once (`local`). The first two count workspaces
-    /// and blocks that are allocated and freed when the recording says.
+    /// Finds three figures for each operator, in bytes: the most that it adds to the load (bytes alive) while it runs
+    /// (`most`), what it adds in the end (`left`), and the most of its workspaces at once (`local`). The first two
+    /// count workspaces and blocks that are allocated and freed when the recording says.
     fn weigh(&mut self) {
         let program = self.program;
         for o in 0..program.operators {

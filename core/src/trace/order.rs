@@ -60,8 +60,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The default limits, but with a wider beam for small graphs. The work of the beam search grows with
-    /// `width · operators²`; the searches for an order still take about a second.
+    /// The default limits, but with a wider beam for graphs of few operators: the work of the beam search grows with
+    /// `width · operators²`. The searches for an order still take about a second.
     #[must_use]
     pub fn for_operators(operators: usize) -> Self {
         let squared = u64::try_from(operators).unwrap_or(u64::MAX).saturating_pow(2).max(1);
@@ -144,7 +144,7 @@ pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: 
 /// use sublet_core::trace::graph::{Graph, Node, Tensor};
 /// use sublet_core::trace::order::{self, Options};
 /// let tensor = |bytes| Tensor { bytes, ..Tensor::default() };
-/// // Two branches, each large inside and small in the end: one after the other.
+/// // Two branches with large intermediate results and small final ones: best run one after the other.
 /// let tensors = [tensor(1), tensor(9), tensor(9), tensor(1), tensor(1), tensor(1)];
 /// let node = |inputs, outputs| Node { inputs, outputs, ..Node::default() };
 /// let nodes = [

@@ -3,8 +3,8 @@
 //! Problem: lifetimes taken from one order of the operators let two blocks share memory, though in another valid order
 //! both are in use at the same time. Block B may take the memory of block A only if every operator that uses A is an
 //! ancestor of the operator that begins B (allocates it). Then A is no longer used when B begins, in every order that
-//! the dependencies allow (`MXNet`, "Memory consumption", on parallel operations; here with the exact ancestor
-//! relation, there with colours of paths instead).
+//! the dependencies allow (`MXNet`, "Memory consumption", on parallel operations). `MXNet` uses colours of paths in
+//! place of ancestors; here the ancestors are exact.
 //!
 //! Placement takes lifetimes as intervals, and lets any two blocks share memory whose intervals do not overlap. So
 //! lifetimes are extended over a topological order until every pair that does not overlap is ordered by ancestors. For

@@ -1,8 +1,9 @@
 //! Finds the iteration that repeats in an endless stream of events.
 //!
 //! Problem: mallocs, frees, reads and writes come one by one and without an end; how many events are one iteration, the
-//! period? Two iterations are the same when their events are: kind, size, and the distance to the block's previous
-//! event, which says which block is meant without naming it (blocks have other addresses in every iteration).
+//! period? Two iterations are the same if their events are equal in kind, in size and in the distance to the block's
+//! previous event. The distance says which block is meant without naming it (blocks have other addresses in every
+//! iteration).
 //!
 //! Paper: Zhang et al. 2019, section V, detect "two consecutive subsequences that are repeating" and do not say how.
 //!
@@ -18,11 +19,11 @@
 //! 5. The first event that differs from the event one period before ends the candidate, accepted or not.
 //!
 //! Loops within iterations (gradient accumulation: a, a, a, b, over and over) are accepted as long as nothing else is
-//! known. An accepted period that ends may have been such a loop. From then on a candidate with the same events, once
-//! or several times over, is accepted only if it repeats for a whole period longer than the ended period did; a sum
-//! over the period tells that the events are the same, wherever the period begins. A candidate with other events is
-//! accepted as before: it may be the same network with another batch. The ended period is forgotten after as many
-//! events as the ring holds, since no longer period that contains the ended one fits into the ring.
+//! known. So an accepted period that ends may have been such a loop. From then on a candidate with the same events,
+//! once or several times over, is accepted only if it repeats for longer than the ended period did, by one period of
+//! its own. A sum over the period tells that the events are the same, wherever the period begins. A candidate with
+//! other events is accepted as before: it may be the same network with another batch. The ended period is forgotten
+//! after as many events as the ring holds, since no longer period that contains the ended one fits into the ring.
 //!
 //! Ties: of several events with the same fingerprint the latest counts, so that the candidate is the shortest distance.
 //!
@@ -38,8 +39,8 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// so many events, and so do not suggest a period.
 const SPAN: u32 = 8;
 
-/// How many older events are checked with each new event while a candidate period is verified: whether they equal the
-/// events one period before them. The check goes back from the event at which the candidate was found. With four, a
+/// While a candidate period is verified, this many older events are checked with each new event: does each equal the
+/// event one period before it? The check goes back from the event at which the candidate was found. With four, a
 /// candidate found in the first four fifths of the second period is verified when that period ends.
 const BACKWARD: u32 = 4;
 
@@ -61,8 +62,8 @@ const MOST_POSITION: u32 = (1 << 31) - 1;
 /// Its memory does not grow.
 pub struct Detector<'a> {
     /// The latest events, in a ring buffer. Four words for each: the bytes of the block; the distance to the block's
-    /// previous event, and the event's kind, in one word; the bytes that are allocated after the event; and the sum of
-    /// the hash [`mix`] over all events up to this one.
+    /// previous event, and the event's kind, in one word; the bytes of all blocks live right after the event; and the
+    /// sum of the hash [`mix`] over all events up to this one.
     ring: Table<'a, [u64; 4]>,
     /// The hash table, by bucket: the position in the stream of the latest event at which the fingerprint (hash of the
     /// latest events) fell into this bucket; 0 if there was none.
@@ -116,7 +117,7 @@ pub(crate) struct Recorded {
     pub(crate) bytes: u64,
     /// How many events ago the previous event of the same block was; 0 if there was none or it is not known.
     pub(crate) distance: u32,
-    /// The bytes of all blocks that are allocated after the event.
+    /// The bytes of all blocks that are live right after the event.
     pub(crate) load: u64,
 }
 

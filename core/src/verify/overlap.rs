@@ -5,9 +5,10 @@
 //! pair may share bytes if the output begins at least `distance` bytes below the begin of the input. Pairs are looked
 //! at one by one: `O(n log n + p · o)` for p pairs that are alive together and o overlaps.
 //!
-//! The lower bound on the peak is the highest value, over all steps, of the bytes alive at the step less the most bytes
-//! that outputs may share with their inputs there. An output shares at most its size less the least distance. With one
-//! input it shares at most the size of the input.
+//! The lower bound on the peak: at each step, the most bytes that outputs may share with their inputs are subtracted
+//! from the bytes alive; the bound is the highest difference. An output shares with one input at most its own size less
+//! the distance, and at most the input's size. With several inputs, it shares at most the sum of that, and at most its
+//! own size less the least distance.
 
 use super::{VerifiedPlan, Violation, check_block};
 use crate::error::Buffer;

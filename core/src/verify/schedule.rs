@@ -146,7 +146,7 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 ///     Workspace::new(&mut words, &mut indices),
 ///     Room { timings: &mut timings, blocks: &mut blocks, names: &mut names },
 /// );
-/// // Not cyclic, the block would have to be on the device at the end with its final value; it is.
+/// // 64 bytes are copied out, and 64 in.
 /// assert_eq!(verified?.run().swapped_bytes, 128);
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
@@ -344,8 +344,8 @@ struct State<'a> {
     /// By block, two marks, 1 for yes and 0 for no. First: is the block on the device at the start? Second: was it
     /// copied in before its first copy out, so that the host's copy of its initial value was used?
     marks: Table<'a, [u32; 2]>,
-    /// By block: the operator begun last that allocates or frees the block between two of its accesses in the
-    /// recording. Stored as 1 + the recorded row of the operator's first access; 0 if there is none yet.
+    /// By block: of the operators that in the recording allocate or free the block between their accesses, the last to
+    /// begin so far. Stored as 1 + the recorded row of the operator's first access; 0 if there is none.
     own: Table<'a, u32>,
     /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,

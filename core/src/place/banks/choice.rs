@@ -1,4 +1,5 @@
-//! Which blocks lie in a bank of memory, as far as the load says: the temporal knapsack problem (Bartlett et al. 2005).
+//! Which blocks lie in a bank of memory, if only the bytes alive at each step have to fit, whatever their addresses:
+//! the temporal knapsack problem (Bartlett et al. 2005).
 //!
 //! Problem: what a block *gains* is the cost that is saved if it lies in the bank. The blocks that lie there and are
 //! alive together may take no more than the capacity. Which blocks gain most together?
@@ -7,12 +8,14 @@
 //! alive, with the most that is gained by any choice that leads to it. If one of two states gains no less and holds no
 //! block that the other does not hold, the other is dropped. If more than [`WIDTH`] are left, one of two things is
 //! done. Either the worst are dropped; then the choice that comes out is good but not proved. Or the worst become one
-//! state, which holds what all of them hold and gains the most of them; then what comes out is at least what any choice
-//! can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). The worst are those that have gained least
-//! so far: of a block that is still alive, only the part of its gain counts that is for the steps that have passed.
+//! state, which holds only the blocks that all of them hold, with the highest of their gains; then the result is at
+//! least what any choice can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). The worst are those
+//! that have gained least so far: of a block that is still alive, only the part of its gain counts that is for the
+//! steps that have passed.
 //!
-//! A state has bits for 64 blocks that are alive together; the number of a block's bit is its *slot*. A further block
-//! is left out if a choice is made; if an upper bound on the gain is wanted, its gain counts and its bytes do not.
+//! A state has bits for 64 blocks that are alive together; the number of a block's bit is its *slot*. A block that
+//! begins when no slot is free is left out of the bank. For an upper bound on the gain, its gain counts and its bytes
+//! do not.
 //!
 //! Cost: O(n (WIDTH² + WIDTH n / 64)), most of it where more states are left than are kept.
 
@@ -38,7 +41,7 @@ pub(super) struct Candidate {
     /// The cost that is saved if the block lies in the bank of memory. Its unit is so large that the sum over all
     /// blocks is below 2⁶⁴.
     pub(super) gain: u64,
-    /// Whether the block has to lie in the bank of memory, because it may lie in no other that is left.
+    /// Whether the block has to lie in the bank of memory, because it may lie in no other bank that is left.
     pub(super) forced: bool,
 }
 
@@ -221,8 +224,8 @@ impl<'a> States<'a> {
     }
 
     /// Adds the cost that a block saves to all states (sets of blocks to put in the bank of memory), as if the block
-    /// lay in the bank and took no bytes. So an upper bound counts a block that has no bit in the states because all
-    /// [`SLOTS`] are in use.
+    /// lay in the bank and took no bytes. Called when an upper bound is wanted, with a block that has no bit in the
+    /// states because all [`SLOTS`] are in use.
     fn give(&mut self, gain: u64) {
         for s in 0..self.len {
             self.gain[s] += gain;
@@ -242,8 +245,8 @@ impl<'a> States<'a> {
     }
 
     /// Drops each state (a set of blocks to put in the bank of memory) if another one saves at least as much cost and
-    /// all living blocks of that one are in the dropped one too. If more than [`WIDTH`] are left, drops or merges those
-    /// that are least promising at `step`, where the present block begins. Returns whether at most [`WIDTH`] were left.
+    /// has no living block that the dropped one lacks. If more than [`WIDTH`] are left, drops or merges those that are
+    /// least promising at `step`, where the present block begins. Returns whether at most [`WIDTH`] were left.
     fn narrow(&mut self, step: u32) -> bool {
         // Every state that gains more comes before: each is compared only with those before it.
         sort::identity(&mut self.order, self.len);
@@ -291,8 +294,8 @@ impl<'a> States<'a> {
         sort::by_key(&mut self.kept, left, &mut self.aside, |s| !score[s]);
     }
 
-    /// Of the cost that the living block in the slot `slot` saves in the bank of memory: the part for its lifetime from
-    /// `step` on, in proportion to the number of steps.
+    /// The part of a block's saving in the bank of memory that is for the steps from `step` on; each step of the
+    /// block's lifetime has an equal part. The block is the living one in the slot `slot`.
     fn owed(&self, slot: u32, step: u32) -> u64 {
         let [start, end, step] = [self.start[slot], self.end[slot], step].map(u128::from);
         let part = (u128::from(self.slot_gain[slot]) * end.saturating_sub(step)).checked_div(end - start);

@@ -8,9 +8,10 @@
 //!
 //! Steps:
 //! 1. The *price* of a block in a bank is the bytes touched times the cost. The banks are filled one by one, the
-//!    cheapest first. Each gets the blocks that save most against the next more costly bank, as far as the load says
-//!    (`choice`). If they cannot be placed, one is left out and goes to a later bank: of the block that did not fit and
-//!    those alive with it, the one that saves least for each byte. Then the same with the large blocks alone.
+//!    cheapest first. Each gets the blocks that save most against the next more costly bank, if only the bytes alive at
+//!    each step have to fit (`choice`). If they cannot be placed, one is left out and goes to a later bank: of the
+//!    block that did not fit and those alive with it, the one that saves least for each byte. Then the same with the
+//!    large blocks alone.
 //! 2. Another way: the blocks go one by one to the cheapest of their banks in which they can be placed beside those
 //!    that are there. Those come first that lose most for each byte and step if they do not lie in their cheapest bank;
 //!    a block that may lie in one bank alone comes before all others. Then the same with the largest first.
@@ -20,11 +21,11 @@
 //! Whether the blocks of a bank can be placed within its capacity is found by first fit, by begin and by size; then, a
 //! few times, with the block that did not fit moved to the front.
 //!
-//! Lower bound: the sum of the least prices of all blocks, and the higher of two figures. Both are about the *fast*
-//! banks, those of least cost, taken as one bank. The first is what blocks cost more because they lie in other banks:
-//! for all blocks together, less the most that a choice within the capacity of the fast banks can save (`choice`). The
-//! second looks at one step. The bytes alive there above that capacity lie in other banks; those are taken first whose
-//! price rises least for a byte: a fractional knapsack.
+//! Lower bound: the sum of the least prices of all blocks, plus the higher of two bounds on the *extra cost*, what is
+//! paid beyond that sum. Both take the *fast* banks, those of least cost, as one bank. The first: the extra cost with
+//! no block in the fast banks, less the most that a choice of blocks within their capacity saves (`choice`). The second
+//! looks at one step. The bytes alive there above that capacity lie in other banks; those are taken first whose price
+//! rises least for a byte: a fractional knapsack.
 //!
 //! Cost: O(n² banks) in step 3 for each placement that is tried; linear workspace.
 
@@ -517,9 +518,10 @@ fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Wor
     alone + chosen.max(bound_by_step(&fast, scratch))
 }
 
-/// A lower bound on the extra cost of a placement because some blocks lie outside the *fast* banks of memory, those of
-/// least cost. It is what all blocks outside would cost more than inside, less the most that any set of blocks within
-/// the capacity of the fast banks can save. The unit is bytes times that of [`Bank::cost`].
+/// A lower bound on the extra cost of a placement because the *fast* banks of memory, those of least cost, cannot hold
+/// all blocks. First, the extra cost is computed as if no block lay there. From this is subtracted the most that a set
+/// of blocks can save by lying in the fast banks, within their capacity. The unit is bytes times that of
+/// [`Bank::cost`].
 fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = fast.blocks.len();
     let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));
@@ -547,9 +549,9 @@ fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     sum.saturating_sub(u128::from(found.gain.unwrap_or(0)) << shift)
 }
 
-/// A lower bound on the extra cost of a placement because some blocks lie outside the *fast* banks of memory, those of
-/// least cost. At each step, the bytes alive beyond the capacity of the fast banks lie in other banks; the least extra
-/// cost of that is computed. The highest of all steps is returned, in bytes times the unit of [`Bank::cost`].
+/// A lower bound on the extra cost of a placement because the *fast* banks of memory, those of least cost, cannot hold
+/// all blocks. At each step, the bytes alive beyond their capacity must lie in other banks; the least that this costs
+/// more is computed. Returns the highest of these numbers, in bytes times the unit of [`Bank::cost`].
 fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = count(fast.blocks);
     let (mut by_rate, mut aside) = (scratch.indices(fast.blocks.len()), scratch.indices(fast.blocks.len()));

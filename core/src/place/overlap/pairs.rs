@@ -14,7 +14,8 @@ pub(super) struct Pairs<'a> {
     inputs: Table<'a, [u32; INPUTS]>,
     /// By block, as an output: by how many bytes at least it begins below each of its inputs, in the order of `inputs`.
     distances: Table<'a, [u64; INPUTS]>,
-    /// Whether all overlaps are used: no output has more than two inputs.
+    /// Whether all overlaps are used. False if an output has more than two inputs: overlaps with further ones are
+    /// ignored.
     pub(super) complete: bool,
 }
 
@@ -66,9 +67,9 @@ impl<'a> Pairs<'a> {
         all.filter(|&(input, _)| input > 0).map(|(input, distance)| (input - 1, distance))
     }
 
-    /// The most bytes that an output may share with those of its inputs for which `beside` is true. With one input, it
-    /// shares at most its own size less the least distance between the two begins. With two, it shares no more than the
-    /// larger of these amounts, and no more than their sum, each cut to the input's size.
+    /// The most bytes that an output may share with those of its inputs for which `beside` is true. For each of these
+    /// inputs, the output's size less the least distance between the two begins is computed. Returns the highest of
+    /// these numbers or, if it is less, their sum, in which none counts for more than the size of its input.
     pub(super) fn spared(&self, output: u32, beside: impl Fn(u32) -> bool) -> u64 {
         let size = at(self.blocks, output).size;
         let (mut most, mut sum) = (0, 0);

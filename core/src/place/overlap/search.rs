@@ -1,9 +1,9 @@
 //! Exact search where outputs may reach into dying inputs.
 //!
 //! Problem: is there a placement within a capacity? Of two blocks that are alive together, one begins at least a
-//! distance above the other, and this distance depends on which of them is lower. The search for other placements,
-//! [`search`](crate::place::search), cannot be used: its only distance is the size, and it adds up bytes that no two
-//! blocks share.
+//! distance above the other, and this distance depends on which of them is lower. The search for placements without
+//! overlaps, [`search`](crate::place::search), cannot be used: for it, the distance is always the size of the lower
+//! block, and the blocks alive at a step take the sum of their sizes.
 //!
 //! Steps:
 //! 1. Only placements are looked at in which every block lies on 0, on another one, or at its pin. A block that is not
@@ -16,9 +16,10 @@
 //! 3. In a section (a stretch of time), the open blocks take their bytes, less those that overlaps may spare, above the
 //!    lowest of them. A block whose least offset does not leave room for all of them cannot be the lowest, and is above
 //!    one that can. If one of two blocks cannot be the lower one, the other is.
-//! 4. The next block comes from the section with the least slack, divided by its number of failures plus 1: the block
-//!    whose least offset is lowest there; of equals the largest. If an open block can lie below that one, it is taken
-//!    instead, and so on, down to a block that none can be below.
+//! 4. The next block comes from the section with the least slack, divided by its number of failures plus 1. The slack
+//!    is the number of bytes by which the lowest of the least offsets there could rise, with room left for all open
+//!    blocks. The block is the one with this lowest offset; of equals the largest. If an open block can lie below that
+//!    one, it is taken instead, and so on, down to a block that none can be below.
 //!
 //! To find the least peak, capacities are tried: the lower bound, half way from there to the peak of the best plan so
 //! far, and just below that peak, each round with twice the nodes, until lower bound and peak meet. The number of
@@ -42,8 +43,8 @@ pub(super) const MOST_BLOCKS: usize = 1024;
 const FIRST: u64 = 256;
 /// How many sections of time the search may look at for each node of the caller's budget.
 const SECTIONS_PER_NODE: u64 = 2;
-/// The work of the search is measured in sections of time looked at. To compare this number of sections, or of blocks,
-/// counts as one section looked at.
+/// The work of the search is counted in sections of time looked at. A short look at each of the sections, or at each of
+/// the blocks, costs less: this number of short looks counts as one section.
 const AT_ONCE: u32 = 16;
 /// The entry in `pin` for a block that is not pinned to an offset.
 const NO_PIN: u64 = u64::MAX;
@@ -240,7 +241,8 @@ impl<'a, 'b> Search<'a, 'b> {
         self.unit = NonZeroU64::new(unit).unwrap_or(NonZeroU64::MIN);
     }
 
-    /// The least multiple of the unit above a capacity, in bytes: the lower bound if no plan is within that capacity.
+    /// The least multiple of the unit, in bytes, that is above `capacity`. If no plan is within the capacity, no plan
+    /// has a peak below this.
     fn next(&self, capacity: u64) -> u64 {
         (capacity / self.unit + 1) * self.unit.get()
     }
@@ -451,8 +453,9 @@ impl<'a, 'b> Search<'a, 'b> {
         (0..self.row).flat_map(move |w| ones(self.alive[base + w] & self.open[w]).map(move |bit| w * 64 + bit))
     }
 
-    /// The highest offset, in bytes, that the lowest unplaced block of section `s` of time may have, so that all
-    /// unplaced blocks there fit above that; none if they do not fit at all.
+    /// The highest offset, in bytes, at which a stack of all unplaced blocks of section `s` of time can begin and still
+    /// end within the capacity. The stack is as high as all their sizes, less the bytes that overlaps may spare. None
+    /// if it is higher than the capacity.
     fn room(&self, s: u32) -> Option<u64> {
         let is_member = |b: u32| (self.alive[s * self.row + b / 64] & self.open[b / 64]) >> (b % 64) & 1 == 1;
         let (mut bytes, mut spared) = (0, 0);
@@ -483,10 +486,9 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The least offset, in bytes, of block `b` that the other unplaced blocks of section `s` of time allow; 0 if they
-    /// allow any. `room` is the highest offset that the lowest block there may have so that all of them fit. If `b`
-    /// cannot lie as low as `room`, it lies above a block that can. It also lies above each block that cannot lie above
-    /// `b`.
+    /// The least offset, in bytes, that the other unplaced blocks of section `s` of time leave to block `b`; 0 if they
+    /// allow any. `room` is the highest offset at which a stack of all of them can begin. If `b` cannot lie as low as
+    /// `room`, it lies above a block that can. It also lies above each block that can only be below it.
     fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
         let others = self.members(s).filter(|&c| c != b);
         let mut v = 0;
@@ -503,8 +505,8 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// The block to place next; none if all are placed. It comes from the section of time with the least slack, divided
-    /// by 1 + the failed nodes counted there. The slack is the number of bytes by which the lowest unplaced block there
-    /// could be raised.
+    /// by 1 + the failed nodes counted there. The slack is the number of bytes by which the lowest of the least offsets
+    /// there could rise, with all unplaced blocks still within the capacity.
     fn choose(&mut self) -> Option<u32> {
         let mut chosen: Option<(u32, u64, u32)> = None;
         for s in 0..self.sections {

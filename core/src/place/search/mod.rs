@@ -30,10 +30,10 @@
 //! 7. Run times are heavy-tailed: after a long first run, short ones follow (Luby, Sinclair and Zuckerman 1993). In
 //!    step 5, these change lengths and sizes at random by up to a tenth, and do not count the load (`Search::attempt`,
 //!    `restarts`).
-//! 8. At capacities above the bound, where something may be wasted, three runs of four keep the ground level, as
-//!    heuristics for packing strips do (Burke, Kendall and Whitwell 2004). In step 5, a block gains ranks for each end
-//!    of the level ground that it reaches, and again if its top is level with what lies beyond (`Tree::choose`,
-//!    `level`).
+//! 8. At capacities above the bound, where something may be wasted, three runs of four keep the *ground*, the top of
+//!    the placed blocks, level, as heuristics for packing strips do (Burke, Kendall and Whitwell 2004). In step 5, a
+//!    block gains ranks for each end of the level ground that it reaches, and again if its top is level with what lies
+//!    beyond (`Tree::choose`, `level`).
 //! 9. States that were refuted are kept, and fail at once where other decisions lead to them again (`Nogoods`,
 //!    `nogoods`).
 //! 10. Where the bound is not reached, a part of the nodes goes to searches of windows of time, which may raise the
@@ -83,9 +83,9 @@ const MOST_HALVINGS: u32 = 3;
 /// The number of nodes that are spent on each capacity in the first round, as a multiple of the length of the shortest
 /// run. The length of a run, a search from the root of the tree, is the number of nodes after which it ends.
 const RUNS: u64 = 32;
-/// The number of nodes that are spent at least, in each round, on the lower bound as the capacity, since most instances
-/// reach it. It is a multiple of the length of the shortest run. The length of a run, a search from the root of the
-/// tree, is the number of nodes after which it ends.
+/// Each round spends at least this number of nodes on the lower bound as the capacity, since most instances reach it.
+/// The number is given as a multiple of the length of the shortest run. The length of a run, a search from the root of
+/// the tree, is the number of nodes after which it ends.
 const RUNS_AT_BOUND: u64 = 256;
 /// The nodes that [`RUNS_AT_BOUND`] grants to the lower bound in each round are at most the search's whole budget of
 /// nodes divided by this number.

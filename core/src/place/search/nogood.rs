@@ -1,4 +1,4 @@
-//! States that were refuted (searched to the end without a placement), so that the search goes through each but once.
+//! States that were refuted (searched to the end without a placement), so that the search goes through each only once.
 //!
 //! A *component* is a range of time that no open block crosses; *open* blocks are those that are not placed yet.
 //! Whether a component can be completed depends on its open blocks alone: on the least offset that each can have, and

@@ -19,8 +19,8 @@ pub enum Technique {
     Edges,
     /// The next block is chosen, by preference, at a time at which many nodes of the search have failed.
     Failures,
-    /// A run of the search ends after a number of nodes, and the next run tries the blocks in another order, for which
-    /// their lengths and sizes are changed at random.
+    /// A run of the search ends after a number of nodes. The next run tries the blocks in another order: their
+    /// lifetimes and sizes, by which they are sorted, are changed at random.
     Restarts,
     /// The top of the placed blocks is kept level. Where it is level over a range of time, blocks that begin or end
     /// with the range are preferred. They are preferred more if their own top is level with the placed blocks beyond

@@ -8,7 +8,8 @@ use super::technique::Technique;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// To look at this number of blocks and sections of time counts as much work as a node of the search tree.
+/// The work of the search is counted in nodes of its tree. Blocks and sections of time that are looked at count too:
+/// this number of them counts as one node.
 const WORK_OF_NODE: u64 = 1_024;
 /// `watch` is called each time that the search has spent this number of nodes.
 const NODES_OF_WATCH: u64 = 256;
@@ -30,12 +31,12 @@ pub(super) enum End {
 pub(super) struct Tree<'a> {
     /// By depth in the search tree: the block that the decision there was about.
     block: Table<'a, u32>,
-    /// By depth in the search tree: how many changes of blocks had been recorded before the decision there. To take the
-    /// decision back, all later changes are undone.
+    /// By depth in the search tree: the length of the list of changes to blocks, just before the decision there. To
+    /// take the decision back, all later changes are undone.
     block_mark: Table<'a, u32>,
-    /// By depth in the search tree: how many changes of sections' records had been recorded before the decision there.
-    /// A section is a stretch of time, its record a summary of its unplaced blocks. To take the decision back, all
-    /// later changes are undone.
+    /// By depth in the search tree: the length of the list of changes to sections' records, just before the decision
+    /// there. A section is a stretch of time, its record a summary of its unplaced blocks. To take the decision back,
+    /// all later changes are undone.
     section_mark: Table<'a, u32>,
     /// By depth in the search tree: the first section of the component that the decision there was about. A component
     /// is a range of sections of time such that no block still to be placed is alive both in it and outside of it.
@@ -44,9 +45,9 @@ pub(super) struct Tree<'a> {
     /// component is a range of sections of time such that no block still to be placed is alive both in it and outside
     /// of it.
     high: Table<'a, u32>,
-    /// By depth in the search tree: how many changes of blocks, and how many of sections' records, had been recorded
-    /// when the search came to the present node of that depth. If all later changes are undone, the state is that in
-    /// which the node was entered. A section is a stretch of time, its record a summary of its unplaced blocks.
+    /// By depth in the search tree: the lengths of two lists when the present node of that depth was entered. One lists
+    /// the changes to blocks, the other those to sections' records. Undoing all later changes leads back to that node.
+    /// A section is a stretch of time, its record a summary of its unplaced blocks.
     entry: Table<'a, [u32; 2]>,
     /// By depth in the search tree: how many nodes had been looked at in all when the present node of this depth was
     /// entered.
@@ -56,11 +57,10 @@ pub(super) struct Tree<'a> {
     depth: u32,
     /// The component that is searched, as a range of sections: no block that is still to be placed crosses its ends.
     part: (u32, u32),
-    /// A block is preferred by this number of ranks for each end that it shares with the level ground: where both
-    /// begin, or both end. It is preferred by as many again if its top is level with the ground beyond that end
-    /// ([`Tree::choose`]). The level ground is the range of time around the chosen section in which the lowest offset
-    /// for a block is the same. Blocks are tried in the order of their ranks, the lowest first. 0 if level ground does
-    /// not count.
+    /// How much it counts in the choice of the next block ([`Tree::choose`]) that a block fits the *level ground*, the
+    /// range of time around the chosen section in which the lowest offset for a block is the same. The block moves this
+    /// number of places forward in the order for each end of its lifetime that is an end of this range, and as many
+    /// again if its top is level with the ground beyond that end. 0 if level ground does not count.
     pub fit: u32,
     /// How many nodes were looked at since the search began.
     pub nodes: u64,

@@ -29,8 +29,8 @@ use super::tree::{self, End, Tree};
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// A window is a range of time whose blocks are searched alone. It is skipped if its load is everywhere more than a
-/// part of the capacity below the capacity. The part is the capacity divided by this number.
+/// A window (a range of time whose blocks are searched alone) is skipped if its load is low: if, at each of its steps,
+/// more bytes are free than the capacity divided by this number.
 const NEAR: u64 = 8;
 /// How many nodes the first search of a window of time may look at, for each block of the window.
 const NODES_PER_BLOCK: u64 = 8;
@@ -60,9 +60,9 @@ pub(super) struct Windows<'a> {
     pub nodes: u64,
     /// How many passes over all windows of time have ended; it counts up to [`MOST_PASSES`].
     passes: u32,
-    /// Whether some window (a stretch of time) with the present number of sections had few enough blocks for a search,
-    /// or needed none. It needs none if its load is far below the capacity ([`NEAR`]), or if it is known to have a
-    /// placement within the lower bound. If false, windows with more sections are not looked at.
+    /// Whether windows (stretches of time) with more sections are to be looked at. True if one with the present number
+    /// of sections had few enough blocks for a search, or needed none. A window needs none if its load is far below the
+    /// capacity ([`NEAR`]), or if it is known to have a placement within the lower bound.
     small: bool,
     /// Whether the search of a window of time was cut off in this pass over the windows.
     undecided: bool,
@@ -75,7 +75,8 @@ pub(super) struct Budget<'a> {
     pub nodes: u64,
     /// The most nodes that the searches of windows may look at.
     pub limit: u64,
-    /// A function that is called with the number of nodes that windows have used so far; if it breaks, the search ends.
+    /// A function that is called with the number of nodes that windows have used so far; if it returns a break, the
+    /// search ends.
     pub watch: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 

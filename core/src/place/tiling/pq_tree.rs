@@ -1,7 +1,7 @@
 //! A PQ-tree: a set of orders of leaves (Booth and Lueker 1976).
 //!
 //! The children of a P node may stand in any order, those of a Q node in one order or its reverse. If some subsets of
-//! the leaves must each be consecutive, such a tree describes all orders in which they are.
+//! the leaves must each be consecutive, such a tree describes all orders in which every one of these subsets is.
 //!
 //! A tree is a row of tokens in preorder. The token of a leaf is its number; that of an inner node is its kind and the
 //! number of tokens of its subtree, itself included. [`PqTree::replace`] keeps the orders in which some leaves are

@@ -128,8 +128,8 @@ impl<'s> Orders<'s> {
     }
 }
 
-/// Two loads of a trace, in bytes. First its max load. Second the max load that is left if every block that no operator
-/// accesses at the first one is swapped out then (`load_min` of Zhang et al. 2019). `Err` if a row is refused.
+/// Two loads of a trace, in bytes: its max load, and the max load that is left if all blocks that no operator accesses
+/// when the load is highest are swapped out then (`load_min` of Zhang et al. 2019). `Err` if a row is refused.
 fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<(u64, u64), Error> {
     let mut scratch = scratch.reborrow();
     let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;

@@ -21,10 +21,10 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 }
 
 /// Tells the recomputer how far to lower the load (bytes alive) in each operator: to the limit of the fit plus the
-/// bytes that can be on the host then. These are bytes of values that `recomputer` may not evict (free, to be
-/// recomputed), as many as the links can copy out and back in. The iteration may take `delay` ns longer, half of it
-/// before the operator and half after. Returns the highest of these loads, in bytes, as one limit for all operators.
-/// Each operator's headroom is set to the bytes by which its own load has to be lower.
+/// bytes that swaps can keep on the host then. Only values that `recomputer` may not evict (free, to be recomputed) are
+/// swapped. The iteration may take `delay` ns longer, half of it before the operator and half after. Returns the
+/// highest of these loads, in bytes: it is one limit for all operators. The headroom of each operator is set to this
+/// limit less the load that the operator is to have.
 pub(super) fn hold_back(
     recomputer: &mut Recomputer<'_>,
     options: &Options,

@@ -76,9 +76,9 @@ struct Estimate {
     /// The time in ns that recomputation to the level, and then swaps, are estimated to add to the original.
     promise: f64,
     level: Level,
-    /// How often the distances from this level to its neighbours were halved. At first they are the distances between
-    /// the first levels, or the delay itself; each refinement halves them once. 0 for the first levels; a neighbour
-    /// begins with the halvings that led to it.
+    /// How often this level was refined: each time, levels near it are estimated, at half the distance of the time
+    /// before. A level that was found in this way begins with the count of the level near which it lies. 0 for the
+    /// levels that are estimated first.
     halvings: u32,
 }
 
@@ -107,7 +107,8 @@ impl Estimates<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// The best estimate, leaving out those whose added time, in ns, is in `refined`; none if there is none.
+    /// The estimate with the least added time, leaving out those whose added time, in ns, is in `refined`; none if no
+    /// estimate is left.
     fn best(&mut self, refined: &[f64]) -> Option<&mut Estimate> {
         let known = |promise: f64| refined.iter().any(|refined| refined.total_cmp(&promise).is_eq());
         let all = self.found.iter_mut().take(self.len);
@@ -117,8 +118,8 @@ impl Estimates<'_, '_, '_, '_> {
 }
 
 /// Tries several [`Level`]s: for each, recomputes as much as the level says, then swaps until the load is within the
-/// limit. `limit` and `peak` are in bytes; `work` is how much a search may do, in operators and gaps looked at. `Err`
-/// if a row is refused or the memory is too short.
+/// limit. `limit` and `peak` are in bytes; `work` is how much a search may do, in operators and gaps (idle times of
+/// blocks) looked at. `Err` if a row is refused or the memory is too short.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let swaps = Swaps::By(&[Policy::Auto]);
     let estimate = work / ESTIMATE;

@@ -215,8 +215,8 @@ record! {
         changes: bool,
         /// The last operator that accesses the block.
         last: u32,
-        /// The block for which this source counts, as it is made from the source: one of the two has to be kept, on the
-        /// device or on the host. A source counts for one block only; none if it counts for none so far.
+        /// The block that is made from this source, so that one of the two has to be kept, on the device or on the
+        /// host. A source counts for one block only; none if it counts for none so far.
         kept_for: Option<BlockId>,
     }
 }

@@ -91,7 +91,7 @@ impl Options {
     /// The default alignment, in bytes: that of memory on GPUs, and of the runtime that runs fitted networks with CUDA.
     pub const DEFAULT_ALIGNMENT: u64 = 256;
     /// The default of [`work`](Self::work), the work that a search for swaps may do for each row of the trace, in
-    /// operators and gaps looked at. With it a search takes about a second for 5,000 rows.
+    /// operators and gaps (idle times of blocks) looked at. With it a search takes about a second for 5,000 rows.
     pub const DEFAULT_WORK: u64 = 5_000;
 
     /// Options for a limit, in bytes, and a device: with all ways to save memory ([`Means`]), and swaps of the blocks
@@ -451,7 +451,7 @@ fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Resu
 /// finds little more.
 const MOST_ROWS: usize = 10_000;
 
-/// The work that a search may do, in operators and gaps looked at.
+/// The work that a search may do, in operators and gaps (idle times of blocks) looked at.
 fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
     u64::try_from(recorded.rows.len().min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(options.work)
 }

@@ -37,7 +37,8 @@ const BLOCKS: u64 = 2_000_000;
 const VAIN: u64 = 20;
 
 /// The work that may be spent on all traces together while no schedule fits, in blocks placed. `work` is what one
-/// search for swaps may do, in operators and gaps looked at, of which [`WORK_PER_BLOCK`] count as a block placed.
+/// search for swaps may do, in operators and gaps (idle times of blocks) looked at; [`WORK_PER_BLOCK`] of them count as
+/// one block placed.
 pub(super) const fn patience(work: u64) -> u64 {
     VAIN * (BLOCKS + work / WORK_PER_BLOCK)
 }
@@ -51,7 +52,7 @@ pub(super) struct Arrangement<'p> {
     pub(super) swaps: Swaps<'p>,
     /// The work that the search for recomputation may do, in accesses and values looked at.
     pub(super) choice: u64,
-    /// The work that the search for swaps may do, in operators and gaps looked at.
+    /// The work that the search for swaps may do, in operators and gaps (idle times of blocks) looked at.
     pub(super) work: u64,
 }
 

@@ -97,8 +97,8 @@ pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
-    /// The least overhead, in ns, of the schedules that fit and were made since the last call of [`Kept::forget`].
-    /// Another schedule that takes as long or longer is not worth making. Infinite if there is none.
+    /// The least overhead, in ns, of the schedules that fit and were made since the last call of [`Kept::forget`];
+    /// infinite if there are none. Another schedule that takes as long or longer is not worth making.
     cutoff: f64,
     /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
     spent: u64,
@@ -302,7 +302,7 @@ impl<'a> Kept<'a, '_> {
         self.spent = self.spent.saturating_add(blocks);
     }
 
-    /// Whether no schedule fits so far, and more work was spent than may be until one fits.
+    /// Whether no schedule fits so far, and the work that may be spent until one fits is spent.
     pub(super) const fn is_in_vain(&self) -> bool {
         self.best.is_none() && self.spent > self.patience
     }

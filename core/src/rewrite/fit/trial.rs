@@ -25,17 +25,17 @@ const ATTEMPTS: u32 = 14;
 /// Each plan of a policy after the first may do the work of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
 /// A policy plans again with more headroom (bytes held back below the limit) where its placement is above the limit. If
-/// the time that the plan adds grows by more than this factor, the search for swaps begins anew. In a network of some
-/// thousand operators the swaps that are added for headroom are far from the best, and the little work of a later plan
-/// does not mend that.
+/// the new plan adds more than this many times the time that the plan before it added, the search for swaps begins
+/// anew. In a network of some thousand operators, the swaps that are added for headroom are far from the best, and a
+/// later plan may do too little work to find better ones.
 const LEAP: f64 = 1.5;
 /// When [`LEAP`] compares the times that two plans add, the earlier time counts as at least this fraction of the
 /// recording's time. So a small difference does not make the search begin anew.
 const LEAST_LEAP: f64 = 0.002;
 /// A search for swaps that starts over may do the work of the policy's first plan divided by this.
 const OVER: u64 = 4;
-/// Placing a block takes as long as looking at this many operators and gaps in a search. By this the work of searches
-/// is converted to blocks placed.
+/// Placing a block takes as long as looking at this many operators and gaps (idle times of blocks) in a search. With
+/// this factor the work of searches is converted to blocks placed.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
 /// How many operators the lower bound on the time of a schedule looks at, before swaps are planned. One of the first
 /// mostly proves what can be proved. To look at all would take longer than the search that a proof saves.
@@ -71,8 +71,8 @@ const WANDER: Climb = Climb { budget: 200, least: 2_400_000, part: AGAIN, back: 
 /// plans in a row that are not better, the search goes back to the best schedule.
 const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// A schedule is much slower than the best if it adds more than this many times the [cutoff](Kept::cutoff): the least
-/// time that a schedule which fits adds to the original. A search that goes on from such a schedule does less work
+/// A schedule is much slower than the best if it adds more than this many times the [cutoff](Kept::cutoff) (the least
+/// time that a schedule which fits adds to the original). A search that goes on from such a schedule does less work
 /// ([`TRY`]).
 const FAR: f64 = 1.5;
 /// A search that goes on from a schedule much slower than the best ([`FAR`]) may spend the work of its [`Climb`]
@@ -151,7 +151,7 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Plans the swaps, and places the schedules. `work` is how much a search for swaps may do, in operators and gaps
-    /// looked at. `Err` if a row is refused or the memory is too short.
+    /// (idle times of blocks) looked at. `Err` if a row is refused or the memory is too short.
     pub(super) fn run(&mut self, swaps: Swaps<'_>, work: u64) -> Result<Outcome, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(Outcome::Fails);
@@ -165,7 +165,8 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Tries these policies one after the other. [`Policy::Auto`] searches for better schedules twice: from its own
     /// first schedule that fits and, after all policies, from the best of their schedules. `work` is how much a search
-    /// may do, in operators and gaps looked at. `Err` if a row is refused or the memory is too short.
+    /// may do, in operators and gaps (idle times of blocks) looked at. `Err` if a row is refused or the memory is too
+    /// short.
     fn by(&mut self, policies: &[Policy], work: u64) -> Result<Outcome, Error> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;
@@ -196,9 +197,9 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Searches for swaps in this trace, in which values are recomputed, until a schedule fits. If `climbs`, the search
-    /// goes on from that schedule to better ones. `work` is how much a search may do, in operators and gaps looked at.
-    /// Returns how much longer than the original the best schedule takes, in ns; none if none fits. `Err` if a row is
-    /// refused or the memory is too short.
+    /// goes on from that schedule to better ones. `work` is how much a search may do, in operators and gaps (idle times
+    /// of blocks) looked at. Returns how much longer than the original the best schedule takes, in ns; none if none
+    /// fits. `Err` if a row is refused or the memory is too short.
     pub(super) fn level(&mut self, work: u64, climbs: bool) -> Result<Option<f64>, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(None);
@@ -214,8 +215,8 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Plans swaps by a policy and places the schedule, at first with no bytes held back below the limit (headroom),
-    /// until a schedule fits or the policy is given up. `work` is how much a search may do, in operators and gaps
-    /// looked at. `Err` if a row is refused or the memory is too short.
+    /// until a schedule fits or the policy is given up. `work` is how much a search may do, in operators and gaps (idle
+    /// times of blocks) looked at. `Err` if a row is refused or the memory is too short.
     fn first(&mut self, policy: Policy, work: u64) -> Result<Settled, Error> {
         let searches = policy == Policy::Auto;
         (self.attempt, self.spent) = (0, 0);
@@ -237,8 +238,8 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Improves the schedule that [`Swapper::remember`] saved, as [`climb`](Self::climb) does. `best` is how much
     /// longer that schedule takes than the trace before swaps, in ns; returns the same figure for the best schedule.
-    /// `work` is how much a whole search may do, in operators and gaps looked at. `Err` if a row is refused or the
-    /// memory is too short.
+    /// `work` is how much a whole search may do, in operators and gaps (idle times of blocks) looked at. `Err` if a row
+    /// is refused or the memory is too short.
     fn climb_on(&mut self, best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         self.spent = 0;
         self.swapper.recall();
@@ -247,8 +248,8 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Places the planned schedule, and plans again with more bytes held back below the limit (headroom), until a
     /// schedule fits. `planned` is how much longer the plan takes than the trace before swaps, in ns; `work` is how
-    /// much the first plan could do, in operators and gaps looked at. A placement far above the limit is given up after
-    /// `few` blocks placed. `Err` if a row is refused or the memory is too short.
+    /// much the first plan could do, in operators and gaps (idle times of blocks) looked at. A placement far above the
+    /// limit is given up after `few` blocks placed. `Err` if a row is refused or the memory is too short.
     fn insist(&mut self, policy: Policy, mut planned: Option<f64>, work: u64, few: u64) -> Result<Settled, Error> {
         let mut settled = Settled::NoRoom;
         for attempt in 0..ATTEMPTS {
@@ -270,8 +271,8 @@ impl Trial<'_, '_, '_, '_> {
     /// Improves the schedule that is planned, by plans that take less time. The headroom (bytes held back below the
     /// limit) is lowered after a schedule that fits and after a plan that is no better, and raised after a placement
     /// above the limit. `best` is how much longer the schedule takes than the trace before swaps, in ns; returns the
-    /// same figure for the best schedule. `work` is how much a whole search may do, in operators and gaps looked at.
-    /// `Err` if a row is refused or the memory is too short.
+    /// same figure for the best schedule. `work` is how much a whole search may do, in operators and gaps (idle times
+    /// of blocks) looked at. `Err` if a row is refused or the memory is too short.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
         let budget = climb.budget.saturating_mul(rows).max(climb.least);
@@ -308,8 +309,9 @@ impl Trial<'_, '_, '_, '_> {
         Ok(best)
     }
 
-    /// Plans again; the search does about `work`, in operators and gaps looked at. Returns how much longer the plan
-    /// takes than the trace before swaps, in ns; none if the limit is missed or the work has been ended.
+    /// Plans again; the search does about `work`, in operators and gaps (idle times of blocks) looked at. Returns how
+    /// much longer the plan takes than the trace before swaps, in ns; none if the limit is missed or the work has been
+    /// ended.
     fn replan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         self.attempt += 1;
         self.plan_later(work, |swapper, limit| swapper.replan(policy, limit, work))
@@ -324,16 +326,17 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Searches for swaps from the start, with the present headroom (bytes held back below the limit). `work` is how
-    /// much the search may do, in operators and gaps looked at. `planned` is how much longer the present schedule takes
-    /// than the trace before swaps, in ns; none if it misses the limit. The new schedule replaces the present one only
-    /// if it takes less time. Returns the added time of the one that is kept; none also if the work has been ended.
+    /// much the search may do, in operators and gaps (idle times of blocks) looked at. `planned` is how much longer the
+    /// present schedule takes than the trace before swaps, in ns; none if it misses the limit. The new schedule
+    /// replaces the present one only if it takes less time. Returns the added time of the one that is kept; none also
+    /// if the work has been ended.
     fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
         self.plan_later(work, |swapper, limit| swapper.start_over(planned, limit, work))
     }
 
     /// Calls `plan` with the limit in bytes and returns what `plan` returns. If the work has been ended, returns none
     /// and does not call `plan`. Two kinds of work are counted as spent: the `work` that `plan` may do, in operators
-    /// and gaps looked at, and the work that it does to choose gaps.
+    /// and gaps (idle times of blocks) looked at, and the work that it does to choose gaps for swaps.
     fn plan_later(&mut self, work: u64, plan: impl FnOnce(&mut Swapper<'_>, u64) -> Option<f64>) -> Option<f64> {
         self.spend(1 + work / WORK_PER_BLOCK);
         if self.kept.watched.stops() {
@@ -439,8 +442,8 @@ impl Settled {
 }
 
 /// How many thirds of the excess (the bytes by which the last placement is above the limit) are added to the headroom
-/// (bytes held back below the limit) after an attempt. One after each attempt of the first half, then two, and three
-/// after each of the last two. `attempt` counts from 0; there are `attempts` in all.
+/// (bytes held back below the limit) after attempt number `attempt`, counted from 0, of `attempts` in all. The result
+/// is 1 in the first half of the attempts, 3 after each of the last two, and 2 between.
 pub(super) fn part(attempt: u32, attempts: u32) -> u32 {
     if 2 * attempt < attempts { 1 } else { 2 + u32::from(attempt + 3 > attempts) }
 }

@@ -12,14 +12,13 @@
 //!    and first output in the recording count, its workspaces left out. The output reuses the input's memory if neither
 //!    is persistent, both have the same size, nothing needs the input's live range after the operator's reads, and the
 //!    output is not touched before the operator's last read.
-//!    the operator's last read.
 //! 3. Then the `free` of the input and the `malloc` of the output stand directly after the operator's last read, and
 //!    nowhere else. Both live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the
 //!    placement.
+//!
 //! This pass runs last, over the rows that the other means of saving memory wrote. Those means look for the free of
 //! each block, and a block whose memory is reused has none of its own. The load (bytes alive at a step) rises nowhere.
 //! Each operator is decided alone, so there are no ties. Cost: O(rows log rows), linear workspace.
-//! linear workspace.
 
 use crate::error::RowFault;
 use crate::id::Id;

@@ -17,8 +17,8 @@
 //!
 //! A live range gets no mask if its block is persistent, is written between the ReLU and the gradient, is reused in
 //! place, or has a mask already, or if the mask does not pay. A mask pays under two conditions:
-//! - The last other operator that needs the block is in the forward pass, as the mask is alive from the ReLU on, beside
-//!   the block until the block is freed. The forward pass is taken to end after the last operator that may be
+//! - The last other operator that needs the block is in the forward pass. The block is freed after that operator; until
+//!   then the mask takes memory beside the block. The forward pass is taken to end after the last operator that may be
 //!   recomputed, or at the first gradient of a ReLU if that comes first.
 //! - The mask costs less than it saves. It costs its bytes times the rows for which it is alive beside the block. It
 //!   saves the bytes by which it is smaller than the block, times the rows for which it is alive in place of the block.

@@ -84,7 +84,7 @@ impl Means {
 /// assert_eq!(Using::of_bits(1), Some(swap));
 /// let jetson = Device::named("jetson-orin").unwrap();
 /// assert_eq!(Using::ALL.on(&jetson), Using::ALL.without(Means::Swap));
-/// // What is there to compare with is to be asked for.
+/// // `Layer` is not in `ALL`: it serves only to compare other means with it.
 /// assert!(!Using::ALL.has(Means::Layer));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -170,8 +170,8 @@ pub(in crate::rewrite) struct Rewritten<'s> {
     pub(in crate::rewrite) in_place: bool,
 }
 
-/// The most rows that [`rewrite`] writes for a trace of `rows` rows. A mask (bits that replace the elements that a
-/// ReLU's gradient reads) adds three rows. So there is room for one mask for every six rows; a trace that needs more
+/// The most rows that [`rewrite`] writes for a trace of `rows` rows: half as many again, for one mask in every six
+/// rows. A mask (bits that replace the elements that a ReLU's gradient reads) adds three rows. A trace that needs more
 /// masks gets none.
 pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     rows + rows / 2

@@ -62,11 +62,11 @@ const fn effort(rows: usize) -> Options {
     Options { states: states as u32, width: width as u32 }
 }
 
-/// How many sets of operators the exact search for an order may keep, times the number of rows of the trace: it may
-/// keep fewer for a longer trace, where each set takes more memory. A set holds the operators that have run.
+/// The exact search for an order may keep at most this many sets, divided by the number of rows of the trace: in a
+/// longer trace each set takes more memory. A set holds the operators that have run.
 const REMEMBERED: usize = 100_000_000;
-/// How many sets of operators the beam search for an order keeps of each size, times the square of the number of rows
-/// of the trace: it keeps fewer for a longer trace. A set holds the operators that have run.
+/// The beam search for an order keeps at most this many sets of each size, divided by the square of the number of rows
+/// of the trace. A set holds the operators that have run.
 const WORK: usize = 1_000_000_000;
 
 workspace! {
@@ -92,7 +92,8 @@ workspace! {
             order: u32[rows],
         }
         state {
-            /// How many operators access blocks: all, or all but the last, which may have mallocs and frees only.
+            /// How many operators of the recording access blocks. Only the last one may access none; it then has
+            /// mallocs and frees only.
             operators: u32 = 0,
         }
     }

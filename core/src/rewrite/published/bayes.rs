@@ -26,8 +26,9 @@ const LENGTH: f64 = 0.7;
 /// a diagonal entry of the Cholesky factor, so that no such entry is 0.
 const NOISE: f64 = 1e-4;
 
-/// Finds the weights for the four scores of a gap that give the least overhead. `overhead` makes the schedule of some
-/// weights and returns its overhead in ns, or none if these weights give no schedule.
+/// Finds the weights of the four scores by which gaps (times in which a block is not used) are chosen for swaps: those
+/// that give the least overhead. `overhead` makes the schedule of some weights and returns its overhead in ns, or none
+/// if these weights give no schedule.
 pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
     let mut random = SplitMix64::seed_from_u64(seed);
     let mut model = Process::new();

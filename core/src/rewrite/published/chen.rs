@@ -236,13 +236,14 @@ workspace! {
             /// For each operator of the forward pass, the bytes of the results that it is the first to write and that
             /// the backward pass reads.
             made: u64[rows],
-            /// For each operator, 1 + the level of the cut after it; 0 if there is no cut. The first cuts of the
-            /// recursion have level 0, the cuts of their parts level 1, and so on. While cuts are chosen, 1 where a cut
-            /// is allowed.
+            /// For each operator, 0 if the forward pass is not cut into segments after it, else 1 + the level of this
+            /// cut. The first cuts of the recursion have level 0, the cuts of their parts level 1, and so on. While
+            /// cuts are chosen, 1 where a cut is allowed.
             cut: u32[rows],
         }
         records {
-            /// For each operator, the first operator, from this one on, that has a cut after it; none if there is none.
+            /// For each operator, the next operator (or itself) after which the forward pass is cut into segments; none
+            /// if there is no such operator.
             next_cut: Option<u32>[rows + 1],
         }
         state {
@@ -392,9 +393,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Cuts the forward pass at some of the operators that [`candidates`](Self::candidates) has marked, and returns the
-    /// figures of these cuts. `level` decides for each, from its number among the marked operators and the bytes of the
-    /// segment that would end there: it returns the level of the cut in the recursion, or none for no cut.
+    /// Cuts the forward pass after some of the operators that [`candidates`](Self::candidates) has marked, and returns
+    /// the figures of these cuts. `level` decides for each marked operator, from its number among them and the bytes of
+    /// the segment that would end there. It returns the level of the cut in the recursion, or none for no cut.
     fn cut(&mut self, level: impl Fn(u32, u64) -> Option<u32>) -> Mirrored {
         let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
         let (mut candidate, mut gathered) = (0, 0u64);

@@ -100,7 +100,7 @@ workspace! {
         }
         state {
             pub(in crate::rewrite) values: &'a Values<'a> = values,
-            /// How many operators have accesses.
+            /// How many operators access at least one block.
             pub(in crate::rewrite) operators: u32 = values.program.accessing,
             /// How many operators are in the forward pass.
             pub(in crate::rewrite) forward: u32 = 0,
@@ -252,11 +252,10 @@ impl<'a> Mirror<'a> {
     }
 
     /// Adds to `self.batch`, which has `batch` entries, the recomputations that must come before recomputation number
-    /// `run` of an operator. If `run` is `u32::MAX`, they come before the operator runs in the backward pass. They are
-    /// recomputation number `run` of each operator that writes a block which the operator accesses, or a writer's last
-    /// recomputation if it has fewer. All writers of one result of the forward pass are so recomputed together. A
-    /// recomputation is left out if it, or a later one of the same operator, was added before. Returns how many entries
-    /// `self.batch` has then.
+    /// `run` of `operator` or, if `run` is `u32::MAX`, before `operator` runs in the backward pass. For each operator
+    /// that writes a block which `operator` accesses, this is recomputation number `run`, or its last one if it has
+    /// fewer. So all writers of one result of the forward pass are recomputed together. A recomputation is left out if
+    /// it, or a later one of the same operator, was added before. Returns how many entries `self.batch` has then.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];

@@ -15,8 +15,8 @@
 //!   than the gap.
 //! - AOA, area of absence: DOA times the size. Where DOA is negative it is divided by the size: of gaps that last
 //!   equally long, the one of the smaller block, which delays less, then has the higher score.
-//! - WDOA, weighted: the area under the load curve over the gap.
-//! - SWDOA, submodular: the area under the curve of the load that is left after the gaps already chosen.
+//! - WDOA, weighted: the area under the load curve (bytes on the device over time) during the gap.
+//! - SWDOA, submodular: the same area if blocks are swapped in the gaps already chosen.
 //!
 //! A mixture is the weighted sum of all four, each divided by its standard deviation over the gaps.
 //!
@@ -34,8 +34,9 @@ use crate::sort;
 use crate::table::Records;
 use crate::workspace::workspace;
 
-/// While gaps are chosen by their scores, this many looks at gaps or operators count as one unit of work. In the search
-/// for better schedules each look counts as one unit.
+/// The work of choosing gaps (times in which a block is not used) by their scores is counted in looks at gaps or
+/// operators. This many looks count as one unit of work; in the search for better schedules, each look counts as one
+/// unit.
 const LOOKS: u64 = 16;
 
 /// Which gaps (times in which no operator accesses a block) may be chosen for swaps.
@@ -51,22 +52,22 @@ pub(in crate::rewrite) enum Scope {
 }
 
 workspace! {
-    /// Memory for choosing which gaps to swap.
+    /// Memory for choosing the gaps (times in which a block is not used) in which blocks are swapped.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// All gaps, the one with the highest score first. Once gaps are chosen, the table is used again: it then
-            /// has the chosen gaps in the order in which they begin.
+            /// The numbers of all gaps (times in which a block is not used), the gap with the highest score first. Once
+            /// gaps are chosen, the table is used again: for the chosen gaps, in the order in which they begin.
             ranked: u32[rows + blocks],
-            /// For each rank (index in `ranked`), where the search for a gap goes on: at the rank itself or, once its
-            /// gap is chosen, at a later rank. When no gaps are chosen by rank, scratch memory for sorting.
+            /// For each rank (index in `ranked`), the rank at which the search for a gap goes on: the same or, once its
+            /// gap is chosen, a later one. When no gaps are chosen by rank, scratch memory for sorting.
             next: u32[rows + blocks],
         }
         records {
-            /// For each gap, the part of its weighted score that stays the same while gaps are chosen: all but SWDOA,
-            /// the area under the curve of the load that is left after the gaps chosen so far.
+            /// For each gap (a time in which a block is not used), the part of its score that stays the same while gaps
+            /// are chosen: the first three of the four published scores, each times its weight.
             worth[GapId]: f64[rows + blocks],
-            /// For each gap, an upper bound on its weighted score. One part of the score, SWDOA, shrinks while gaps are
-            /// chosen: the area over the gap under the curve of the load that is left after the gaps chosen so far.
+            /// For each gap (a time in which a block is not used), an upper bound on its score. The score itself
+            /// changes while gaps are chosen, as the load does.
             most[GapId]: f64[rows + blocks],
             /// For each boundary (boundary o lies before operator o), the area under the load curve (bytes on the
             /// device over time) from the start up to it, in byte nanoseconds, if no block is swapped.
@@ -77,21 +78,21 @@ workspace! {
             area_left: f64[rows + 2],
         }
         state {
-            /// How many gaps and operators were looked at so far.
+            /// How many gaps (times in which a block is not used) and operators were looked at so far.
             looks: u64 = 0,
         }
     }
 }
 
 impl Selection<'_> {
-    /// The work done so far, in units of [`LOOKS`] looks at gaps or operators.
+    /// The work done so far, in units of [`LOOKS`] looks at operators or gaps (times in which a block is not used).
     pub(in crate::rewrite) const fn work_done(&self) -> u64 {
         self.looks / LOOKS
     }
 
-    /// Makes the schedule of Zhang et al. (2019): blocks are swapped in the gaps with the highest scores, each score
-    /// being a sum of four published scores with these [`Weights`]. Returns false if the load is still above `limit`
-    /// bytes and no gap is left that would lower it.
+    /// Makes the schedule of Zhang et al. (2019): blocks are swapped in the gaps (times in which a block is not used)
+    /// with the highest scores. A gap's score is the sum of four published scores with these [`Weights`]. Returns false
+    /// if the load is still above `limit` bytes and no gap is left that would lower it.
     pub(in crate::rewrite) fn by_score(
         &mut self,
         schedule: &mut Schedule<'_>,
@@ -111,11 +112,11 @@ impl Selection<'_> {
         self.choose(schedule, limit, swdoa, scope)
     }
 
-    /// Chooses gaps to swap until the max load is within `limit` bytes: each time the one with the highest weighted
-    /// score among those at the operator with the max load. Then sets when the memory of the chosen gaps' blocks is
-    /// freed and allocated again. `swdoa` is the weight of the only part of the score that changes meanwhile, the area
-    /// under the load curve over the gap once the gaps chosen so far are in use (SWDOA). Returns false if the load is
-    /// above the limit and no such gap is left.
+    /// Chooses gaps (times in which a block is not used) for swaps until the max load is within `limit` bytes: each
+    /// time, of the gaps at the operator with the max load, the one with the highest weighted score. Then sets when the
+    /// memory of their blocks is freed and allocated again. `swdoa` is the weight of the fourth score, the only one
+    /// that changes while gaps are chosen ([`Weights`]). Returns false if the load is above the limit and no gap is
+    /// left that would lower it.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, swdoa: f64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         let ranked = swdoa == 0.0;
@@ -146,8 +147,9 @@ impl Selection<'_> {
         true
     }
 
-    /// The gap with the highest score now, of those that end after `operator` and for which `over` is true; none if
-    /// there is none. `swdoa` is the weight of SWDOA, the part of the score that shrinks while gaps are chosen.
+    /// The gap (time in which a block is not used) with the highest weighted score now, of those that end after
+    /// `operator` and for which `over` returns true; none if there is none. `swdoa` is the weight of the fourth score,
+    /// the only one that changes while gaps are chosen ([`Weights`]).
     fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let first = gaps.first_after(operator);
         self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - first);
@@ -279,9 +281,9 @@ impl Selection<'_> {
     }
 }
 
-/// Allocates a gap's block again earlier, as far as memory within `limit` bytes is free, so that the copy in can end in
-/// time. The copy in should end before the block is used, and before `link`, the time at which the next copy in should
-/// begin. Returns the time at which this copy in should begin. Times are in ns.
+/// Makes the block that returns from the host after `gap` be allocated earlier, as far as memory within `limit` bytes
+/// is free. So its copy in can end in time: before the block is used, and before `link`, when the next copy in should
+/// begin. Returns when this copy in should begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();
@@ -299,9 +301,9 @@ fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) ->
     begin
 }
 
-/// The boundaries (boundary o lies before operator o) between which a gap's block may be off the device, if it is off
-/// for as long as `scope` allows. They are the gap's ends, but with [`Scope::Inside`] a block that is written in the
-/// iteration is on the device at the start.
+/// The first and the last boundary (boundary o lies before operator o) of the time in which a gap's block may be off
+/// the device. They are the ends of the gap. But with [`Scope::Inside`] a block that is written in the iteration is on
+/// the device at the start.
 fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
     let begin = if scope == Scope::Inside && gap.crosses_end() { gap.begin.max(1) } else { gap.begin };
     [begin, gap.end]
@@ -315,8 +317,9 @@ fn allowed(schedule: &Schedule<'_>, gap: GapId, g: &Gap, scope: Scope) -> bool {
     give < take && ends && schedule.may_use(gap, g)
 }
 
-/// The weights of the four scores of a gap, in this order: duration of absence (DOA), area of absence (AOA), the area
-/// under the load curve over the gap (WDOA), and that area with the gaps already chosen in use (SWDOA).
+/// The weights of the four scores of a gap (a time in which a block is not used), in this order: duration of absence
+/// (DOA); area of absence (AOA); the area under the load curve (bytes on the device over time) during the gap if no
+/// block is swapped (WDOA); and this area if blocks are swapped in the gaps chosen so far (SWDOA).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::rewrite) struct Weights(pub(in crate::rewrite) [f64; 4]);
 
@@ -328,9 +331,9 @@ impl Weights {
     pub(in crate::rewrite) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
 }
 
-/// The four scores of a gap: duration of absence (DOA), area of absence (AOA), and the area under the load curve over
-/// the gap, first if no gap is chosen (WDOA), then with those chosen so far in use (SWDOA). `area` and `area_left` hold
-/// the two areas from the start up to each boundary (boundary o lies before operator o), in byte nanoseconds.
+/// The four scores of a gap, in the order of [`Weights`]. `area` and `area_left` hold the area under the load curve
+/// (bytes on the device over time) from the start up to each boundary (boundary o lies before operator o), in byte
+/// nanoseconds: `area` if no block is swapped, `area_left` if blocks are swapped in the gaps chosen so far.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn scores(
     schedule: &Schedule<'_>,
@@ -348,14 +351,15 @@ pub(in crate::rewrite) fn scores(
     [doa, aoa, under(gap, area), under(gap, area_left)]
 }
 
-/// The area under a load curve over a gap, in byte nanoseconds.
+/// The area under the load curve (bytes on the device over time) during a gap, in byte nanoseconds. `area` holds the
+/// area from the start up to each boundary between operators.
 pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
     area.get(gap.end) - area.get(gap.begin)
 }
 
-/// Writes to `area` the area under the schedule's load curve from the start up to each boundary (boundary o lies before
-/// operator o), in byte nanoseconds. The entries up to boundary `from` must be right already; the later ones are
-/// computed from them.
+/// Writes to `area`, for each boundary (boundary o lies before operator o), the area under the schedule's load curve
+/// (bytes on the device over time) from the start up to it, in byte nanoseconds. The entries up to boundary `from` must
+/// be right already; the later ones are computed from them.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, from: u32, area: &mut Records<'_, f64>) {
     let gaps = schedule.gaps();

@@ -55,8 +55,8 @@ impl States<'_> {
         self.sets.range(state * self.width, (state + 1) * self.width)
     }
 
-    /// The index in `slots`, the hash table, of the entry of a set of operators; if the set has none, of the empty
-    /// entry for it.
+    /// The index of a set's entry in the hash table `slots`; if the set of operators is not there, the index of the
+    /// empty entry where it belongs.
     fn slot(&self, set: &[u64]) -> u32 {
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
         let mut hash = 0u64;

@@ -3,9 +3,9 @@
 //!
 //! Why it is safe to run an operator v next that is ready, needs no more than the max load so far, and does not raise
 //! the load: take any order of the operators that are left, and move v to its front. The more operators have run before
-//! v, the fewer tensors v is the first to touch, and the more v is the last to touch. So if v does not raise the load
-//! now, the move raises the load after none of the operators that now come after v, and none of them needs more than
-//! before.
+//! v, the fewer tensors v is the first to touch, and the more tensors v is the last to touch. So if v does not raise
+//! the load now, it would not raise the load later either. The move therefore raises the load at none of the operators
+//! before which v now runs, and none of them needs more memory than before.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
@@ -384,7 +384,7 @@ impl<'m, 's> Walk<'m, 's> {
 
     /// An operator that can safely run next, with the bytes that are alive while it runs and those after it; `None` if
     /// there is none. The operator is ready, needs no more than the max load so far, and does not raise the load. No
-    /// other choice leads to a lower max load in the end: moved before others, the operator makes none of them need
+    /// other choice leads to a lower max load in the end, since running this operator first makes no other one need
     /// more memory.
     pub(super) fn safe(&self) -> Option<(u32, (u64, u64))> {
         let mut steps = self.ready().iter().map(|&operator| (operator, self.step(operator)));

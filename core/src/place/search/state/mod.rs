@@ -32,12 +32,12 @@ const ENDER: usize = 4;
 /// Index in the record of a section of time: how many of the blocks alive there and not placed yet can still lie at the
 /// lowest offset that one of them can have, [`FLOOR`].
 pub(super) const CHOICES: usize = 5;
-/// Index in the record of a section of time: the lowest end of a block that can be the lowest of the unplaced blocks
-/// alive there. A block can be that if, at its least offset, it leaves room for all the others up to the capacity. The
-/// entry is `u64::MAX` if there is no such block.
+/// Index in the record of a section of time: the lowest end that one of the unplaced blocks alive there can have if it
+/// lies below all others of them. Only those blocks count that, at their least offsets, leave room for the others up to
+/// the capacity. The entry is `u64::MAX` if there is no such block.
 const NEXT: usize = 6;
-/// Index in the record of a section of time: the lowest least offset of a block that cannot be the lowest of the
-/// unplaced blocks alive there. A block cannot be that if, at its least offset, it leaves the others too little room up
+/// Index in the record of a section of time: the lowest offset that a *blocked* block can have. An unplaced block alive
+/// there is blocked if it cannot lie below all others of them: at its least offset, it leaves them too little room up
 /// to the capacity. The entry is `u64::MAX` if there is no such block.
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
@@ -399,9 +399,9 @@ impl<'a> State<'a> {
     }
 
     /// Calls `f` with each word of the state's key for the sections of time `part` (the first, and one past the last).
-    /// If two states have equal keys, the blocks that begin in `part` have the same placements in both. The words say
-    /// which of these blocks are open (not placed yet); then, for each of those, its least offset and whether it lies
-    /// on another open block.
+    /// If the keys of two states are equal, the open blocks (those not placed yet) that begin in `part` can be placed
+    /// in the same ways in both. The words say which blocks these are; then, for each, its least offset and whether it
+    /// lies on another open block.
     #[inline]
     pub(super) fn each_word(&self, part: (u32, u32), mut f: impl FnMut(u64)) {
         let (from, to) = (self.first[part.0], self.first[part.1]);

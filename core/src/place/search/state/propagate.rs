@@ -7,9 +7,9 @@ use crate::table::{Table, at};
 
 impl State<'_> {
     /// The least offset of block `b`, from `v` on, and whether `b` can lie there only on an open block (one that is not
-    /// placed yet); `lifted` says whether that is so at `v`. On an open block, `b` lies no lower than the lowest end of
-    /// any open block alive with it. If `b` leaves the other open blocks of a section of time too little room up to the
-    /// capacity, `b` goes up to the lowest end of one that leaves the others enough.
+    /// placed yet); `lifted` says whether that is so at `v`. Two rules raise `b`. Where it leaves the other open blocks
+    /// of a section of time too little room up to the capacity, it goes up to the lowest end of one that leaves enough.
+    /// If it lies on an open block, it goes up to the lowest end of any open block alive with it.
     #[inline]
     pub(super) fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
         let (mut v, mut lifted) = (v, lifted);
@@ -63,9 +63,9 @@ impl State<'_> {
     }
 
     /// Does at once what [`State::lift`] would do in many small steps: raises the least offsets of unplaced blocks that
-    /// can lie only on other unplaced ones. Such blocks stand on each other in chains; the lowest block of a chain can
-    /// lie on a placed one. A block's least offset is the end of the chain below it that ends lowest, which Dijkstra's
-    /// algorithm finds. `Err` if a block has no place within the capacity any more.
+    /// can lie only on other unplaced ones. Below such a block is a stack of unplaced blocks, the lowest of which can
+    /// lie on a placed one. Of all possible stacks, that with the lowest top gives the least offset of the block;
+    /// Dijkstra's algorithm finds it. `Err` if a block has no place within the capacity any more.
     fn settle(&mut self) -> Outcome {
         const UNKNOWN: u64 = u64::MAX;
         self.heap.clear();
@@ -159,8 +159,8 @@ impl State<'_> {
 
     /// Raises the least offsets of two kinds of unplaced blocks of section `s` of time. First, blocks that at their
     /// least offset leave the others there too little room up to the capacity. Second, blocks that can lie only on an
-    /// unplaced one, but whose least offset is below the lowest end of the others there. In small instances, also of
-    /// the blocks that [`State::find_edges`] finds. `Err` if there is no placement within the capacity.
+    /// unplaced one, but whose least offset is below the lowest end of the others there. In small instances, also
+    /// raises the blocks that [`State::find_edges`] finds. `Err` if there is no placement within the capacity.
     fn lift(&mut self, s: u32) -> Outcome {
         let section = self.section[s];
         let (end, second, ender, next) = (section[END], section[SECOND], section[ENDER], section[NEXT]);

@@ -8,10 +8,11 @@
 //!   at once.
 //!
 //! States are taken in the order of a sum: the time spent on recomputation so far, plus a lower bound on the time still
-//! to be spent (A*, Hart, Nilsson and Raphael 1968). The bound counts once each operator with an output that is missing
-//! and will be read, or is needed to recompute such an output. The first state in which all operators have run is the
-//! optimum. A value may be recomputed long before it is read, while its inputs are still there; the
-//! [walk](super::walk), which plans operator by operator, cannot do that.
+//! to be spent (A*, Hart, Nilsson and Raphael 1968). The bound is the time of the operators that must be recomputed,
+//! each counted once: those that write a missing value which will be read, and those that write missing inputs of these
+//! operators. The first state in which all operators have run is the optimum. A value may be recomputed long before it
+//! is read, while its inputs are still there; the [walk](super::walk), which plans operator by operator, cannot do
+//! that.
 //!
 //! Limits: at most [`MOST_VALUES`] managed blocks, each written once, and at most [`MOST_STATES`] states; with more the
 //! search ends without an answer. Cost: O(states · (values + operators)).

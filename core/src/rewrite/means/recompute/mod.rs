@@ -65,10 +65,9 @@ const DISTURBED: usize = 4;
 /// longer than the present plan a new one may take, on average, and still be accepted.
 const HEAT: f64 = 0.0005;
 
-/// How many times, at least, the annealing checks its progress: after each equal part of its work. It ends at a check
-/// if the best plan still exceeds the limit by as many bytes as at the check before, and the time that the plan adds
-/// has fallen by less than 1/[`PROGRESS`] of itself. It also ends if at this pace the best plan would not come within
-/// the limit.
+/// The annealing checks its progress at least this many times, after equal parts of its work. It ends if, since the
+/// check before, the bytes by which the best plan exceeds the limit are the same, and the time that the plan adds has
+/// fallen by less than 1/[`PROGRESS`]. It also ends if at this pace the best plan would not come within the limit.
 const PATIENCE: u64 = 6;
 /// The annealing checks its progress once for this many rows of the trace, if that makes more checks than [`PATIENCE`].
 /// So it may end sooner in a long trace: there a move, which changes the weights of only a few blocks, makes little
@@ -202,9 +201,10 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Plans recomputation within a limit in bytes. Makes scripts (the order of runs, recomputations and frees) with
-    /// each of [`PREFERENCES`], which set what is evicted first. Then improves the best script by annealing over the
-    /// weights of blocks in that choice. `work` is about how many accesses and recompute costs the search may look at.
-    /// Returns the best script's cost; none if no script was completed that adds at most `most` ns.
+    /// each of [`PREFERENCES`], which set what is evicted first. Then improves the best script by annealing, which
+    /// changes the weights of blocks (factors of their eviction scores). `work` is about how many accesses and
+    /// recompute costs the search may look at. Returns the best script's cost; none if no script was completed that
+    /// adds at most `most` ns.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, most: u64) -> Option<Cost> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;

@@ -1,10 +1,11 @@
 //! Swapping: blocks are copied to the host and back while no operator accesses them.
 //!
-//! `Swapper` holds the gaps of a program: times in which no operator accesses a block. It makes, by the [`Policy`] that
-//! is asked for, a schedule whose load (bytes alive at a step) stays within a limit: which gaps are used, where their
-//! memory is freed, and where it is allocated again. `schedule` (over `load` and `agenda`) finds the time that follows
-//! from these positions, and `search` improves them. Each score in `published` makes a schedule, and can be asked for
-//! alone. The search starts from the fastest of these schedules and of those in which blocks leave in all their gaps.
+//! `Swapper` holds the gaps of a program: times in which no operator accesses a block. By the [`Policy`] that is asked
+//! for, it makes a schedule whose load (bytes alive at a step) stays within a limit. A schedule says in which gaps
+//! blocks leave the device, and where they are freed and allocated again. `schedule` (over `load` and `agenda`) finds
+//! the time that a schedule takes, and `search` makes it faster. Each score in `published` makes a schedule, and is
+//! also a policy of its own. The search starts from the fastest of these schedules and of those in which blocks leave
+//! in all their gaps.
 
 mod agenda;
 mod load;
@@ -151,9 +152,9 @@ impl<'a> Swapper<'a> {
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Zhang et al.'s `load_min`, in bytes: the max load that is left if every block is swapped that can be away while
-    /// the operator with the original's max load runs. Such a block is copied out before that operator and back in
-    /// after it, within the iteration. Afterwards the schedule swaps these blocks and no others.
+    /// Finds the operator with the original's max load, and swaps every block that can be off the device while it runs.
+    /// Such a block is copied out before that operator and back in after it, within the iteration. No other block is
+    /// swapped in the schedule then. Returns the max load that is left, in bytes: Zhang et al.'s `load_min`.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -190,9 +191,8 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The work done so far to choose gaps (times without access) by their scores, in the unit in which the search
-    /// counts its work. The search counts one unit for each look at an operator or gap; here several looks count as one
-    /// unit.
+    /// The work done so far to choose gaps (times without access) by their scores. Several looks at operators or gaps
+    /// count as one unit here; in the search each look counts as one.
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }
@@ -200,7 +200,7 @@ impl<'a> Swapper<'a> {
     /// The weights of the four scores of [`Policy::SCORES`] that give the fastest schedule within `limit` bytes: blocks
     /// leave first in the gaps (times without access) with the highest weighted sum. The weights are found by Bayesian
     /// optimisation, or kept from the last call if it had the same limit. On very large networks the optimisation ends
-    /// early, after about as much work as the search does to look at `work` operators and gaps.
+    /// early, after about `work` units of work, as [`selected`](Self::selected) counts them.
     fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
             Some((known, weights)) if known == limit => weights,

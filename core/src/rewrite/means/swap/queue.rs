@@ -1,7 +1,7 @@
-//! A queue of numbers, from which the least is taken first. It has a bit for each number that may be in it.
+//! A queue of numbers, from which the least is taken first. Its memory is one bit for each number that may be in it.
 //!
-//! Adding a number is O(1), as is asking for the least. Taking the least costs O(words of bits up to the next), where a
-//! heap costs a logarithm each time.
+//! Adding a number and asking for the least are O(1). Taking the least looks at the words of bits up to the next
+//! number; in a heap, adding and taking would be O(log n).
 
 use core::marker::PhantomData;
 

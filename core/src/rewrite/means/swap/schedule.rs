@@ -449,9 +449,10 @@ impl<'a> Schedule<'a> {
         last.is_some_and(|last| last == version || self.owed.get(last))
     }
 
-    /// Finds anew when the copy out of a version (a block's value between two writes) is due. It is due where the block
-    /// is first freed with the version in it and the version is read later; or at the end of the iteration, if the host
-    /// has to have it then; [`NONE`] if it needs no copy. To be called after the gaps with this version have changed.
+    /// Finds anew when the copy out of a version (a block's value between two writes) is due. It is due at the first
+    /// free of the block with this version, if the version is read later. Without such a free it is due at the end of
+    /// the iteration if the host has to have the version then. Else it needs no copy: [`NONE`]. To be called after the
+    /// gaps with this version have changed.
     fn set_due(&mut self, version: VersionId) {
         let at_end = if self.owed.get(version) { self.gaps.program.operators } else { NONE };
         let due = if self.is_clean(version) {

@@ -1,17 +1,17 @@
-//! Local search for a faster swap schedule: over the positions of gaps, with the simulated time as the cost. A gap is a
-//! time in which no operator accesses a block.
+//! Local search for a faster swap schedule; the cost is the simulated time. A gap is a time in which no operator
+//! accesses a block. The search changes where the blocks of gaps are freed and allocated again.
 //!
 //! A state is a schedule whose load (bytes alive at a step) is within the limit. A move changes one gap: its block is
 //! freed or allocated again at another boundary, or the gap is dropped or newly used. *Repair* then widens or uses
-//! other gaps until the load is within the limit in every operator. Each of these is drawn with a chance that falls
-//! with the time its copies are likely to cost. *Trim* narrows the gaps around wherever memory allows, beginning with a
-//! random one, so that copies get more time. The result is kept if it takes no longer, or by the rule of simulated
-//! annealing if it takes a little longer; else it is undone. Half of the moves that change a gap in use begin at a gap
-//! near an operator that had to wait. The best state seen is the result. The search ends early when compute waits for
-//! no copy any more.
+//! other gaps until the load is within the limit in every operator. It draws these gaps at random, most often those
+//! whose copies are likely to cost little time. *Trim* then narrows gaps that overlap in time with the changed ones,
+//! where memory allows, so that copies get more time. It begins with a random gap. The new schedule is kept if it takes
+//! no longer, or by the rule of simulated annealing if it takes a little longer; else the move is undone. Half of the
+//! moves that change a gap in use begin at a gap near an operator that had to wait. The search returns the best
+//! schedule seen. The search ends early when compute waits for no copy any more.
 //!
 //! All random choices come from one seeded generator. Work is counted in operators and gaps looked at. Scratch: a log
-//! of the positions before the move, and a copy of the best.
+//! of the changed gaps as they were before the move, and a copy of the best schedule.
 
 use super::schedule::{Position, Positions, Schedule};
 use crate::id::Id;
@@ -24,7 +24,8 @@ workspace! {
     pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
         lists {
             /// The gaps (times in which no operator accesses a block) that the present move has changed, in the order
-            /// of the changes. Each has its positions before the change, so that the move can be undone.
+            /// of the changes. Each entry says where the block was freed and allocated again before the change, so that
+            /// the move can be undone.
             log: Position[LOG],
         }
         parts {
@@ -273,9 +274,9 @@ impl Search<'_> {
 
     /// Frees memory for `operator` by having one more block off the device while it runs. The block is freed earlier or
     /// allocated later in a gap, or a gap (a time in which no operator accesses a block) is used that was not in use.
-    /// The block also stays away from the operators that follow, up to `to`, as long as their load is above `limit`
-    /// bytes. Gap `not` stays as it is. False if no gap is found, or if the move has made as many changes as it may
-    /// ([`LOG`]).
+    /// The block is also off the device for the operators after `operator`, up to `to`, as long as their load is above
+    /// `limit` bytes. Gap `not` stays as it is. False if no gap is found, or if the move has made as many changes as it
+    /// may ([`LOG`]).
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(
         &mut self,
@@ -393,9 +394,9 @@ impl Search<'_> {
     }
 }
 
-/// An estimate of how long compute will wait, in ns, if the boundaries at which the block of gap `g` is freed (give)
-/// and allocated again (take) change from the first pair to the second. The less time there is beside a copy, the
-/// likelier compute waits for it.
+/// An estimate, in ns, of how long compute will wait if gap `g` is changed. The change moves the boundaries at which
+/// its block is freed and allocated again from `give` and `take` to `new_give` and `new_take`. The less spare time a
+/// copy has, the likelier compute waits for it.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn likely_wait(schedule: &Schedule<'_>, g: &Gap, [give, take]: [u32; 2], [new_give, new_take]: [u32; 2]) -> f64 {
     if !g.kind.is_read() && new_give > 0 {

@@ -10,12 +10,12 @@
 //! - a running operator needed it, and does not any more;
 //! - its next use was a virtual one (a read in an earlier planning walk that served to recompute another value), and is
 //!   over;
-//! - a value of its closure was recomputed. To find the blocks, the values that are made from that value, and from
-//!   missing ones made from it, are followed for [`REACH`] values;
+//! - a value of its closure was recomputed. The blocks are found by a search from that value to the values made from
+//!   it, and on from those that are missing; it ends after [`REACH`] values;
 //! - another output of its operator is missing now, so that the operator is owed (has to be recomputed anyway).
 //!
-//! So a lower bound may be too high until the block is accessed again. On training traces fewer than one eviction in
-//! five hundred differs from a search over all blocks.
+//! Not every fall of a score is found: a lower bound may be too high until the block is accessed again. On training
+//! traces fewer than one eviction in five hundred differs from a search over all blocks.
 //!
 //! Of blocks with equal scores the one with the least number is evicted. Cost: for each eviction and each stale block a
 //! few closures of at most [`CLOSURE`] operators, and O(log blocks).
@@ -28,9 +28,10 @@ use crate::rewrite::values::{Made, NONE, VersionId};
 /// recomputed, as the values made from it then cost less to recompute.
 const REACH: u32 = 32;
 
-/// The time to recompute a block's value is added up operator by operator. The sum ends early once it makes the block's
-/// score more than this many times the least score of the others: then the block is not evicted now. A smaller factor
-/// would end the sum sooner, but leave a score so low that the block would soon be looked at again.
+/// The time to recompute a block's value is added up operator by operator. Adding ends early once the block's score is
+/// more than this many times the least score of the others: then the block is not evicted now, and keeps the score
+/// found so far. A smaller factor would end the sum sooner, but the block would soon be looked at again for its low
+/// score.
 const SLACK: f64 = 4.0;
 
 impl Walk<'_> {

@@ -104,7 +104,8 @@ impl Schedule<'_> {
     }
 
     /// Frees the blocks that the schedule frees at this boundary between operators. Compute waits until their copies
-    /// out are done, which moves `clock` (ns). Copies in that the other link has time for meanwhile are begun.
+    /// out are done, which moves `clock` (ns). While compute waits, as many copies in are begun as the other link has
+    /// time for.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
@@ -130,8 +131,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Allocates the blocks that the schedule allocates again at this boundary between operators. A block that has to
-    /// be copied in only joins the queue for the link, and is allocated when the link gets the copy.
+    /// Allocates the blocks that the schedule allocates again at this boundary between operators. If the block's value
+    /// has to be copied in, the copy is queued here, and the block is allocated only when the link gets the copy.
     fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
         let mut next = self.first(1, boundary);
         while let Some(gap) = next {
@@ -155,8 +156,8 @@ impl Schedule<'_> {
         emit(Action::Out(version));
     }
 
-    /// Gives waiting copies to the link to the device, in the order in which the blocks are read. Gives it as many as
-    /// keep it busy until `until` (ns), and besides all copies of blocks that `operator` reads.
+    /// Gives waiting copies to the link to the device, in the order in which the blocks are read. Gives it enough to
+    /// keep it busy until `until` (ns), and in any case the copies of all blocks that `operator` reads.
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         // Gaps are numbered in the order of their ends.
