@@ -79,7 +79,7 @@
 #endif
 
 /**
- * The flag of a block that must lie where its `pin` says.
+ * The flag of a block that must lie at the offset in its field `pin`.
  */
 #define SUBLET_BLOCK_PINNED 1
 
@@ -89,13 +89,14 @@
 #define SUBLET_OPERATOR_IN_PLACE 1
 
 /**
- * The flag of an operator that may not be recomputed, or would not give the same result, such as a dropout.
+ * The flag of an operator that must not be recomputed, for example because it would give another result, as a dropout
+ * does.
  */
 #define SUBLET_OPERATOR_ONCE 2
 
 /**
- * The flag of an operator that may run as soon as what it reads is there. Operators without the flag keep their order
- * among themselves, as random numbers and collectives have to.
+ * The flag of an operator that may run as soon as the values that it reads are there. Operators without the flag keep
+ * their order among themselves, as those that draw random numbers and collectives have to.
  */
 #define SUBLET_OPERATOR_UNORDERED 4
 
@@ -105,9 +106,9 @@
 #define SUBLET_DEVICE_INTEGRATED 1
 
 /**
- * The flag of a memory (a tensor's storage) that keeps its place and value: a parameter, an output, what the user
- * reads after the iteration, and what holds something from before it, such as a table that was filled when the network
- * was made.
+ * The flag of a memory (a tensor's storage) that keeps its own place and its value. Give it to parameters, to outputs,
+ * to what the user reads after the iteration, and to what holds a value from before the iteration, such as a table
+ * that was filled when the network was made.
  */
 #define SUBLET_MEMORY_KEEP 1
 
@@ -118,8 +119,8 @@
 #define SUBLET_MEMORY_SCRATCH 2
 
 /**
- * The number of a block that is not part of the plan: what is allocated between sublet_recorder_interrupt and
- * sublet_recorder_resume. Events of such a block are ignored.
+ * The number that sublet_recorder_malloc gives to a block outside of the plan: one that is allocated between
+ * sublet_recorder_interrupt and sublet_recorder_resume. Events of such a block are ignored.
  */
 #define SUBLET_OUTSIDE UINT32_MAX
 
@@ -147,7 +148,7 @@ enum sublet_status
    */
   SUBLET_STATUS_UNNAMED = 2,
   /**
-   * Argument `index` is NULL, although its length is not 0.
+   * Argument `index` is NULL, but must point to memory here.
    */
   SUBLET_STATUS_NULL_POINTER = 10,
   /**
@@ -155,12 +156,12 @@ enum sublet_status
    */
   SUBLET_STATUS_MISALIGNED_POINTER = 11,
   /**
-   * The length in argument `index`, `got`, is more than can be addressed or counted; `needed` is the most.
+   * The length `got`, in argument `index`, is too large to be addressed or counted; the most is `needed`.
    */
   SUBLET_STATUS_LENGTH_OVERFLOW = 12,
   /**
-   * Arguments `index` and `got` share memory, and one of them is written. UINT32_MAX in place of a number stands for
-   * the argument `error`, which is then not written.
+   * Two arguments, number `index` and number `got`, share memory, and at least one of them is written. The number
+   * UINT32_MAX stands for the argument `error`; in that case nothing is written to `error`.
    */
   SUBLET_STATUS_OVERLAPPING_BUFFERS = 13,
   /**
@@ -192,7 +193,7 @@ enum sublet_status
    */
   SUBLET_STATUS_NOT_A_HANDLE = 20,
   /**
-   * Argument `index` is a struct whose field at byte `got` is 0, and here that field has no default.
+   * Argument `index` is a struct whose field at byte `got` is 0 or NULL, but must be set here.
    */
   SUBLET_STATUS_MISSING_FIELD = 21,
   /**
@@ -200,7 +201,7 @@ enum sublet_status
    */
   SUBLET_STATUS_MISALIGNED_FIELD = 22,
   /**
-   * `needed` blocks are more than the `got` that can be planned.
+   * There are `needed` blocks, but at most `got` can be planned.
    */
   SUBLET_STATUS_TOO_MANY_BLOCKS = 30,
   /**
@@ -224,8 +225,8 @@ enum sublet_status
    */
   SUBLET_STATUS_PINS_OVERLAP = 35,
   /**
-   * The blocks up to block `index` take more bytes than 64 bits can count if they are stacked above the pinned ones,
-   * with padding for their alignments.
+   * The sizes of blocks 0 to `index`, with padding for their alignments, exceed 64 bits if the blocks are stacked
+   * above the pinned blocks.
    */
   SUBLET_STATUS_SIZE_OVERFLOW = 36,
   /**
@@ -287,8 +288,8 @@ enum sublet_status
    */
   SUBLET_STATUS_CYCLE = 72,
   /**
-   * Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator,
-   * `got` operands are left over.
+   * Operator `index` of a graph has `needed` operands, but only `got` are left in the array of operands. Or, after
+   * the last operator, `got` operands of the array are left over.
    */
   SUBLET_STATUS_OPERANDS = 73,
   /**
@@ -323,7 +324,7 @@ enum sublet_status
   SUBLET_STATUS_ROW_SIZE_CHANGED = 85,
   /**
    * Row `index` of a trace: its block number is not below the trace's number of blocks; or, in a rewritten trace, it
-   * is that of a block that the original does not allocate.
+   * is the number of a block that the original does not allocate.
    */
   SUBLET_STATUS_ROW_UNKNOWN_BLOCK = 86,
   /**
@@ -331,8 +332,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_TOO_MANY_ROWS = 87,
   /**
-   * Row `index` is not possible in a recorded trace: it is a copy, a second malloc of a block, an access by a
-   * recomputed operator, or by an operator whose accesses do not stand together.
+   * Row `index` cannot be in a recorded trace. It is a copy, a second malloc of a block, or an access by a
+   * recomputed operator; or it is an access by an operator whose accesses do not all stand together.
    */
   SUBLET_STATUS_ROW_NOT_RECORDED = 88,
   /**
@@ -358,8 +359,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_ACCESSES_MISSING = 93,
   /**
-   * The rewritten trace ends, at row `index`, with a persistent block that is not where it has to be (on the device
-   * or on the host), or that does not hold its final value.
+   * The rewritten trace ends at row `index`, and there a persistent block is not where it has to be (on the device
+   * or on the host), or does not hold its final value.
    */
   SUBLET_STATUS_ROW_END_NOT_RESTORED = 94,
   /**
@@ -371,13 +372,13 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_MAY_NOT_RERUN = 96,
   /**
-   * Row `index` of a rewritten trace: a malloc of a mask that is too small to have a bit for each element of its
-   * block.
+   * Row `index` of a rewritten trace: a malloc of a block's mask that is too small to have a bit for each of the
+   * block's elements.
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
-   * Row `index` of a rewritten trace: a write of a mask that does not stand right after a ReLU that accesses the
-   * mask's block.
+   * Row `index` of a rewritten trace writes the mask of a block, but does not stand right after a ReLU that reads or
+   * writes that block.
    */
   SUBLET_STATUS_ROW_MASK_ELSEWHERE = 98,
   /**
@@ -387,7 +388,7 @@ enum sublet_status
   SUBLET_STATUS_ROW_NOT_IN_PLACE = 99,
   /**
    * Row `index` of a recorded trace that is to be fitted into a limit: a malloc of a persistent block (allocated at
-   * time 0, never freed) after the first read or write of a block.
+   * time 0, never freed) that comes after a read or write of some block.
    */
   SUBLET_STATUS_ROW_PERSISTENT_LATE = 100,
   /**
@@ -430,33 +431,34 @@ enum sublet_status
    */
   SUBLET_STATUS_OUT_OF_MEMORY = 130,
   /**
-   * No live block begins at the address `got`.
+   * No live block begins at the address `got`. Functions of an allocator give the number of the argument in `index`.
    */
   SUBLET_STATUS_NOT_ALLOCATED = 131,
   /**
-   * `needed` blocks are alive at once; there is room for `got`.
+   * `needed` blocks are alive at once, but the allocator or pool has room for `got`.
    */
   SUBLET_STATUS_TOO_MANY_LIVE = 132,
   /**
-   * The iteration has `needed` mallocs and frees; there is room for `got`.
+   * The iteration has `needed` mallocs and frees, but the allocator has room for `got`.
    */
   SUBLET_STATUS_TOO_MANY_EVENTS = 133,
   /**
-   * The recorder has room for `got` rows; so far it needs room for `needed`.
+   * The recorder has room for `got` rows, and needs room for `needed` so far.
    */
   SUBLET_STATUS_RECORD_FULL = 134,
   /**
-   * An allocator was not made: there is no memory for `needed` bytes of its bookkeeping, or of the first range of
-   * addresses that it divides up.
+   * An allocator was not made: there is no memory for its bookkeeping, or for the first range of addresses in which
+   * blocks lie. It takes `needed` bytes.
    */
   SUBLET_STATUS_NO_RAW_MEMORY = 135,
   /**
-   * What the call needs is missing: this library was built without it, such as the standard library or CUDA, or this
-   * machine has none, such as a CUDA driver.
+   * What the call needs is missing. Either this library was built without it, such as the standard library or CUDA;
+   * or this machine has none, such as a CUDA driver.
    */
   SUBLET_STATUS_UNAVAILABLE = 136,
   /**
-   * A request of `got` bytes is not what the plan expects next, or another block lies in its planned place.
+   * Argument `index`, a request of `got` bytes, is not what the plan expects next; or another block lies in its
+   * planned place.
    */
   SUBLET_STATUS_NOT_PLANNED = 137,
   /**
@@ -476,13 +478,13 @@ enum sublet_status
    */
   SUBLET_STATUS_HOST_IS_DEVICE = 152,
   /**
-   * The file system failed, with the error number `got`: to open a file past the page cache, to make it long enough,
-   * to read or to write it.
+   * The file system failed, with the error number `got` (errno): it could not open a file past the page cache, make
+   * it long enough, read it or write it.
    */
   SUBLET_STATUS_STORAGE = 153,
   /**
-   * The device is lost, or its context is broken by an error, with the CUresult `got`: no call will work again in
-   * this process.
+   * The device is lost, or an error has broken its context: no call will work again in this process. `got` is the
+   * CUresult.
    */
   SUBLET_STATUS_DEVICE_LOST = 154,
   /**
@@ -511,91 +513,98 @@ enum sublet_solver
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The solver to use. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. Where the peak of their best plan is above
-   * the lower bound, it looks for better plans, at most until `work` and `nodes` are used up: with up to 6,000
-   * blocks by the exact search and the beam search in turns, with more blocks by plans outward from the busiest step
-   * and ejection chains.
+   * The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. If the peak of their best plan is
+   * above the lower bound, it looks for better plans, at most until `work` and `nodes` are used up. With up to 6,000
+   * blocks it does so by the exact search and the beam search in turns; with more blocks, by plans that are built
+   * outward in time from the busiest step, and by ejection chains, which move blocks that are in the way of others.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
-   * The best plan of the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT; those after
-   * SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
+   * Runs the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT, and takes the best plan. Those
+   * after SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
    */
   SUBLET_SOLVER_PORTFOLIO = 1,
   /**
-   * An exact search, which looks at no more than `nodes` nodes of the search tree.
+   * An exact search, which looks at no more than `nodes` nodes of its search tree.
    */
   SUBLET_SOLVER_SEARCH = 2,
   /**
-   * The skyline heuristic, a form of best fit, started many times with different preferences; the best plan is
-   * taken.
+   * Runs the skyline heuristic many times with different preferences, and takes the best plan. The skyline is, for
+   * each step, the address up to which memory is taken; the heuristic is a form of best fit.
    */
   SUBLET_SOLVER_MULTISTART = 3,
   /**
-   * Best fit (Sekiyama et al. 2018): memory is filled from address 0 up. Each time the steps at which it is filled
-   * least high get the longest-lived block that fits there.
+   * Best fit (Sekiyama et al. 2018): memory is filled from address 0 up. Each time, at the steps where the filled
+   * memory ends lowest, the longest-lived block that fits there is placed.
    */
   SUBLET_SOLVER_BEST_FIT = 4,
   /**
-   * Weighted interval colouring (Zhang et al. 2019): blocks from the largest on, of equal ones the earliest first,
-   * each in the lowest hole that is large enough.
+   * Weighted interval colouring (Zhang et al. 2019): places blocks from the largest to the smallest, of equal ones
+   * the earliest first, each in the lowest gap between placed blocks that is large enough.
    */
   SUBLET_SOLVER_COLORING_FIRST_FIT = 5,
   /**
-   * Weighted interval colouring (Zhang et al. 2019): blocks from the largest on, of equal ones the earliest first,
-   * each in the smallest hole that is large enough.
+   * Weighted interval colouring (Zhang et al. 2019): places blocks from the largest to the smallest, of equal ones
+   * the earliest first, each in the smallest gap between placed blocks that is large enough.
    */
   SUBLET_SOLVER_COLORING_BEST_FIT = 6,
   /**
-   * Blocks from the largest on, each at the lowest offset where it fits.
+   * Places blocks from the largest to the smallest, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_SIZE_FIRST_FIT = 7,
   /**
-   * Blocks from the largest on, each in the smallest hole where it fits.
+   * Places blocks from the largest to the smallest, each in the smallest gap where it fits.
    */
   SUBLET_SOLVER_SIZE_BEST_FIT = 8,
   /**
-   * Blocks from the largest on, of equal ones the longest-lived first, each at the lowest offset where it fits.
+   * Places blocks from the largest to the smallest, of equal ones the longest-lived first, each at the lowest offset
+   * where it fits.
    */
   SUBLET_SOLVER_SIZE_LIFETIME_FIRST_FIT = 9,
   /**
-   * Blocks from the largest on, of equal ones the longest-lived first, each in the smallest hole where it fits.
+   * Places blocks from the largest to the smallest, of equal ones the longest-lived first, each in the smallest gap
+   * where it fits.
    */
   SUBLET_SOLVER_SIZE_LIFETIME_BEST_FIT = 10,
   /**
-   * Blocks from the largest product of size and lifetime on, each at the lowest offset where it fits.
+   * Places blocks by the product of size and lifetime, the largest product first, each at the lowest offset where it
+   * fits.
    */
   SUBLET_SOLVER_AREA_FIRST_FIT = 11,
   /**
-   * Blocks from the largest product of size and lifetime on, each in the smallest hole where it fits.
+   * Places blocks by the product of size and lifetime, the largest product first, each in the smallest gap where it
+   * fits.
    */
   SUBLET_SOLVER_AREA_BEST_FIT = 12,
   /**
-   * Blocks from the longest-lived on, each at the lowest offset where it fits.
+   * Places blocks from the longest-lived to the shortest-lived, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_LIFETIME_FIRST_FIT = 13,
   /**
-   * Blocks from the longest-lived on, each in the smallest hole where it fits.
+   * Places blocks from the longest-lived to the shortest-lived, each in the smallest gap where it fits.
    */
   SUBLET_SOLVER_LIFETIME_BEST_FIT = 14,
   /**
-   * Blocks in the order in which their lifetimes begin, each at the lowest offset where it fits.
+   * Places blocks in the order in which their lifetimes begin, each at the lowest offset where it fits.
    */
   SUBLET_SOLVER_START_FIRST_FIT = 15,
   /**
-   * Blocks in the order in which their lifetimes begin, each in the smallest hole where it fits.
+   * Places blocks in the order in which their lifetimes begin, each in the smallest gap where it fits.
    */
   SUBLET_SOLVER_START_BEST_FIT = 16,
   /**
-   * One plan by the skyline heuristic, improved by ejection chains: blocks that are in the way of others are moved.
+   * Makes one plan by the skyline heuristic, a form of best fit, and improves it by ejection chains, which move
+   * blocks that are in the way of others.
    */
   SUBLET_SOLVER_IMPROVE = 17,
   /**
-   * One plan by the skyline heuristic, then a beam search along time for better ones.
+   * Makes one plan by the skyline heuristic, a form of best fit, then looks for better ones by a beam search along
+   * time.
    */
   SUBLET_SOLVER_BEAM = 18,
   /**
-   * One plan by the skyline heuristic, then plans that are built outward in time from the busiest step.
+   * Makes one plan by the skyline heuristic, a form of best fit, then plans that are built outward in time from the
+   * busiest step.
    */
   SUBLET_SOLVER_OUTWARD = 19,
 };
@@ -608,7 +617,7 @@ typedef uint32_t sublet_solver;
 #endif // __cplusplus
 
 /**
- * What happens to a block in a row.
+ * What happens to a block in a row of a trace.
  */
 enum sublet_event
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -649,7 +658,7 @@ typedef uint32_t sublet_event;
 #endif // __cplusplus
 
 /**
- * What the field `op` of a row means.
+ * What the field `op` of a row of a trace means.
  */
 enum sublet_op_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -691,12 +700,12 @@ enum sublet_operator_kind
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
-   * A ReLU: after it, one bit for each element (a mask) can be kept in place of what it reads or writes.
+   * A ReLU. For its gradient, a mask (one bit for each element) can be kept in place of what the ReLU reads or
+   * writes.
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
-   * The gradient of a ReLU: it can read a mask that was kept after the ReLU, one bit for each element, in place of
-   * the block that the ReLU read or wrote.
+   * The gradient of a ReLU. It can read a mask (one bit for each element) in place of what the ReLU read or wrote.
    */
   SUBLET_OPERATOR_KIND_RELU_BACKWARD = 2,
 };
@@ -721,30 +730,28 @@ enum sublet_policy
    */
   SUBLET_POLICY_AUTO = 0,
   /**
-   * Blocks are swapped in the gaps with the highest duration of absence first. A gap is the time between two uses of
-   * a block; the duration of absence is the gap less the time of the copies out and in (Zhang et al. 2019).
+   * Swaps with the longest duration of absence come first: the time between two uses of a block, less the time of
+   * the copies out and in (Zhang et al. 2019).
    */
   SUBLET_POLICY_DOA = 1,
   /**
-   * Blocks are swapped in the gaps between two of their uses with the highest area of absence first: the time of the
-   * gap less that of the copies out and in, times the bytes of the block (Zhang et al. 2019).
+   * Swaps with the largest area of absence come first: the time between two uses of a block, less the time of the
+   * copies out and in, all times the bytes of the block (Zhang et al. 2019).
    */
   SUBLET_POLICY_AOA = 2,
   /**
-   * Blocks are swapped in the gaps between two of their uses with the highest weighted duration of absence first:
-   * the area under the curve of all bytes that are alive, over the time of the gap (Zhang et al. 2019).
+   * Swaps with the highest weighted duration of absence come first: the integral of the bytes that are alive, over
+   * the time between two uses of a block (Zhang et al. 2019).
    */
   SUBLET_POLICY_WDOA = 3,
   /**
-   * Blocks are swapped in the gaps between two of their uses with the highest submodular weighted duration of
-   * absence first: the area under the curve of the bytes that the swaps already chosen leave alive, over the time of
-   * the gap (Zhang et al. 2019).
+   * Swaps with the highest submodular weighted duration of absence come first: the integral of the bytes that the
+   * swaps chosen so far leave alive, over the time between two uses of a block (Zhang et al. 2019).
    */
   SUBLET_POLICY_SWDOA = 4,
   /**
-   * Blocks are swapped in the gaps between two of their uses with the highest weighted sum of the scores of
-   * SUBLET_POLICY_DOA, SUBLET_POLICY_AOA, SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA first; the weights are found by
-   * Bayesian optimisation (Zhang et al. 2019).
+   * Swaps with the highest score come first: a weighted sum of the scores of SUBLET_POLICY_DOA, SUBLET_POLICY_AOA,
+   * SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA. The weights are found by Bayesian optimisation (Zhang et al. 2019).
    */
   SUBLET_POLICY_BAYES = 5,
   /**
@@ -774,8 +781,8 @@ enum sublet_means
    */
   SUBLET_MEANS_SWAP = 1,
   /**
-   * Values are freed, and recomputed by the operators that computed them; operators with SUBLET_OPERATOR_ONCE are
-   * never run again.
+   * Values are freed, and recomputed before their next use by the operators that computed them. Operators with
+   * SUBLET_OPERATOR_ONCE are never recomputed.
    */
   SUBLET_MEANS_RECOMPUTE = 2,
   /**
@@ -783,8 +790,8 @@ enum sublet_means
    */
   SUBLET_MEANS_IN_PLACE = 4,
   /**
-   * Where only a ReLU's gradient reads a value, a bit for each element is kept in place of the value; for operators
-   * whose kind is a ReLU or its gradient.
+   * Where only a ReLU's gradient reads a value, a mask (one bit for each element) is kept in place of the value. For
+   * this, the kinds of the operators must say which are ReLUs and which are gradients of ReLUs.
    */
   SUBLET_MEANS_RELU = 8,
   /**
@@ -818,8 +825,8 @@ enum sublet_use
    */
   SUBLET_USE_READ = 0,
   /**
-   * The operator writes the tensor's storage, and may leave parts as they are. If the storage holds a value of this
-   * iteration, the access counts as a read too.
+   * The operator writes the tensor's storage, and may leave parts of it unchanged. If the storage holds a value of
+   * this iteration, the access counts as a read too.
    */
   SUBLET_USE_WRITE = 1,
   /**
@@ -836,7 +843,7 @@ typedef uint32_t sublet_use;
 #endif // __cplusplus
 
 /**
- * What a framework is to do in one step of its plan.
+ * What a framework is to do in one step of its plan, a sublet_step.
  */
 enum sublet_action
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -844,8 +851,8 @@ enum sublet_action
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The memory (a tensor's storage) of number `subject` lies at `offset` of the arena from here on. Its content is
-   * undefined until it is written.
+   * The memory (a tensor's storage) of number `subject` lies at `offset`, in bytes, of the arena from here on. Its
+   * content is undefined until it is written.
    */
   SUBLET_ACTION_BIND = 0,
   /**
@@ -854,12 +861,12 @@ enum sublet_action
    */
   SUBLET_ACTION_RUN = 1,
   /**
-   * The memory (a tensor's storage) of number `subject` is copied to the host, to `offset` of the room that the host
-   * has for such copies.
+   * The memory (a tensor's storage) of number `subject` is copied to the host: to `offset`, in bytes, of the memory
+   * that the host has for such copies.
    */
   SUBLET_ACTION_COPY_OUT = 2,
   /**
-   * The memory (a tensor's storage) of number `subject` is copied back from the host, from `offset` of the room that
+   * The memory (a tensor's storage) of number `subject` is copied back from `offset`, in bytes, of the memory that
    * the host has for such copies, to where it is bound in the arena now.
    */
   SUBLET_ACTION_COPY_IN = 3,
@@ -873,7 +880,7 @@ typedef uint32_t sublet_action;
 #endif // __cplusplus
 
 /**
- * What an allocator is doing.
+ * What an allocator does with requests now.
  */
 enum sublet_state
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -881,16 +888,16 @@ enum sublet_state
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * There is no plan yet.
+   * There is no plan yet: each request gets an address wherever there is room.
    */
   SUBLET_STATE_PROFILE = 0,
   /**
-   * A plan is followed.
+   * A plan is followed: requests get the addresses that it has for them.
    */
   SUBLET_STATE_REPLAY = 1,
   /**
-   * A plan is followed that the requests no longer match. A new plan is made as soon as a whole iteration has been
-   * recorded.
+   * A plan is followed, but the requests no longer match it. A new plan is made as soon as a whole iteration has
+   * been recorded.
    */
   SUBLET_STATE_DIVERGED = 2,
 };
@@ -903,7 +910,7 @@ typedef uint32_t sublet_state;
 #endif // __cplusplus
 
 /**
- * How long the memory of a tensor is needed.
+ * How long the memory of a tensor in a graph is needed.
  */
 enum sublet_storage
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -911,17 +918,17 @@ enum sublet_storage
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * From the operator that produces the tensor to its last reader; from the beginning of the iteration if no
-   * operator produces it.
+   * The memory is needed from the operator that produces the tensor or, if no operator does, from the beginning of
+   * the iteration; and until the tensor's last reader is done.
    */
   SUBLET_STORAGE_TRANSIENT = 0,
   /**
-   * From the operator that produces the tensor, or else from the beginning of the iteration, to the end of the
-   * iteration: for inputs and results.
+   * The memory is needed until the end of the iteration: from the operator that produces the tensor or, if no
+   * operator does, from the beginning of the iteration. For inputs and results.
    */
   SUBLET_STORAGE_ITERATION = 1,
   /**
-   * Always, over all iterations: for parameters, and for what an optimizer keeps for them.
+   * The memory is needed always, over all iterations. For parameters, and for what an optimizer keeps for them.
    */
   SUBLET_STORAGE_PERSISTENT = 2,
 };
@@ -935,11 +942,11 @@ typedef uint32_t sublet_storage;
 
 /**
  * An allocator that learns: it records an iteration, plans it, and serves the next ones from the plan. All threads may
- * use it at once, but for sublet_allocator_destroy. After a fork the child has an allocator of its own with the same
- * blocks, in its copy of the memory; a fork waits for calls that are running.
+ * use it at once, but none may while sublet_allocator_destroy runs. After a fork the child has an allocator of its own
+ * with the same blocks, in its copy of the memory; a fork waits for calls that are running.
  *
- * The requests of all threads are one stream. If threads allocate side by side in an order that changes from iteration
- * to iteration, no plan fits that stream; it is served all the same.
+ * The requests of all threads are one sequence. If threads allocate side by side in an order that changes from
+ * iteration to iteration, no plan fits that sequence; its requests are served all the same.
  */
 typedef struct sublet_allocator sublet_allocator;
 
@@ -950,13 +957,13 @@ typedef struct sublet_allocator sublet_allocator;
 typedef struct sublet_detector sublet_detector;
 
 /**
- * An allocator of the addresses from 0 to a capacity, by best fit with coalescing. It never touches what is at an
- * address. One thread uses it at a time.
+ * An allocator of the addresses from 0 to a capacity, by best fit; free neighbours are merged. It never touches what
+ * is at an address. One thread uses it at a time.
  */
 typedef struct sublet_pool sublet_pool;
 
 /**
- * Writes what happens in an iteration as rows of a trace. One thread uses it at a time.
+ * A recorder: writes what happens in an iteration as rows of a trace. One thread uses a recorder at a time.
  */
 typedef struct sublet_recorder sublet_recorder;
 
@@ -976,7 +983,7 @@ typedef struct sublet_error {
    */
   int32_t status;
   /**
-   * The number of an argument, a block, a row or what else the status names.
+   * The number of the argument, block, row or other thing that the status is about: each status says which.
    */
   uint32_t index;
   /**
@@ -1010,21 +1017,21 @@ typedef struct sublet_placement {
    */
   uint64_t lower_bound;
   /**
-   * How many nodes of its search tree the exact search looked at. Beam searches are added, as the number of nodes
-   * that take as long.
+   * How many nodes of its search tree the exact search looked at. For the time of beam searches, the number of nodes
+   * that take as long is added.
    */
   uint64_t nodes;
 } sublet_placement;
 
 /**
  * A function of the caller's that is called as a placement goes on, with the figures of the best plan so far. If it
- * returns another value than 0, the work ends, and that plan is the result. It must return: no exception and no
- * longjmp.
+ * returns another value than 0, the placement ends, and the best plan so far is its result. The function must return:
+ * no exception and no longjmp. `context` is the `watch_context` of the sublet_place_params.
  */
 typedef int32_t (*sublet_watch)(void *context, const struct sublet_placement *best);
 
 /**
- * The options of a placement. As a rule, set `struct_size` and leave all else 0.
+ * The options of sublet_place. As a rule, set `struct_size` and leave all else 0.
  */
 typedef struct sublet_place_params {
   /**
@@ -1040,22 +1047,23 @@ typedef struct sublet_place_params {
    */
   uint64_t alignment;
   /**
-   * The most bytes that the arena may take; 0 is no constraint. A plan within them suffices: no better one is
-   * searched for.
+   * The most bytes that the arena may take; 0 is no constraint. A plan within the capacity suffices: no better one
+   * is searched for.
    */
   uint64_t capacity;
   /**
-   * The seed of all random choices: the same seed gives the same plan everywhere.
+   * The seed of all random choices: the same seed gives the same plan on every machine.
    */
   uint64_t seed;
   /**
-   * The budget of the solvers that could go on without end, such as many starts, in blocks placed. 0 is the default,
-   * 400,000, which suffices for most networks, in a fraction of a second.
+   * How many blocks the solvers that could go on without end, such as SUBLET_SOLVER_MULTISTART, may place. 0 is the
+   * default, 400,000, which suffices for most networks, in a fraction of a second.
    */
   uint64_t work;
   /**
-   * The budget of exact search and beam search, in nodes of the exact search's tree; one takes about 3 µs. 0 is the
-   * default, 280,000: about a second, which suffices for most hard instances of a few hundred blocks.
+   * How many nodes of its search tree the exact search may look at; a node takes about 3 µs. The beam search may
+   * take as much time as that. 0 is the default, 280,000 nodes, or about a second, which suffices for most hard
+   * instances of a few hundred blocks.
    */
   uint64_t nodes;
   /**
@@ -1085,7 +1093,7 @@ typedef struct sublet_layout {
 /**
  * One allocation: how large it is, when it is alive, and where it may go.
  *
- * It is alive at every step t with start <= t < end: blocks whose lifetimes merely touch may share an address.
+ * The block is alive at every step t with start <= t < end: blocks whose lifetimes merely touch may share an address.
  */
 typedef struct sublet_block {
   /**
@@ -1115,7 +1123,7 @@ typedef struct sublet_block {
 } sublet_block;
 
 /**
- * The constraints of a plan beside its blocks.
+ * The constraints that a plan has to keep beside those of each block: an alignment for all offsets, and a capacity.
  */
 typedef struct sublet_constraints {
   /**
@@ -1137,7 +1145,7 @@ typedef struct sublet_constraints {
 } sublet_constraints;
 
 /**
- * A bank of memory, such as on-chip SRAM: one of several that blocks are placed in.
+ * A bank of memory, such as on-chip SRAM: one of several memories that blocks are placed in.
  */
 typedef struct sublet_bank {
   /**
@@ -1163,8 +1171,8 @@ typedef struct sublet_bank_use {
    */
   uint64_t touched;
   /**
-   * The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that
-   * only a DMA engine reaches is to be 0 for the blocks that must not lie there.
+   * The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. If a bank can be
+   * reached only by a DMA engine, clear its bit for all blocks that anything else uses.
    */
   uint64_t banks;
 } sublet_bank_use;
@@ -1273,27 +1281,28 @@ typedef struct sublet_device {
    */
   double in_bandwidth;
   /**
-   * The latency of a copy to the host, in ns: the time that it takes beside its bytes over the bandwidth; 0 is
+   * The latency of a copy to the host, in ns: what a copy takes beyond its bytes divided by the bandwidth; 0 is
    * 10000.
    */
   double out_latency;
   /**
-   * The latency of a copy to the device, in ns; 0 is 10000.
+   * The latency of a copy to the device, in ns: what a copy takes beyond its bytes divided by the bandwidth; 0 is
+   * 10000.
    */
   double in_latency;
   /**
-   * The most bytes that the host can hold for the device. 0 is no limit; with SUBLET_DEVICE_INTEGRATED 0 is no
-   * bytes.
+   * The most bytes that the host can hold for the device. 0 is no limit; but with SUBLET_DEVICE_INTEGRATED, 0 means
+   * that the host holds no bytes.
    */
   uint64_t host_capacity;
 } sublet_device;
 
 /**
- * One row of a trace: something that happens to a block. The row's position is its step.
+ * One row of a trace: something that happens to a block. The row's position in the trace, from 0, is its step.
  */
 typedef struct sublet_row {
   /**
-   * When the row happened, in ns from the start of the iteration; never before the row above.
+   * When the row happened, in ns from the start of the iteration; never less than in the row before.
    */
   uint64_t time_ns;
   /**
@@ -1309,18 +1318,18 @@ typedef struct sublet_row {
    */
   uint32_t event;
   /**
-   * The number of the operator that the row belongs to, as `op_kind` says.
+   * The number of the operator that the row belongs to; with SUBLET_OP_KIND_NONE it means nothing.
    */
   uint32_t op;
   /**
-   * A sublet_op_kind: what `op` means.
+   * A sublet_op_kind: whether the row belongs to an operator, and if so, to its first run or to a recomputation.
    */
   uint32_t op_kind;
 } sublet_row;
 
 /**
- * What is known of one operator. All 0 holds for an operator of which nothing is known: it may be recomputed, does not
- * work in place, keeps its place in the order, and its elements have 4 bytes.
+ * The properties of one operator that its rows do not tell. If all fields are 0, the operator may be recomputed, does
+ * not work in place, keeps its place in the order, and its elements have 4 bytes.
  */
 typedef struct sublet_operator {
   /**
@@ -1333,8 +1342,8 @@ typedef struct sublet_operator {
    */
   uint32_t kind;
   /**
-   * The bytes of one element of what the operator reads and writes: 1, 2, 4 or 8; 0 is 4. The length of a ReLU's
-   * mask follows from it: one bit for each element, where an element of 8 bytes counts as two of 4.
+   * The bytes of one element of what the operator reads and writes: 1, 2, 4 or 8; 0 is 4. It determines the length
+   * of a ReLU's mask: one bit for each element, where an element of 8 bytes counts as two of 4.
    */
   uint32_t element;
 } sublet_operator;
@@ -1360,21 +1369,23 @@ typedef struct sublet_trace {
    */
   size_t row_count;
   /**
-   * What is known of the operators, by their numbers: which may not be recomputed, which work in place, which are
-   * ReLUs. Of operators beyond the end nothing is known; NULL, with `operator_count` 0, is none.
+   * What is known of the operators: entry k tells whether operator k may be recomputed, works in place, or is a
+   * ReLU. Of operators beyond the end nothing is known. NULL, with `operator_count` 0: nothing is known of any.
    */
   const struct sublet_operator *operators;
   /**
-   * How many operators `operators` describes.
+   * How many entries `operators` has.
    */
   size_t operator_count;
   /**
-   * How many block numbers the rows use: all are below this. In a rewritten trace, number `block_count` + b is the
-   * mask of block b: one bit for each of its elements, which the gradient of a ReLU reads in place of the block.
+   * How many block numbers there are: every number in the rows is below this. In a rewritten trace, number
+   * `block_count` + b is the mask of block b: one bit for each of its elements, which the gradient of a ReLU reads
+   * in place of the block.
    */
   size_t block_count;
   /**
-   * The device that the iteration runs on; NULL is one over PCIe 3.0, as a sublet_device of zeros.
+   * The device that the iteration runs on; NULL is a device over PCIe 3.0, that of a sublet_device with no field
+   * set.
    */
   const struct sublet_device *device;
 } sublet_trace;
@@ -1412,8 +1423,8 @@ typedef struct sublet_tensor {
 } sublet_tensor;
 
 /**
- * One operator of a graph. Its operands, first the tensors that it reads and then those that it writes, stand in one
- * array with those of all others, in the order of the operators.
+ * One operator of a graph. Its operands, first the tensors that it reads and then those that it writes, stand in the
+ * array `operands` of the sublet_graph, which has the operands of all operators, one operator after the other.
  */
 typedef struct sublet_node {
   /**
@@ -1447,7 +1458,7 @@ typedef struct sublet_graph {
    */
   uint32_t reserved;
   /**
-   * The tensors of the graph; each has its index as its number.
+   * The tensors of the graph: entry k is the tensor of number k.
    */
   const struct sublet_tensor *tensors;
   /**
@@ -1455,7 +1466,7 @@ typedef struct sublet_graph {
    */
   size_t tensor_count;
   /**
-   * The operators of the graph.
+   * The operators of the graph: entry k is the operator of number k.
    */
   const struct sublet_node *nodes;
   /**
@@ -1463,17 +1474,19 @@ typedef struct sublet_graph {
    */
   size_t node_count;
   /**
-   * The operands of all operators, one operator after the other: numbers of tensors.
+   * The operands of all operators, one operator after the other: for each, the numbers of the tensors that it reads,
+   * then of those that it writes.
    */
   const uint32_t *operands;
   /**
-   * How many operands all operators have together.
+   * How many entries `operands` has: the operands of all operators together.
    */
   size_t operand_count;
   /**
-   * The stream of each operator, for sublet_parallel_lifetimes alone. An operator on a stream runs after those
-   * before it there. An operator whose stream is not below `node_count` runs as soon as its inputs are there; so do
-   * all operators if this is NULL.
+   * The number of each operator's stream; only sublet_parallel_lifetimes reads it. Operators on the same stream run
+   * one after the other, in the order in which sublet_graph_rows runs them. An operator whose number here is
+   * `node_count` or more is on no stream, and runs as soon as its inputs are there. NULL: no operator is on a
+   * stream.
    */
   const uint32_t *streams;
 } sublet_graph;
@@ -1503,7 +1516,7 @@ typedef struct sublet_schedule {
    */
   const uint64_t *offsets;
   /**
-   * How many offsets there are: one for each malloc row.
+   * How many entries `offsets` has: one for each malloc row.
    */
   size_t residency_count;
 } sublet_schedule;
@@ -1513,8 +1526,8 @@ typedef struct sublet_schedule {
  */
 typedef struct sublet_timing {
   /**
-   * When compute, the queue of operators, reaches the row, since all operators before it are done; in ns from the
-   * start of the iteration.
+   * When compute, the queue of operators, reaches the row: when all operators before the row are done. In ns from
+   * the start of the iteration.
    */
   double reached;
   /**
@@ -1545,7 +1558,7 @@ typedef struct sublet_run {
    */
   double time_ns;
   /**
-   * How long the original trace takes, of which this one is a rewriting, in ns.
+   * How long the original trace takes, from which this trace was rewritten, in ns.
    */
   uint64_t original_ns;
   /**
@@ -1622,19 +1635,19 @@ typedef struct sublet_verified {
  */
 typedef struct sublet_fit_lengths {
   /**
-   * How many rows and timings there must be room for.
+   * How many entries `rows` of the sublet_fit_output must have room for, and `timings` too.
    */
   size_t rows;
   /**
-   * How many entries there must be room for in `offsets`, `blocks` and `names`, which have one for each time that a
-   * block of the rewritten trace is on the device.
+   * How many entries `offsets`, `blocks` and `names` of the sublet_fit_output must have room for: one for each time
+   * that a block of the rewritten trace is on the device.
    */
   size_t residencies;
 } sublet_fit_lengths;
 
 /**
- * Where sublet_fit writes a rewritten trace. `rows` and `offsets`, with `row_count` and `residency_count` of the
- * sublet_fitted, make up a sublet_schedule.
+ * The arrays to which sublet_fit writes a rewritten trace. `rows` and `offsets`, with `row_count` and
+ * `residency_count` of the sublet_fitted, make up a sublet_schedule.
  */
 typedef struct sublet_fit_output {
   /**
@@ -1646,11 +1659,11 @@ typedef struct sublet_fit_output {
    */
   uint32_t reserved;
   /**
-   * The rows of the rewritten trace.
+   * Receives the rows of the rewritten trace.
    */
   struct sublet_row *rows;
   /**
-   * When each row of the rewritten trace happens; may be NULL.
+   * Receives when each row of the rewritten trace happens; may be NULL.
    */
   struct sublet_timing *timings;
   /**
@@ -1658,17 +1671,17 @@ typedef struct sublet_fit_output {
    */
   size_t row_capacity;
   /**
-   * The offset of the block of each malloc row, in bytes, in the order of these rows.
+   * Receives, for each malloc row of the rewritten trace, the offset of its block, in bytes.
    */
   uint64_t *offsets;
   /**
-   * The lifetime of each residency (each time that a block is on the device): from which row of the rewritten trace
-   * to which. May be NULL.
+   * Receives the lifetime of each residency (each time that a block is on the device): its first row in the
+   * rewritten trace, and the row at which it ends. May be NULL.
    */
   struct sublet_block *blocks;
   /**
-   * Whose each residency is: the number of the block, and how often that block was on the device before. May be
-   * NULL.
+   * Receives, for each residency (each time that a block is on the device), the number of its block, and how often
+   * that block was on the device before. May be NULL.
    */
   struct sublet_residency *names;
   /**
@@ -1679,7 +1692,7 @@ typedef struct sublet_fit_output {
 } sublet_fit_output;
 
 /**
- * The options of a fit beside the limit. NULL, or all 0 but `struct_size`, is the default.
+ * The options of sublet_fit beside its limit. NULL, or all 0 but `struct_size`, is the default.
  */
 typedef struct sublet_fit_params {
   /**
@@ -1691,22 +1704,24 @@ typedef struct sublet_fit_params {
    */
   uint32_t policy;
   /**
-   * Blocks below this size are not swapped, in bytes; 0 is the size whose copy out takes twice the link's latency.
+   * Blocks of fewer bytes than this are not swapped; 0 is the size whose copy to the host takes twice the link's
+   * latency.
    */
   uint64_t least_bytes;
   /**
-   * The seed of all random choices: the same seed gives the same result everywhere.
+   * The seed of all random choices: the same seed gives the same result on every machine.
    */
   uint64_t seed;
   /**
    * How much the search may do for each row of the trace: how many operators, and gaps between two uses of a block,
-   * it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 add none.
+   * it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 do not add
+   * to this budget.
    */
   uint64_t work;
   /**
-   * The means to save memory that may be used: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER; it is
-   * also without SUBLET_MEANS_RECOMPUTE if the trace does not describe all operators of its rows, since one that is
-   * not described may give random results.
+   * The means to save memory that may be used: values of sublet_means, added up. 0 is all but SUBLET_MEANS_LAYER. If
+   * the trace does not describe all operators of its rows, 0 also leaves out SUBLET_MEANS_RECOMPUTE, because an
+   * operator that is not described may give random results.
    */
   uint32_t means;
   /**
@@ -1733,7 +1748,7 @@ typedef struct sublet_fitted {
    */
   uint32_t policy;
   /**
-   * How many rows the rewritten trace has; each has a timing.
+   * How many rows the rewritten trace has, and so how many entries of `rows` and `timings` were written.
    */
   size_t row_count;
   /**
@@ -1746,11 +1761,12 @@ typedef struct sublet_fitted {
    */
   uint64_t peak;
   /**
-   * The most bytes that are on the device at once in the original trace.
+   * The most bytes of blocks that are on the device at once in the original trace.
    */
   uint64_t original_peak;
   /**
-   * How the rewritten trace runs. This is the last field, so that this struct and sublet_run can both grow.
+   * How the rewritten trace runs in the simulation. This is the last field, so that this struct and sublet_run can
+   * both grow.
    */
   struct sublet_run run;
 } sublet_fitted;
@@ -1760,8 +1776,8 @@ typedef struct sublet_fitted {
  */
 typedef struct sublet_memory {
   /**
-   * The size of the memory (a tensor's storage) in bytes. 0: what an operator writes to it is gone when the operator
-   * ends, and it has no place in the arena.
+   * The size of the memory (a tensor's storage) in bytes. 0: the memory has no place in the arena, and what an
+   * operator writes to it is gone when the operator ends.
    */
   uint64_t bytes;
   /**
@@ -1783,7 +1799,8 @@ typedef struct sublet_layer {
    */
   uint64_t time_ns;
   /**
-   * 0, or SUBLET_OPERATOR_ONCE: it may not be recomputed, for it is random, reads data, or has an effect elsewhere.
+   * SUBLET_OPERATOR_ONCE if the operator may not be recomputed, because it is random, reads data, or has an effect
+   * elsewhere; otherwise 0.
    */
   uint32_t flags;
   /**
@@ -1797,7 +1814,7 @@ typedef struct sublet_layer {
  */
 typedef struct sublet_access {
   /**
-   * The number of the operator that uses the memory (a tensor's storage); never less than that of the access before.
+   * The number of the operator that uses the memory (a tensor's storage); never less than in the access before.
    */
   uint32_t op;
   /**
@@ -1812,8 +1829,8 @@ typedef struct sublet_access {
 
 /**
  * One pass of a framework that allocates each tensor once and keeps it: which operators use which memories (tensors'
- * storages), as the framework's hooks have seen it. Memories and operators are numbered from 0; operators in the order
- * in which they run.
+ * storages), as the framework's hooks have seen it. Memories and operators are numbered from 0, the operators in the
+ * order in which they run.
  */
 typedef struct sublet_network {
   /**
@@ -1850,7 +1867,7 @@ typedef struct sublet_network {
    */
   size_t access_count;
   /**
-   * The device in whose memory the arena lies; NULL: it lies in the host's own memory, from which nothing is
+   * The device in whose memory the arena lies. NULL: the arena lies in the host's own memory, and nothing is
    * swapped.
    */
   const struct sublet_device *device;
@@ -1878,9 +1895,9 @@ typedef struct sublet_network_params {
    */
   uint64_t alignment;
   /**
-   * The work that the search for a plan within the limit may do for each row of the network's trace: how many
-   * operators and gaps (times between two uses of a tensor's storage) it may look at. 0 is 5,000. Rows beyond the
-   * first 10,000 add none.
+   * How much the search for a plan within the limit may do for each row of the network's trace: how many operators
+   * and gaps (times between two uses of a tensor's storage) it may look at. 0 is 5,000. Rows beyond the first 10,000
+   * do not add to this budget.
    */
   uint64_t work;
   /**
@@ -1911,8 +1928,8 @@ typedef struct sublet_step {
    */
   uint32_t reserved;
   /**
-   * An offset in bytes: for SUBLET_ACTION_BIND in the arena, for SUBLET_ACTION_COPY_OUT and SUBLET_ACTION_COPY_IN in
-   * the room that the host has for copies; 0 for SUBLET_ACTION_RUN.
+   * An offset in bytes. For SUBLET_ACTION_BIND it counts in the arena; for SUBLET_ACTION_COPY_OUT and
+   * SUBLET_ACTION_COPY_IN, in the memory that the host has for copies; for SUBLET_ACTION_RUN it is 0.
    */
   uint64_t offset;
 } sublet_step;
@@ -1956,33 +1973,36 @@ typedef struct sublet_network_planned {
    */
   uint64_t kept_bytes;
   /**
-   * The simulated time of an iteration by the plan, given the times of the operators, and the bytes that it copies.
-   * Its `host_bytes` are what the copies take on the host.
+   * The simulated time of an iteration by the plan, given the times of the operators, and the bytes that are copied.
+   * Its field `host_bytes` is what the copies take on the host.
    */
   struct sublet_run run;
 } sublet_network_planned;
 
 /**
- * A function of the caller's that allocates `bytes` bytes at a multiple of `alignment`, a power of two; it returns
- * NULL if it cannot. It must return: no exception and no longjmp. If it calls the allocator that it serves, that call
- * returns SUBLET_STATUS_REENTRANT; the same holds for sublet_raw_free.
+ * A function of the caller's that allocates memory for a sublet_allocator: `bytes` bytes at a multiple of `alignment`,
+ * a power of two. It returns their address, or NULL if it cannot. `context` is the one in sublet_allocator_params. The
+ * function must return: no exception and no longjmp. If it calls the allocator that it serves, that call returns
+ * SUBLET_STATUS_REENTRANT.
  */
 typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment);
 
 /**
- * A function of the caller's that frees what a sublet_raw_alloc returned.
+ * A function of the caller's that frees the `bytes` bytes at `pointer`, which the caller's sublet_raw_alloc returned.
+ * `context` is the one in sublet_allocator_params. The function must return: no exception and no longjmp. If it calls
+ * the allocator that it serves, that call returns SUBLET_STATUS_REENTRANT.
  */
 typedef void (*sublet_raw_free)(void *context, void *pointer, size_t bytes);
 
 /**
- * A function of the caller's that is called where there is no memory for a request of `bytes` bytes. It may free
- * blocks, and returns another value than 0 to have the request tried once more. Unlike sublet_raw_alloc and
- * sublet_raw_free, it may call the allocator.
+ * A function of the caller's that a sublet_allocator calls when it has no memory for a request of `bytes` bytes. The
+ * function may free blocks; unlike a sublet_raw_alloc, it may call the allocator. If it returns 0, the request fails.
+ * If it returns another value, the request is tried again; if there still is no memory, the function is called again.
  */
 typedef int32_t (*sublet_out_of_memory)(void *context, size_t bytes);
 
 /**
- * The parameters of an allocator. To begin with, set `struct_size` and `capacity`, and leave all else 0.
+ * The parameters of sublet_allocator_create. To begin with, set `struct_size` and `capacity`, and leave all else 0.
  */
 typedef struct sublet_allocator_params {
   /**
@@ -1990,62 +2010,69 @@ typedef struct sublet_allocator_params {
    */
   uint32_t struct_size;
   /**
-   * The sublet_solver that plans; 0 is SUBLET_SOLVER_PORTFOLIO, which takes memory linear in `events`.
+   * The sublet_solver that makes the plans. 0 is SUBLET_SOLVER_PORTFOLIO here; the memory that it needs is linear in
+   * `events`.
    */
   uint32_t solver;
   /**
-   * The bytes of the range of addresses that blocks get their addresses from; with `alloc`, of the first such range.
-   * The system's memory takes space only where it is touched, so that this may be large.
+   * The size in bytes of the range of addresses in which blocks lie; if `alloc` is given, of the first such range.
+   * It may be large: memory of the system takes space only where it is touched.
    */
   uint64_t capacity;
   /**
-   * Every address is a multiple of this power of two, in bytes; sizes are rounded up to it. 0 is 256.
+   * Every address of a block is a multiple of this power of two, in bytes, and sizes are rounded up to it. 0 is 256.
    */
   uint64_t alignment;
   /**
-   * The most mallocs and frees of an iteration that can be planned; 0 is 65536.
+   * The most mallocs and frees, counted together, of an iteration that can be planned; 0 is 65536.
    */
   uint64_t events;
   /**
-   * The most blocks that are alive at once beside those of a plan; 0 is 16384.
+   * The most blocks outside of the plan that can be alive at once; 0 is 16384.
    */
   uint64_t live;
   /**
-   * The range of addresses, if the caller has it already; otherwise NULL. The range is never read or written.
+   * The first address of the `capacity` bytes in which blocks lie, if the caller has such a range of addresses
+   * already; otherwise NULL. The allocator never reads or writes there.
    */
   void *range;
   /**
-   * Called to allocate the range, and further ranges where a request or a plan does not fit: up to 64 at once. For a
-   * request it is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if it then returns
-   * NULL, for as much as the request needs. For a plan it is asked for the bytes of the arena. NULL takes the
-   * system's memory for the first range, and there is never another.
+   * A function that allocates a range of addresses in which blocks lie. It is called for the first range, unless
+   * `range` is given, and for another one where a request or a plan does not fit; up to 64 ranges exist at once. For
+   * a request, the function is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB. If it
+   * then returns NULL, it is asked again, for only as much as the request needs. For a plan it is asked for the
+   * bytes of the arena. If `alloc` is NULL, there is only one range: `range` or, if that is NULL, memory of the
+   * system.
    */
   sublet_raw_alloc alloc;
   /**
-   * Called to free ranges without live blocks: before another range is asked for, after eight iterations in which
-   * they were not used, and in sublet_allocator_destroy. To be set if and only if `alloc` is.
+   * A function that frees a range of addresses that `alloc` returned and in which no block is live. It is called in
+   * sublet_trim, in sublet_allocator_destroy, and before `alloc` is called for another range. It is also called for
+   * a range that was not used in eight iterations. Set both `alloc` and `free`, or neither.
    */
   sublet_raw_free free;
   /**
-   * Passed to `alloc`, `free` and `out_of_memory`.
+   * The pointer that each call of `alloc`, `free` and `out_of_memory` gets as its `context`.
    */
   void *context;
   /**
-   * The seed of all random choices: the same seed gives the same plan everywhere.
+   * The seed of all random choices: the same seed gives the same plan on every machine.
    */
   uint64_t seed;
   /**
-   * How much the solvers that could go on without end, such as many starts, may do for one plan, in blocks placed. 0
-   * is the default, 400,000, which suffices for most networks, in a fraction of a second.
+   * How many blocks the solvers that could go on without end, such as SUBLET_SOLVER_MULTISTART, may place in order
+   * to make one plan. 0 is the default, 400,000, which suffices for most networks, in a fraction of a second.
    */
   uint64_t work;
   /**
-   * The budget of exact search and beam search for one plan, in nodes of the exact search's tree; one takes about
-   * 3 µs. 0 is the default, 280,000: about a second, which suffices for most hard instances of a few hundred blocks.
+   * How many nodes of its search tree the exact search may look at in order to make one plan; a node takes about 3
+   * µs. The beam search may take as much time as that. 0 is the default, 280,000 nodes, or about a second, which
+   * suffices for most hard instances of a few hundred blocks.
    */
   uint64_t nodes;
   /**
-   * Called where there is no memory for a request; or NULL.
+   * A function that is called where there is no memory for a request, and may free blocks. NULL: such a request
+   * fails.
    */
   sublet_out_of_memory out_of_memory;
 } sublet_allocator_params;
@@ -2063,37 +2090,37 @@ typedef struct sublet_statistics {
    */
   uint32_t state;
   /**
-   * How many requests were served from a plan.
+   * How many requests got their address from a plan.
    */
   uint64_t hits;
   /**
-   * How many requests came while a plan was followed, and were not in the plan.
+   * How many requests came while a plan was followed, and did not get their address from the plan.
    */
   uint64_t misses;
   /**
-   * How many plans were made or adopted; each after the first replaces the one before.
+   * How many plans were made, or taken over by sublet_adopt; each after the first replaces the one before.
    */
   uint64_t plans;
   /**
-   * Bytes of the largest arena so far.
+   * The bytes of the largest arena so far. An arena is the memory that a plan divides up.
    */
   uint64_t arena_peak;
   /**
-   * The most bytes that were live at once outside the arena.
+   * The most bytes of blocks that were live at once outside the arena, the memory that the plan divides up.
    */
   uint64_t fallback_peak;
   /**
-   * The highest end of a block so far, in bytes from the start of the allocator's range of addresses; with several
-   * such ranges, the sum over them.
+   * The highest end of a block so far, in bytes from the start of the allocator's range of addresses. With several
+   * ranges: the sum, over the ranges, of the highest end of a block in each.
    */
   uint64_t footprint;
   /**
-   * The bytes of all ranges that the allocator has now. They are addresses: memory of the system that was never
-   * touched takes no space.
+   * The bytes of all ranges of addresses that the allocator has now. Memory of the system that was never touched
+   * counts here, but takes no space.
    */
   uint64_t held;
   /**
-   * Bytes of the blocks that are live now, rounded up to the alignment.
+   * The bytes of the blocks that are live now, each size rounded up to the alignment.
    */
   uint64_t live_bytes;
   /**
@@ -2119,7 +2146,7 @@ typedef struct sublet_pool_usage {
    */
   uint64_t live;
   /**
-   * The most bytes of blocks that were live at once so far, rounded up to the alignment.
+   * The most bytes of blocks that were live at once so far, each size rounded up to the alignment.
    */
   uint64_t peak;
   /**
@@ -2134,31 +2161,31 @@ extern "C" {
 
 /**
  * The version of the library that runs: 1,000,000 × major + 1,000 × minor + patch. The macro SUBLET_VERSION_NUMBER is
- * that of the header.
+ * the version of the header, as the same kind of number.
  */
 uint32_t sublet_version_number(void);
 
 /**
- * The version of the library that runs, as text. It lives as long as the program.
+ * The version of the library that runs, as text. The text lives as long as the program.
  */
 const char *sublet_version_string(void);
 
 /**
- * What a status means, in a few words of English; never NULL. It lives as long as the program.
+ * What a status means, in a few words of English; never NULL. The text lives as long as the program.
  */
 const char *sublet_status_string(int32_t status);
 
 /**
- * Writes an error as a sentence, ended by a zero.
+ * Writes what an error says as a sentence, ended by a zero byte.
  *
- * `needed`, which may be NULL, receives the bytes that the whole sentence takes with its zero. If `capacity` is less,
- * the sentence is cut, still ended by a zero, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL; but a capacity of 0
- * is a question about `needed` alone, and no failure.
+ * `needed`, which may be NULL, receives the bytes that the whole sentence takes with its zero byte. If `capacity` is
+ * less, the sentence is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a
+ * capacity of 0 only `needed` is written, and the call succeeds.
  */
 sublet_status sublet_format_error(const struct sublet_error *error, char *buffer, size_t capacity, size_t *needed);
 
 /**
- * The name of the solver of this number, or NULL if there is no such solver. It lives as long as the program.
+ * The name of the solver of this number, or NULL if there is no such solver. The text lives as long as the program.
  */
 const char *sublet_solver_name(uint32_t solver);
 
@@ -2185,7 +2212,8 @@ sublet_status sublet_place_workspace(size_t block_count,
  *
  * `params` may be NULL. `offsets` has room for one offset for each block. `placement` may be NULL; it is written if
  * the status is SUBLET_STATUS_OK. SUBLET_STATUS_OVER_CAPACITY: no plan within the capacity was found;
- * SUBLET_STATUS_NO_PLAN_FITS: it is proved that there is none. The best placement that was found is in `offsets` then.
+ * SUBLET_STATUS_NO_PLAN_FITS: it is proved that there is none. After these two, `offsets` holds the best placement
+ * that was found.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place(const struct sublet_block *blocks,
@@ -2198,7 +2226,8 @@ sublet_status sublet_place(const struct sublet_block *blocks,
                            struct sublet_error *error);
 
 /**
- * The workspace that sublet_lower_bound needs for so many blocks. Its size is linear in the number of blocks.
+ * Tells in `layout` the workspace that sublet_lower_bound needs for `block_count` blocks. Its size is linear in the
+ * number of blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lower_bound_workspace(size_t block_count,
@@ -2206,9 +2235,9 @@ sublet_status sublet_lower_bound_workspace(size_t block_count,
                                            struct sublet_error *error);
 
 /**
- * A lower bound on the peak of every placement of these blocks, in bytes. The bound is at least the max load, the most
- * bytes that are alive at one step, and equals it where there are neither alignments nor pins. `constraints` may be
- * NULL.
+ * Writes to `lower_bound` a lower bound on the peak of every placement of these blocks, in bytes. The bound is at
+ * least the max load, the most bytes that are alive at one step, and equals it where there are neither alignments nor
+ * pins. `constraints` may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lower_bound(const struct sublet_block *blocks,
@@ -2220,7 +2249,8 @@ sublet_status sublet_lower_bound(const struct sublet_block *blocks,
                                  struct sublet_error *error);
 
 /**
- * The workspace that sublet_place_banks needs for so many blocks. Its size is linear in the number of blocks.
+ * Tells in `layout` the workspace that sublet_place_banks needs for `block_count` blocks. Its size is linear in the
+ * number of blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place_banks_workspace(size_t block_count,
@@ -2228,11 +2258,12 @@ sublet_status sublet_place_banks_workspace(size_t block_count,
                                            struct sublet_error *error);
 
 /**
- * Gives every block a bank of memory and an offset, so that blocks that are alive together share no address of a bank,
- * and the sum of bytes touched times the cost of their bank is low.
+ * Gives every block a bank of memory and an offset in it, so that blocks that are alive together share no address of a
+ * bank. Keeps the cost low: the sum, over all blocks, of the bytes touched times the cost of a byte in the block's
+ * bank.
  *
  * `spots` has room for one spot for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: no placement was found in
- * which all blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
+ * which all blocks fit. For each bank, sublet_verify can prove that its blocks with their offsets are a valid plan.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place_banks(const struct sublet_block *blocks,
@@ -2245,7 +2276,8 @@ sublet_status sublet_place_banks(const struct sublet_block *blocks,
                                  struct sublet_error *error);
 
 /**
- * Tells the workspace that sublet_verify needs for `block_count` blocks. Its size is linear in the number of blocks.
+ * Tells in `layout` the workspace that sublet_verify needs for `block_count` blocks. Its size is linear in the number
+ * of blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_workspace(size_t block_count,
@@ -2253,10 +2285,10 @@ sublet_status sublet_verify_workspace(size_t block_count,
                                       struct sublet_error *error);
 
 /**
- * Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint it breaks: the
+ * Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint the plan breaks: the
  * statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. The proof shares no code with the planners.
  *
- * `constraints` may be NULL, and so may `certificate`. O(n log n).
+ * `constraints` may be NULL, and so may `certificate`. O(n log n) for n blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify(const struct sublet_block *blocks,
@@ -2290,9 +2322,9 @@ sublet_status sublet_residencies(const struct sublet_row *rows,
                                  struct sublet_error *error);
 
 /**
- * The workspace that sublet_lifetimes needs if its outputs have room for `capacity` residencies: live ranges of blocks
- * on the device, one for each malloc row. Of `trace` only the counts are read. The size of the workspace is linear in
- * them and in `capacity`.
+ * Tells the workspace that sublet_lifetimes needs if its outputs have room for `capacity` residencies: live ranges of
+ * blocks on the device, one for each malloc row. Of `trace` only the counts are read. The size of the workspace is
+ * linear in these counts and in `capacity`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
@@ -2302,12 +2334,12 @@ sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
 
 /**
  * Finds the residencies of a trace: the live ranges of its blocks on the device, one for each malloc row, in the order
- * of these rows. Writes each as a block with its lifetime to `blocks`. `names`, which may be NULL, receives for each
- * the number of its block in the trace, and which of that block's residencies it is. A lifetime is [row of the malloc,
- * row of the free); what is never freed ends one past the last row. O(rows).
+ * of these rows. Writes each to `blocks`, as a block with this lifetime. `names`, which may be NULL, receives for each
+ * the number of its block in the trace, and which of that block's residencies it is. A lifetime goes from the row of
+ * the malloc up to the row of the free, which is not part of it; without a free, up to the end of the trace. O(rows).
  *
  * `blocks` and `names` have room for `capacity` residencies; sublet_residencies tells how many there are. `count`
- * receives that number too, and may be NULL.
+ * receives this number too, and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lifetimes(const struct sublet_trace *trace,
@@ -2321,7 +2353,7 @@ sublet_status sublet_lifetimes(const struct sublet_trace *trace,
 
 /**
  * Tells the workspace that sublet_graph_rows needs. Its size is linear in the counts of tensors, operators and
- * operands; nothing but these counts is read of `graph`.
+ * operands; of `graph` only these counts are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
@@ -2330,16 +2362,19 @@ sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
 
 /**
  * Writes the trace of a static graph, by reference counts: a tensor is allocated when the operator that produces it
- * begins, and freed when the last operator that uses it is done. Operators run in topological order; operators that
- * are listed in such an order keep it, and in the rows their indices are their numbers. An operator that reads and
- * writes the same tensor updates it. A tensor that is kept for the iteration is read at its end: whatever sublet_fit
- * does with the tensor's memory meanwhile, its value is back then. Where a tensor is kept so, do not give
- * SUBLET_OPERATOR_UNORDERED to an operator whose results no later operator reads: sublet_fit could move the operator
- * behind the reads at the end. O(operands + operators * log operators).
+ * begins, and freed when the last operator that uses it is done. Operators run in topological order: in the order of
+ * `nodes`, if that is topological. In the rows an operator has its index in `nodes` as its number. An operator that
+ * reads and writes the same tensor updates the tensor. O(operands + operators * log operators).
  *
- * A tensor's block has its index; workspaces have the numbers after them, in the order of the operators that have one.
- * `rows` has room for `row_capacity`; 4 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`
- * and `block_count` receive how many rows and how many blocks the trace has, and may be NULL.
+ * A tensor with SUBLET_STORAGE_ITERATION is read at the end of the iteration: whatever sublet_fit does with the
+ * tensor's memory before, the value is there again at the end. If there are such tensors, do not give
+ * SUBLET_OPERATOR_UNORDERED to an operator whose results no later operator reads: sublet_fit could move the operator
+ * behind the reads at the end.
+ *
+ * A tensor's block has the number of the tensor; the blocks of workspaces have the numbers after them, in the order of
+ * the operators that have one. `rows` has room for `row_capacity` rows; 4 * tensor_count + 3 * node_count +
+ * operand_count are always enough. `row_count` and `block_count` receive how many rows and how many blocks the trace
+ * has, and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_graph_rows(const struct sublet_graph *graph,
@@ -2353,7 +2388,7 @@ sublet_status sublet_graph_rows(const struct sublet_graph *graph,
 
 /**
  * Tells the workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Its size is linear in the counts
- * of tensors, operators and operands; nothing but these counts is read of `graph`.
+ * of tensors, operators and operands; of `graph` only these counts are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
@@ -2363,12 +2398,12 @@ sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
 /**
  * Writes lifetimes for the blocks of a graph whose operators may run at the same time. Two blocks whose lifetimes do
  * not overlap can share memory: they are never in use at once, however the operators run, as long as the graph's
- * dependencies and streams are kept. Steps are places in the order in which sublet_graph_rows runs the operators.
- * `names`, which may be NULL, receives the number of each block, which is that of sublet_graph_rows. O(edges *
- * operators / 64).
+ * dependencies and streams are kept. The steps of lifetimes are places in the order in which sublet_graph_rows runs
+ * the operators. `names`, which may be NULL, receives the number that each block has in the rows of sublet_graph_rows.
+ * O(edges * operators / 64), where an edge is a dependency between two operators.
  *
- * `blocks` and `names` have room for `capacity`; tensor_count + node_count are always enough. `count` receives how
- * many blocks there are, and may be NULL.
+ * `blocks` and `names` have room for `capacity` blocks; tensor_count + node_count are always enough. `count` receives
+ * how many blocks there are, and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_parallel_lifetimes(const struct sublet_graph *graph,
@@ -2382,8 +2417,9 @@ sublet_status sublet_parallel_lifetimes(const struct sublet_graph *graph,
 
 /**
  * Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
- * stream to `streams`. Stream 0 gets the operators of the longest path, by their times, stream 1 those of the longest
- * path of what is left, and so on; what is left at last shares the last stream. O(path_count * edges).
+ * stream to `streams`. Stream 0 gets the operators of the path that takes the longest time; stream 1, those of the
+ * longest path of the other operators; and so on. The last stream also gets all operators that are left. O(path_count
+ * * edges).
  */
 SUBLET_MUST_USE
 sublet_status sublet_longest_paths(const struct sublet_graph *graph,
@@ -2394,8 +2430,8 @@ sublet_status sublet_longest_paths(const struct sublet_graph *graph,
                                    struct sublet_error *error);
 
 /**
- * Tells the workspace that sublet_simulate needs. Its size is linear in the counts of rows, operators and blocks;
- * nothing but these counts is read of `trace` and `schedule`.
+ * Tells the workspace that sublet_simulate needs. Its size is linear in the counts of rows, operators and blocks; of
+ * `trace` and `schedule` only these counts are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_simulate_workspace(const struct sublet_trace *trace,
@@ -2404,9 +2440,9 @@ sublet_status sublet_simulate_workspace(const struct sublet_trace *trace,
                                         struct sublet_error *error);
 
 /**
- * Simulates when each row of `schedule`, a rewritten form of `trace`, happens, with three queues: operators, copies to
- * the host, copies to the device. Whether the schedule is valid is judged by sublet_verify_schedule and not here; its
- * offsets are not read.
+ * Simulates when each row of `schedule`, a rewritten form of `trace`, happens. There are three queues: operators,
+ * copies to the host, and copies to the device. Whether the schedule is valid is judged by sublet_verify_schedule and
+ * not here; the schedule's offsets are not read.
  *
  * `timings`, one for each row of `schedule`, may be NULL, and so may `run`. O(rows).
  */
@@ -2421,7 +2457,7 @@ sublet_status sublet_simulate(const struct sublet_trace *trace,
 
 /**
  * Tells the workspace that sublet_verify_schedule needs. Its size is linear in the counts of rows, operators, blocks
- * and offsets; nothing but these counts is read of `trace` and `schedule`.
+ * and offsets; of `trace` and `schedule` only these counts are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
@@ -2431,11 +2467,12 @@ sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
 
 /**
  * Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for the live ranges of
- * its blocks on the device, of which each malloc row begins one; and times it.
+ * its blocks on the device; each malloc row begins such a live range. Also simulates the time of the schedule.
  *
- * Every read sees the value that it saw in the original, blocks are accessed and copied only while they are on the
- * device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses
- * SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
+ * Every read must see the value that it saw in the original, and blocks must be accessed and copied only while they
+ * are on the device. Persistent blocks (allocated at time 0, never freed) must end where the next iteration needs
+ * them. The statuses SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken
+ * constraint of a plan.
  *
  * `params` may be NULL; so may `timings`, one for each row of `schedule`, and `verified`.
  */
@@ -2450,7 +2487,7 @@ sublet_status sublet_verify_schedule(const struct sublet_trace *trace,
                                      struct sublet_error *error);
 
 /**
- * Tells how long the outputs of sublet_fit must be for this trace.
+ * Tells in `lengths` how long the outputs of sublet_fit must be for this trace.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
@@ -2458,9 +2495,9 @@ sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
                                     struct sublet_error *error);
 
 /**
- * The workspace that sublet_fit needs. Of the arguments only the counts and capacities are read. Its size is linear in
- * them; but the search of placements, which runs up to 6,000 residencies (times that a block is on the device), needs
- * a workspace that grows with the square of their number.
+ * Tells the workspace that sublet_fit needs. Of the arguments only the counts and capacities are read. The size of the
+ * workspace is linear in them. But with up to 6,000 residencies (times that a block is on the device) the exact search
+ * for offsets runs, and its part of the workspace grows with the square of their number.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
@@ -2469,9 +2506,9 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
                                    struct sublet_error *error);
 
 /**
- * Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as is found: blocks are
- * swapped, values are recomputed, written over dying inputs, or replaced by masks. The result is placed, timed and
- * verified, for iterations that repeat.
+ * Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as is found. Blocks are
+ * swapped. Values are recomputed, written over inputs that nobody reads later, or replaced by masks (one bit for each
+ * element). The result is placed, timed and verified, for iterations that repeat.
  *
  * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
  * entries were written.
@@ -2489,8 +2526,8 @@ sublet_status sublet_fit(const struct sublet_trace *trace,
                          struct sublet_error *error);
 
 /**
- * The workspace that sublet_load_without_overhead needs. Its size is linear in the counts of `trace`, of which nothing
- * else is read.
+ * Tells the workspace that sublet_load_without_overhead needs. Its size is linear in the counts of `trace`, of which
+ * nothing else is read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *trace,
@@ -2498,8 +2535,9 @@ sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *
                                                      struct sublet_error *error);
 
 /**
- * Writes to `load` a lower bound on the bytes that are alive on the device at once: with swaps alone, every schedule
- * that stays below the bound takes longer than the original trace.
+ * Writes to `load` a lower bound, in bytes, on the max load (the most bytes that are alive on the device at one step)
+ * that swaps alone can reach without making the iteration slower. Every schedule that saves memory by swaps alone, and
+ * has a lower max load than this, takes longer than the original trace.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
@@ -2511,8 +2549,8 @@ sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
 /**
  * Tells in `step_capacity` the most steps that a plan of this network can have, and in `layout` the workspace that
  * sublet_network_plan needs with these parameters. The size of the workspace is linear in the counts of memories
- * (storages of tensors), operators and accesses, and far smaller without a limit. But the exact search for offsets,
- * which runs for up to 6,000 live ranges of memories in the arena, needs a workspace that grows with the square of
+ * (storages of tensors), operators and accesses, and far smaller without a limit. But with up to 6,000 live ranges of
+ * memories in the arena the exact search for offsets runs, and its part of the workspace grows with the square of
  * their number.
  */
 SUBLET_MUST_USE
@@ -2529,12 +2567,12 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
  *
  * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
  * All other memories keep their place. An operator that writes a kept memory is never recomputed, whatever its flags
- * are; one that reads a kept memory is recomputed only while the memory holds what the operator read. The plan is
- * proved like any other.
+ * are. An operator that reads a kept memory is recomputed only while the memory holds what the operator read. The plan
+ * is verified before it is returned.
  *
- * The steps are in the order in which they are done. Before operator k of each iteration a framework does the steps
- * whose `before` is k, and no later step. A step that recomputes an operator calls it as it was called before. Between
- * iterations the content of planned memories is undefined.
+ * The steps are in the order in which they are to be done. Before operator k of each iteration a framework does the
+ * steps whose `before` is k, and no others. A step that recomputes an operator calls the operator as it was called
+ * before. Between iterations the content of planned memories is undefined.
  *
  * `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
  * NULL.
@@ -2561,9 +2599,10 @@ sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *p
                                          struct sublet_error *error);
 
 /**
- * Makes an allocator without live blocks. It uses `workspace` until sublet_allocator_destroy, and writes 40 bytes of
- * it for each of `events` at once. If `workspace` is NULL and its size 0, it takes memory of the operating system
- * instead, where there is one; then pages are touched only as they are used.
+ * Makes an allocator without live blocks. The allocator keeps its bookkeeping in `workspace` until
+ * sublet_allocator_destroy; this call already writes 40 bytes of it for each of the `events` of `params`. If
+ * `workspace` is NULL and `workspace_size` 0, the allocator takes memory of the operating system for its bookkeeping;
+ * the pages of that memory are touched only as they are used. Where there is no operating system, this fails.
  */
 SUBLET_MUST_USE
 sublet_status sublet_allocator_create(const struct sublet_allocator_params *params,
@@ -2573,15 +2612,18 @@ sublet_status sublet_allocator_create(const struct sublet_allocator_params *para
                                       struct sublet_error *error);
 
 /**
- * Destroys an allocator: frees its ranges that are not the caller's, and its bookkeeping memory. Its addresses are no
- * longer valid. No other thread may be using it. NULL does nothing.
+ * Destroys an allocator. Frees the ranges of addresses that it has allocated, and its bookkeeping memory; what the
+ * caller has lent is the caller's again. Addresses that the allocator returned are no longer valid. No other thread
+ * may be using it. NULL does nothing.
  */
 void sublet_allocator_destroy(struct sublet_allocator *allocator);
 
 /**
- * Allocates `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
+ * Allocates `bytes` bytes, which no other live block shares; `pointer` receives their address, or NULL for 0 bytes.
+ * O(1) while the plan is followed.
  *
- * SUBLET_STATUS_OUT_OF_MEMORY: no hole in the ranges is large enough, and no other range can be allocated.
+ * SUBLET_STATUS_OUT_OF_MEMORY: no free part of the allocator's ranges of addresses is large enough, and no other range
+ * can be allocated.
  */
 SUBLET_MUST_USE
 sublet_status sublet_malloc(struct sublet_allocator *allocator,
@@ -2590,40 +2632,41 @@ sublet_status sublet_malloc(struct sublet_allocator *allocator,
                             struct sublet_error *error);
 
 /**
- * Frees what sublet_malloc returned; NULL does nothing. O(1) while the plan is followed.
+ * Frees the block at `pointer`, which sublet_malloc returned; NULL does nothing. O(1) while the plan is followed.
  *
  * SUBLET_STATUS_NOT_ALLOCATED: no live block begins at `pointer`, and nothing has changed.
  */
 sublet_status sublet_free(struct sublet_allocator *allocator, void *pointer, struct sublet_error *error);
 
 /**
- * Marks the begin of an iteration. After the first such call iterations are not searched for in the stream of requests
- * any more.
+ * Marks the begin of an iteration. Before the first such call the allocator finds iterations by itself, in the
+ * sequence of requests; after it, only iterations that are marked are planned.
  */
 sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, the next one is
- * planned within this call.
+ * Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, this call plans the
+ * iteration that has ended; the next iterations are served from this plan.
  *
- * A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the
- * iteration had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole in the ranges is large
- * enough for the arena, and no other range can be allocated.
+ * A failure tells why there is no new plan; the allocator goes on all the same. SUBLET_STATUS_TOO_MANY_EVENTS: the
+ * iteration had more mallocs and frees than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no free part of
+ * the ranges of addresses is large enough for the arena, and no other range can be allocated.
  */
 sublet_status sublet_iteration_end(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Requests from here on are no part of the plan, and are served beside it, until sublet_resume.
+ * Leaves requests out of the plan from here on, until sublet_resume. Such requests are not recorded, and get addresses
+ * outside of the arena, the memory that the plan divides up.
  */
 sublet_status sublet_interrupt(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Requests from here on are part of the plan again.
+ * Ends what sublet_interrupt began: requests from here on are part of the plan again.
  */
 sublet_status sublet_resume(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * What an allocator has done so far.
+ * Writes to `statistics` what an allocator has done so far, and what it has now: requests, plans, bytes.
  */
 SUBLET_MUST_USE
 sublet_status sublet_stats(const struct sublet_allocator *allocator,
@@ -2632,7 +2675,7 @@ sublet_status sublet_stats(const struct sublet_allocator *allocator,
 
 /**
  * Resets `arena_peak`, `fallback_peak` and `footprint` of the statistics to their values for the present arena and the
- * blocks that are live now. From there on they count what comes.
+ * blocks that are live now. From then on they are the peaks since this call.
  */
 sublet_status sublet_reset_peaks(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2643,16 +2686,16 @@ sublet_status sublet_reset_peaks(struct sublet_allocator *allocator, struct subl
 sublet_status sublet_trim(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Forgets the plan and the record, because the network has changed. Live blocks stay at their addresses, and the next
- * iteration is planned anew.
+ * Makes the allocator forget its plan and the requests that it has recorded, because the network has changed. Live
+ * blocks stay at their addresses, and the next iteration is planned anew.
  */
 sublet_status sublet_forget(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Makes the allocator follow a plan that was made elsewhere, from the plan's first request on: its blocks in the order
- * in which an iteration allocates them, and their offsets. The plan is verified first, with a workspace of
- * sublet_verify_workspace. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at
- * multiples of it.
+ * Makes the allocator follow a plan that was made elsewhere: `blocks`, in the order in which an iteration allocates
+ * them, and an offset for each. The plan is verified first, in a workspace of the size that sublet_verify_workspace
+ * tells. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
+ * The next request is then taken to be the first of the plan.
  */
 SUBLET_MUST_USE
 sublet_status sublet_adopt(struct sublet_allocator *allocator,
@@ -2664,12 +2707,12 @@ sublet_status sublet_adopt(struct sublet_allocator *allocator,
                            struct sublet_error *error);
 
 /**
- * Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero. sublet_plan_read
- * can read it, in another process too. Without a plan only the line of column names is written.
+ * Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero byte.
+ * sublet_plan_read can read the text, in another process too. Without a plan only the line of column names is written.
  *
- * `needed`, which may be NULL, receives the bytes that the whole text takes with its zero. If `capacity` is less, the
- * text is cut, still ended by a zero, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL; but a capacity of 0 is a
- * question about `needed` alone, and no failure.
+ * `needed`, which may be NULL, receives the bytes that the whole text takes with its zero byte. If `capacity` is less,
+ * the text is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a capacity of 0
+ * only `needed` is written, and the call succeeds.
  */
 SUBLET_MUST_USE
 sublet_status sublet_export_plan(struct sublet_allocator *allocator,
@@ -2696,9 +2739,9 @@ sublet_status sublet_plan_read(const char *text,
                                struct sublet_error *error);
 
 /**
- * As sublet_malloc, at a multiple of `alignment`, a power of two. Where that exceeds the allocator's own, the request
- * is served beside the plan, in O(log live), and is no part of an iteration: so set `alignment` of the parameters to
- * what most requests need.
+ * Allocates as sublet_malloc does, at a multiple of `alignment`, a power of two. If `alignment` exceeds that of the
+ * allocator's parameters, the request is served outside of the plan, in O(log live blocks), and is no part of an
+ * iteration. So set the alignment in the parameters to what most requests need.
  */
 SUBLET_MUST_USE
 sublet_status sublet_malloc_aligned(struct sublet_allocator *allocator,
@@ -2708,8 +2751,8 @@ sublet_status sublet_malloc_aligned(struct sublet_allocator *allocator,
                                     struct sublet_error *error);
 
 /**
- * Changes the size of the block at `pointer` to `bytes` bytes; `moved` receives the address that the block has then.
- * If the block's memory suffices it stays where it is; otherwise a new block is allocated, the content is copied
+ * Changes the size of the block at `pointer` to `bytes` bytes; `moved` receives the block's address afterwards. If the
+ * block's memory suffices, the block stays where it is. Otherwise a new block is allocated, the content is copied
  * there, and the old block is freed. The memory at the allocator's addresses must be the host's, so that it can be
  * copied. With `pointer` NULL a new block is allocated; with 0 bytes the block is freed.
  *
@@ -2723,7 +2766,7 @@ sublet_status sublet_realloc(struct sublet_allocator *allocator,
                              struct sublet_error *error);
 
 /**
- * The bytes that the block at `pointer` may use: at least those that were requested.
+ * Tells in `bytes` how many bytes the user of the block at `pointer` may use: at least those that were requested.
  */
 SUBLET_MUST_USE
 sublet_status sublet_usable_size(const struct sublet_allocator *allocator,
@@ -2732,8 +2775,9 @@ sublet_status sublet_usable_size(const struct sublet_allocator *allocator,
                                  struct sublet_error *error);
 
 /**
- * Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a function
- * that frees pointers of several allocators and has to find whose a pointer is.
+ * Tells in `owns` whether `pointer` lies in the allocator's ranges of addresses, in a live block or not: 1 if so, else
+ * 0. It is for callers that free the pointers of several allocators, and have to find out which allocator a pointer is
+ * from.
  */
 SUBLET_MUST_USE
 sublet_status sublet_owns(const struct sublet_allocator *allocator,
@@ -2742,9 +2786,10 @@ sublet_status sublet_owns(const struct sublet_allocator *allocator,
                           struct sublet_error *error);
 
 /**
- * Begins a trace of the allocator's requests, and forgets the trace before. Blocks that are alive already are no part
- * of it. The trace takes the system's memory, about 100 bytes a request, until the next trace begins or the allocator
- * is destroyed. SUBLET_STATUS_UNAVAILABLE: this library was built without the standard library.
+ * Begins to record the allocator's requests as a new trace; the previous trace is lost. Blocks that are alive already
+ * are no part of the new one. A trace takes memory of the system, about 100 bytes for each request, until the next one
+ * begins or the allocator is destroyed. SUBLET_STATUS_UNAVAILABLE: this library was built without the standard
+ * library.
  */
 sublet_status sublet_trace_begin(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2754,11 +2799,12 @@ sublet_status sublet_trace_begin(struct sublet_allocator *allocator, struct subl
 sublet_status sublet_trace_end(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Writes the trace as CSV that the command line reads (`sublet plan trace.csv`), ended by a zero.
+ * Writes the allocator's trace, which sublet_trace_begin began, as CSV that the command line reads (`sublet plan
+ * trace.csv`), ended by a zero byte.
  *
- * `needed`, which may be NULL, receives the bytes that the whole text takes with its zero. If `capacity` is less, the
- * text is cut, still ended by a zero, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL; but a capacity of 0 is a
- * question about `needed` alone, and no failure.
+ * `needed`, which may be NULL, receives the bytes that the whole text takes with its zero byte. If `capacity` is less,
+ * the text is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a capacity of 0
+ * only `needed` is written, and the call succeeds.
  */
 SUBLET_MUST_USE
 sublet_status sublet_export_trace(const struct sublet_allocator *allocator,
@@ -2768,7 +2814,7 @@ sublet_status sublet_export_trace(const struct sublet_allocator *allocator,
                                   struct sublet_error *error);
 
 /**
- * Tells the workspace of a recorder that has room for `row_capacity` rows.
+ * Tells in `layout` the workspace that a recorder with room for `row_capacity` rows needs.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_workspace(size_t row_capacity,
@@ -2787,9 +2833,9 @@ sublet_status sublet_recorder_create(size_t row_capacity,
                                      struct sublet_error *error);
 
 /**
- * Moves what a recorder has recorded into memory with room for more rows; to be called after
- * SUBLET_STATUS_RECORD_FULL. The call that failed may then be repeated with the new recorder, `larger`, and the memory
- * of the old one is the caller's again.
+ * Makes a recorder with room for more rows, `larger`, and moves what `recorder` has recorded there. To be called after
+ * SUBLET_STATUS_RECORD_FULL. The call that failed may then be repeated with the new recorder, and the memory of the
+ * old one is the caller's again.
  *
  * SUBLET_STATUS_RECORD_FULL: the new memory has no room for another row either.
  */
@@ -2802,9 +2848,9 @@ sublet_status sublet_recorder_hand_over(struct sublet_recorder *recorder,
                                         struct sublet_error *error);
 
 /**
- * Records that a block is allocated; `block` receives its number, from 0. Between sublet_recorder_interrupt and
- * sublet_recorder_resume the block is not recorded, and `block` receives SUBLET_OUTSIDE. Times are in ns and never go
- * backwards.
+ * Records that a block of `bytes` bytes is allocated; `block` receives the block's number, from 0. Between
+ * sublet_recorder_interrupt and sublet_recorder_resume nothing is recorded, and `block` receives SUBLET_OUTSIDE.
+ * `time_ns` is the time of the malloc in ns, and never less than that of the row before.
  *
  * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
  */
@@ -2816,7 +2862,7 @@ sublet_status sublet_recorder_malloc(struct sublet_recorder *recorder,
                                      struct sublet_error *error);
 
 /**
- * Records that a block is freed.
+ * Records that the block of number `block` is freed, at `time_ns`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
@@ -2825,7 +2871,7 @@ sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
                                    struct sublet_error *error);
 
 /**
- * Records that the current operator reads a block.
+ * Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
@@ -2834,7 +2880,7 @@ sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
                                    struct sublet_error *error);
 
 /**
- * Records that the current operator writes a block.
+ * Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_write(struct sublet_recorder *recorder,
@@ -2849,23 +2895,25 @@ sublet_status sublet_recorder_write(struct sublet_recorder *recorder,
 sublet_status sublet_recorder_begin_op(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * Ends the current operator: rows that are recorded after it belong to no operator.
+ * Ends the current operator: rows that are recorded from here on belong to no operator, until another begins.
  */
 sublet_status sublet_recorder_end_op(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * Leaves the allocation requests that follow out of the plan: their blocks have the number SUBLET_OUTSIDE.
+ * Leaves blocks that are allocated from here on, until sublet_recorder_resume, out of the record, and so out of the
+ * plan: all of them get the number SUBLET_OUTSIDE.
  */
 sublet_status sublet_recorder_interrupt(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * Ends what sublet_recorder_interrupt began: allocation requests from here on are part of the plan again.
+ * Ends what sublet_recorder_interrupt began: blocks that are allocated from here on are recorded again.
  */
 sublet_status sublet_recorder_resume(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * Copies the rows that were recorded so far to `rows`. `row_count` receives how many there are, and `block_count` how
- * many block numbers they use; either may be NULL. With a `row_capacity` of 0 nothing is copied, which is no failure.
+ * Copies the rows that were recorded so far to `rows`. `row_count` receives how many rows there are, and `block_count`
+ * how many block numbers they use; either may be NULL. With a `row_capacity` of 0 no rows are copied, and the call
+ * succeeds.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_rows(struct sublet_recorder *recorder,
@@ -2876,8 +2924,8 @@ sublet_status sublet_recorder_rows(struct sublet_recorder *recorder,
                                    struct sublet_error *error);
 
 /**
- * The memory that a sublet_detector needs to find iterations of up to `longest` events: mallocs, frees, reads and
- * writes.
+ * Tells the workspace that a sublet_detector needs to find iterations of up to `longest` events: mallocs, frees, reads
+ * and writes.
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_workspace(size_t longest,
@@ -2886,7 +2934,7 @@ sublet_status sublet_detector_workspace(size_t longest,
 
 /**
  * Makes a detector that has seen no event yet, and finds iterations of up to `longest` events: mallocs, frees, reads
- * and writes. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+ * and writes. The detector lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_create(size_t longest,
@@ -2896,11 +2944,13 @@ sublet_status sublet_detector_create(size_t longest,
                                      struct sublet_error *error);
 
 /**
- * Tells the detector the next event of the stream: `event`, a sublet_event, of a block of `bytes` bytes. `position`
- * receives the event's number in the stream: 1 for the first event, and so on; after 2^31 - 1 comes 1 again. `last` is
- * the number that was received for the same block's previous event, 0 for its first. `period` receives how many events
- * one iteration has, from the event that proves that an iteration has repeated, until an event differs from the one an
- * iteration before; otherwise 0. `period` may be NULL. O(1).
+ * Tells the detector the next event of the stream: `event`, a sublet_event, of a block of `bytes` bytes. `last` is the
+ * number that `position` received for the same block's previous event, 0 for its first. `position` receives the number
+ * of this event: 1 for the first event of the stream, and so on; after 2^31 - 1 comes 1 again. O(1).
+ *
+ * `period`, which may be NULL, receives how many events one iteration has, once an iteration is proved to have
+ * repeated. Until then it receives 0. It receives 0 again as soon as an event differs from the one an iteration
+ * earlier.
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_push(struct sublet_detector *detector,
@@ -2921,10 +2971,11 @@ sublet_status sublet_replay_workspace(size_t block_count,
                                       struct sublet_error *error);
 
 /**
- * Verifies a plan, blocks and an offset for each, and makes a replay of it, which answers the allocation requests of
- * an iteration. The blocks are expected to be requested in the order of their first steps, and at the same step in
- * their order in `blocks`. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives
- * in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
+ * Makes a replay of a plan, which answers the allocation requests of an iteration. The plan is `blocks` and an offset
+ * for each; it is verified first. The requests are expected in the order of the blocks' first steps and, at the same
+ * step, in the order of `blocks`. `constraints` may be NULL; if it has an alignment, sizes are rounded up to it. The
+ * replay lives in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are
+ * copied.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_create(const struct sublet_block *blocks,
@@ -2940,9 +2991,9 @@ sublet_status sublet_replay_create(const struct sublet_block *blocks,
  * Answers the next allocation request of the iteration: `offset` receives the block's planned offset in the arena.
  * O(1) amortised over the iteration.
  *
- * SUBLET_STATUS_NOT_PLANNED: the request is not what the plan expects, or a block that should be freed by now is in
- * its place. The caller has to serve it elsewhere. In the first case the plan still expects the same request as
- * before, in the second the one after.
+ * SUBLET_STATUS_NOT_PLANNED: the plan has no offset for this request, and the caller has to serve it elsewhere. Either
+ * the request is not the one that the plan expects; then the plan goes on expecting that one. Or it is, but its place
+ * is taken by a block that should be freed by now; then the plan expects the next request.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_malloc(struct sublet_replay *replay,
@@ -2965,7 +3016,7 @@ sublet_status sublet_replay_free(struct sublet_replay *replay,
 sublet_status sublet_replay_restart(struct sublet_replay *replay, int32_t *followed, struct sublet_error *error);
 
 /**
- * Tells the workspace of a pool that has at most `live` live blocks at once.
+ * Tells in `layout` the workspace that a pool needs which has at most `live` live blocks at once.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_workspace(size_t live,
@@ -2973,8 +3024,9 @@ sublet_status sublet_pool_workspace(size_t live,
                                     struct sublet_error *error);
 
 /**
- * Makes a pool of `capacity` bytes, all free. Addresses are multiples of `alignment`, a power of two, to which sizes
- * are rounded up. The pool lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+ * Makes a pool of the addresses from 0 to `capacity`, all free, for at most `live` live blocks at once. Addresses of
+ * blocks are multiples of `alignment`, a power of two in bytes, and sizes are rounded up to it. The pool lives in
+ * `workspace`, as long as that is lent to it; there is nothing to destroy.
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_create(uint64_t capacity,
@@ -2986,7 +3038,7 @@ sublet_status sublet_pool_create(uint64_t capacity,
                                  struct sublet_error *error);
 
 /**
- * Allocates `bytes` bytes; `address` receives an address at which no live block lies. O(log live).
+ * Allocates `bytes` bytes; `address` receives an address at which no live block lies. O(log live blocks).
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_malloc(struct sublet_pool *pool,
@@ -2995,7 +3047,7 @@ sublet_status sublet_pool_malloc(struct sublet_pool *pool,
                                  struct sublet_error *error);
 
 /**
- * Frees the block at an address. O(log live).
+ * Frees the block that begins at an address. O(log live blocks).
  */
 SUBLET_MUST_USE sublet_status sublet_pool_free(struct sublet_pool *pool, uint64_t address, struct sublet_error *error);
 

@@ -63,7 +63,7 @@ typedef struct sublet_relu_params {
    */
   uint32_t leaky;
   /**
-   * The slope of leaky ReLU; any number.
+   * The slope of leaky ReLU, any number; not used for ReLU.
    */
   float slope;
 } sublet_relu_params;
@@ -115,11 +115,13 @@ extern "C" {
 size_t sublet_relu_mask_words(size_t elements);
 
 /**
- * Computes on the processor `y`, the activation of `x`, and the mask of `x`; `params` tells which activation, and the
- * format of the elements. The bit of element i is bit i mod 32 of word i / 32, words little-endian; it says that the
- * gradient passes. `x` and `y`, arrays of `elements` elements, are the same array or share no memory; the mask has at
- * least sublet_relu_mask_words(elements) words, of which those are written. Values are those of PyTorch: a NaN stays
- * what it is, and -0.0 too.
+ * Computes on the processor `y`, the activation of `x`, and the mask of `x`: one bit for each element, which is 1
+ * where the gradient passes. `params` tells which activation, and the format of the elements. The bit of element i is
+ * bit i mod 32 of word i / 32; words are little-endian.
+ *
+ * `x` and `y`, arrays of `elements` elements, are the same array or share no memory. `mask` has room for `mask_words`
+ * words; the mask takes the first sublet_relu_mask_words(elements) of them, and no others are written. Results are
+ * those of PyTorch: a NaN stays what it is, and -0.0 too.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_forward(const void *x,
@@ -161,11 +163,12 @@ void sublet_relu_kernels_destroy(struct sublet_relu_kernels *kernels);
 
 /**
  * Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_forward computes. Elements and the mask's
- * words are aligned to their size.
+ * words must be aligned to their size.
  *
- * SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: an operand is not aligned, or two overlap that
- * must not; the address is in `got`. SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as
- * when the mask was planned for elements of another size.
+ * SUBLET_STATUS_MISALIGNED_POINTER: an operand is not aligned; its address is in `got`.
+ * SUBLET_STATUS_OVERLAPPING_BUFFERS: two operands overlap that must not; the address is in `got`.
+ * SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as when the mask was planned for
+ * elements of another size.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
@@ -176,7 +179,7 @@ sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
 
 /**
  * Queues on `stream`, a CUstream or cudaStream_t of a GPU, what sublet_relu_backward computes. Elements and the mask's
- * words are aligned to their size. Fails as sublet_relu_launch_forward does.
+ * words must be aligned to their size. Fails as sublet_relu_launch_forward does.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_launch_backward(struct sublet_relu_kernels *kernels,

@@ -16,8 +16,8 @@
 #include "sublet.h"
 
 /**
- * A range of a device's memory, for a plan that the caller follows: the offsets of sublet_allocator or sublet_replay
- * are offsets in it. One thread uses it at a time.
+ * A range of a device's memory that can grow in place. It is for callers that follow a plan with a sublet_allocator or
+ * a sublet_replay: the plan's offsets are offsets in this range. One thread uses it at a time.
  */
 typedef struct sublet_arena sublet_arena;
 
@@ -28,7 +28,7 @@ typedef struct sublet_runtime sublet_runtime;
 
 /**
  * The device on which a runtime carries out its plan, and in what way. NULL, or all 0 but `struct_size`, is the first
- * GPU, with a stream of the runtime's own, and copies in pinned memory of the host.
+ * GPU, with a stream of the runtime's own, and with pinned memory of the host for what is swapped out.
  */
 typedef struct sublet_runtime_params {
   /**
@@ -40,12 +40,13 @@ typedef struct sublet_runtime_params {
    */
   uint32_t on_host;
   /**
-   * The number of the GPU.
+   * The number of the GPU, from 0, as the CUDA driver counts.
    */
   uint32_t gpu;
   /**
-   * When copies begin. 0: as soon as nothing uses their bytes any more. 1: when they do in the simulation, so that a
-   * device can be compared with it.
+   * When copies between device and host begin. 0: as soon as all earlier work on the bytes that they read or write
+   * is done. 1: at the same rows as in the simulation, so that times on the device can be compared with simulated
+   * ones.
    */
   uint32_t as_simulated;
   /**
@@ -53,19 +54,19 @@ typedef struct sublet_runtime_params {
    */
   uint64_t alignment;
   /**
-   * The stream to compute on, a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
-   * runtime; NULL is a stream of the runtime's own. The default stream, which is PyTorch's and has the handle NULL
-   * there, is given as CU_STREAM_LEGACY, `(void *)0x1`.
+   * The stream to compute on: a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
+   * runtime. NULL is a stream of the runtime's own. The default stream of CUDA, on which PyTorch computes and whose
+   * handle is NULL there, is given as CU_STREAM_LEGACY, `(void *)0x1`.
    */
   void *stream;
   /**
-   * The path of a folder. The copies of blocks are then held in a file there, read and written past the page cache,
-   * and not in pinned memory. NULL is no file.
+   * The path of a folder, ended by a zero byte: blocks that are swapped out are held in a file there, which is read
+   * and written past the page cache. NULL: they are held in pinned memory of the host.
    */
   const char *folder;
   /**
-   * With `on_host`: the size of the device's memory in bytes, up to which an arena can grow; 0 is what the plan
-   * needs.
+   * With `on_host`: the size in bytes of the memory that stands for the device's, up to which an arena can grow; 0
+   * is what the plan needs.
    */
   uint64_t memory;
 } sublet_runtime_params;
@@ -132,22 +133,23 @@ typedef struct sublet_launch {
    */
   uint32_t reserved;
   /**
-   * The blocks and masks that the launch uses; valid until the next call of sublet_runtime_next,
-   * sublet_runtime_replan or sublet_runtime_destroy.
+   * The blocks and masks that the launch uses. The array is the runtime's, and valid until the next call of
+   * sublet_runtime_next, sublet_runtime_replan or sublet_runtime_destroy.
    */
   const struct sublet_operand *operands;
   /**
-   * How many operands there are.
+   * How many entries `operands` has.
    */
   size_t operand_count;
   /**
-   * The stream to launch on, a CUstream; NULL on the host, see sublet_runtime_call.
+   * The stream to launch on, a CUstream. NULL where the host is the device: there sublet_runtime_call runs the
+   * operator.
    */
   void *stream;
 } sublet_launch;
 
 /**
- * A function of the caller's that is called with the `data` given to sublet_runtime_call.
+ * A function of the caller's that sublet_runtime_call queues on a stream. `data` is what was given to that call.
  */
 typedef void (*sublet_host_function)(void *data);
 
@@ -172,11 +174,11 @@ typedef struct sublet_measured {
    */
   double simulated_ns;
   /**
-   * How long compute, the stream of operators, waited in all, as measured, in ns.
+   * How long the stream of operators waited for copies in all, as measured, in ns.
    */
   double stalled_ns;
   /**
-   * How long compute, the stream of operators, waits in all in the simulation, in ns.
+   * How long the stream of operators waits for copies in all in the simulation, in ns.
    */
   double simulated_stalled_ns;
   /**
@@ -189,8 +191,8 @@ typedef struct sublet_measured {
    */
   double in_bandwidth;
   /**
-   * The latency of a copy in ns as measured, taken to be the same both ways. 0 unless there were copies both ways,
-   * and 0 if all copies have one size, since it cannot be told from the bandwidth then.
+   * The latency of a copy in ns as measured, taken to be the same both ways. 0 unless there were copies both ways.
+   * Also 0 if all copies have one size, because latency and bandwidth cannot be told apart then.
    */
   double latency;
 } sublet_measured;
@@ -205,11 +207,12 @@ extern "C" {
  * sublet_runtime_measured tells the times of this simulation beside those measured. `params` may be NULL.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or one so old that it lacks a function that is needed, or no
- * such GPU; SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE:
- * host and device share one memory, so that the schedule must have no copies, or `params` must name a folder;
- * SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page cache, or has no room.
- * SUBLET_STATUS_DRIVER and, where no call will work again in this process, SUBLET_STATUS_DEVICE_LOST, with a CUresult
- * in `got`: a call of the CUDA driver failed, here or in any other function of a runtime.
+ * such GPU. SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes. SUBLET_STATUS_HOST_IS_DEVICE:
+ * host and device share one memory, but the schedule has copies and `params` names no folder. SUBLET_STATUS_STORAGE:
+ * the folder's file system does not open files past the page cache, or has no room.
+ *
+ * SUBLET_STATUS_DRIVER: a call of the CUDA driver failed, with the CUresult in `got`. SUBLET_STATUS_DEVICE_LOST: the
+ * same, and no call will work again in this process. All functions of a runtime can fail with these two.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_create(const sublet_trace *trace,
@@ -219,19 +222,20 @@ sublet_status sublet_runtime_create(const sublet_trace *trace,
                                     sublet_error *error);
 
 /**
- * Replaces the plan of a runtime between two iterations by another, `trace` and `schedule` as for
+ * Replaces the plan of a runtime between two iterations by another, which `trace` and `schedule` describe as for
  * sublet_runtime_create: because the batch is another, or the network is evaluated and not trained, or a better plan
  * was found. Persistent values are kept, and the next iteration is the new plan's first. The arena grows where it is;
- * where the device cannot do that, another arena is allocated and the old one freed. It never shrinks, so that plans
- * can take turns.
+ * where the device cannot do that, another arena is allocated and the old one freed. The arena never shrinks, so that
+ * plans can take turns.
  *
- * `was` tells for each block of `trace`, if it persists, which block it was in the plan before. UINT32_MAX is none:
- * the block holds anything until it is written. If `was` is NULL, all blocks have the numbers that they had, and those
- * that were not there hold anything.
+ * `was` has an entry for each block of `trace`: if the block is persistent, the number that it had in the old plan.
+ * UINT32_MAX is none: the block's value is undefined until it is written. If `was` is NULL, persistent blocks keep
+ * their numbers, and the values of those that the old plan did not have are undefined.
  *
- * Fails as sublet_runtime_create does, and with SUBLET_STATUS_INTERRUPTED: an iteration is under way;
- * SUBLET_STATUS_NOT_PERSISTENT: a new block has its value, by `was`, from block `index` of the old plan, but that
- * block did not persist, or has another size. After these and SUBLET_STATUS_OUT_OF_MEMORY the old plan goes on.
+ * Fails as sublet_runtime_create does, and with these. SUBLET_STATUS_INTERRUPTED: an iteration is under way.
+ * SUBLET_STATUS_NOT_PERSISTENT: by `was`, a block is to have the value of block `index` of the old plan, but that
+ * block is not persistent, or has another size. After these two and SUBLET_STATUS_OUT_OF_MEMORY the old plan stays in
+ * use.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,
@@ -246,13 +250,13 @@ sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,
 void sublet_runtime_destroy(struct sublet_runtime *runtime);
 
 /**
- * Tells in `launch` which operator of the iteration the caller is to launch next, and on what; the caller launches it
- * before the next call of this function. Copies are queued on streams of their own, and the launch's stream is told to
- * wait for what the launch needs; the calling thread does not wait. After the last launch of an iteration `ended` is
- * 1, and the next call begins another iteration.
+ * Tells in `launch` which operator of the iteration the caller is to launch next, on which stream and with which
+ * blocks; the caller launches it before the next call of this function. Copies are queued on streams of their own, and
+ * the launch's stream is told to wait for what the launch needs; the calling thread does not wait. After the last
+ * launch of an iteration `ended` is 1, and the next call begins another iteration.
  *
- * After an error the iteration is broken: see sublet_runtime_restart. SUBLET_STATUS_INTERRUPTED: an earlier error has
- * broken the iteration already.
+ * After an error the iteration cannot go on, and sublet_runtime_restart has to be called. SUBLET_STATUS_INTERRUPTED:
+ * there was an earlier error, and sublet_runtime_restart was not called after it.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_next(struct sublet_runtime *runtime,
@@ -260,10 +264,10 @@ sublet_status sublet_runtime_next(struct sublet_runtime *runtime,
                                   sublet_error *error);
 
 /**
- * Queues a call of `function` on the stream of the latest launch that sublet_runtime_next has told: the host makes the
- * call when all that was queued there before is done, and what is queued later waits for its end. With the host as a
- * device, operators run so: as functions that read and write at the operands' addresses. The call comes from another
- * thread, and `function` must call no function of CUDA.
+ * Queues a call of `function` on the stream of the launch that sublet_runtime_next told last. The host makes the call
+ * when all that was queued there before is done; what is queued later waits until `function` returns. Where the host
+ * is the device, operators run in this way: as functions that read and write at the operands' addresses. The call
+ * comes from another thread, and `function` must call no function of CUDA.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_call(struct sublet_runtime *runtime,
@@ -272,7 +276,8 @@ sublet_status sublet_runtime_call(struct sublet_runtime *runtime,
                                   sublet_error *error);
 
 /**
- * Copies `content` into a persistent block, between iterations. Waits for the work that is running.
+ * Copies the `size` bytes of `content` into a block that is persistent (kept from one iteration to the next). To be
+ * called between iterations. Waits for the work that is running.
  *
  * SUBLET_STATUS_NOT_PERSISTENT: the block is not persistent, the iteration does not use it, or its size is not `size`;
  * SUBLET_STATUS_INTERRUPTED: an iteration is under way.
@@ -285,8 +290,8 @@ sublet_status sublet_runtime_write(struct sublet_runtime *runtime,
                                    sublet_error *error);
 
 /**
- * Copies what a persistent block holds to `content`, between iterations. Waits for the work that is running. Fails as
- * sublet_runtime_write does.
+ * Copies the value of a block that is persistent (kept from one iteration to the next) to the `size` bytes of
+ * `content`. To be called between iterations. Waits for the work that is running. Fails as sublet_runtime_write does.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_read(struct sublet_runtime *runtime,
@@ -301,13 +306,13 @@ sublet_status sublet_runtime_read(struct sublet_runtime *runtime,
 SUBLET_MUST_USE sublet_status sublet_runtime_finish(struct sublet_runtime *runtime, sublet_error *error);
 
 /**
- * Makes a runtime usable again after an error: waits for the streams, and makes the next iteration the first. The
- * persistent blocks hold anything, and have to be written anew.
+ * Makes a runtime usable again after an error: waits for the streams, and ends the broken iteration. The next
+ * iteration is then as the first: the values of persistent blocks are undefined, and have to be written anew.
  */
 SUBLET_MUST_USE sublet_status sublet_runtime_restart(struct sublet_runtime *runtime, sublet_error *error);
 
 /**
- * Tells the address of a runtime's arena on the device, and its size in bytes. Either result may be NULL.
+ * Tells the address of a runtime's arena on the device, and its size in bytes. Either pointer may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_arena(struct sublet_runtime *runtime,
@@ -316,8 +321,8 @@ sublet_status sublet_runtime_arena(struct sublet_runtime *runtime,
                                    sublet_error *error);
 
 /**
- * Has the next iteration timed, for sublet_runtime_measured. It runs alone: the call waits for the work that is
- * running.
+ * Has the next iteration timed; sublet_runtime_measured then tells the times. This call waits for the work that is
+ * running, so that the timed iteration runs alone.
  */
 SUBLET_MUST_USE sublet_status sublet_runtime_measure(struct sublet_runtime *runtime, sublet_error *error);
 
@@ -331,11 +336,12 @@ sublet_status sublet_runtime_measured(struct sublet_runtime *runtime,
                                       sublet_error *error);
 
 /**
- * Allocates `size` bytes of a GPU, or of the host, and reserves addresses for `room` bytes, to which it can grow. Of
- * `params` only `on_host`, `gpu` and `memory` are read; NULL is the first GPU.
+ * Makes an arena, a range of memory that can grow in place. Allocates `size` bytes of a GPU, or of the host, and
+ * reserves addresses for `room` bytes, up to which the arena can grow. Of `params` only `on_host`, `gpu` and `memory`
+ * are read; if it is NULL, the arena is on the first GPU.
  *
- * SUBLET_STATUS_UNAVAILABLE, SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_DRIVER, SUBLET_STATUS_DEVICE_LOST: as
- * sublet_runtime_create.
+ * SUBLET_STATUS_UNAVAILABLE, SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_DRIVER, SUBLET_STATUS_DEVICE_LOST: for the
+ * same reasons as in sublet_runtime_create.
  */
 SUBLET_MUST_USE
 sublet_status sublet_arena_create(uint64_t size,
@@ -352,13 +358,14 @@ void sublet_arena_destroy(struct sublet_arena *arena);
 /**
  * Grows an arena to at least `size` bytes, in place; its content stays.
  *
- * SUBLET_STATUS_CANNOT_GROW: `size` exceeds the arena's room, or the device cannot grow it;
- * SUBLET_STATUS_OUT_OF_MEMORY: the device has not `needed` bytes more. After these the arena is unchanged.
+ * SUBLET_STATUS_CANNOT_GROW: `size` exceeds the bytes of addresses that are reserved for the arena, or the device
+ * cannot grow it. SUBLET_STATUS_OUT_OF_MEMORY: the device lacks memory for `needed` more bytes. After these two the
+ * arena is unchanged.
  */
 SUBLET_MUST_USE sublet_status sublet_arena_grow(struct sublet_arena *arena, uint64_t size, sublet_error *error);
 
 /**
- * The address at which an arena begins on the device, and its size in bytes. Either may be NULL.
+ * Tells the address at which an arena begins on the device, and its size in bytes. Either pointer may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_arena_range(struct sublet_arena *arena,

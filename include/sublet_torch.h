@@ -16,7 +16,7 @@
 #include "sublet.h"
 
 /**
- * A pool of PyTorch's, c10::cuda::MempoolId_t, which is a std::pair of 64-bit numbers and passed as this is.
+ * A pool of PyTorch's, c10::cuda::MempoolId_t. That is a std::pair of 64-bit numbers, and is passed as this struct is.
  */
 typedef struct sublet_torch_pool {
   /**
@@ -76,10 +76,10 @@ extern "C" {
 /**
  * Allocates memory of a device for work in this stream: what CUDAPluggableAllocator takes as `alloc_fn_name`.
  *
- * Iterations are found in the requests of the device's first stream; from then on a request of that stream is answered
- * from a plan. Requests of other streams, and those that the plan does not expect, are answered with allocations of
- * the driver, in the stream's order. NULL where `size` is 0, and, with a line on the standard error, where the device
- * has no such memory.
+ * Iterations are found in the requests of the device's first stream; from then on requests of that stream are answered
+ * from a plan. Requests of other streams, and those that the plan does not expect, get memory of their own from the
+ * driver, in the order of the stream's work. Returns NULL if `size` is 0, or if the device has no such memory; in the
+ * second case a line on the standard error says so.
  */
 void *sublet_torch_malloc(ptrdiff_t size, int device, void *stream);
 
@@ -98,8 +98,9 @@ void sublet_torch_record_stream(void *pointer, void *stream);
 
 /**
  * Notes that a CUDA graph is about to be captured whose memory belongs to this pool: what CUDAPluggableAllocator takes
- * by `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also
- * after it is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
+ * by `set_begin_allocate_to_pool`. From then on, memory that is allocated in a stream while it is captured is kept for
+ * the graph, even after it is freed. `filter`, a std::function, is not called: the driver is asked which streams are
+ * captured.
  */
 void sublet_torch_begin_allocate_to_pool(int device, struct sublet_torch_pool pool, const void *filter);
 
@@ -117,27 +118,27 @@ void sublet_torch_end_allocate_to_pool(int device, struct sublet_torch_pool pool
 void sublet_torch_release_pool(int device, struct sublet_torch_pool pool);
 
 /**
- * Frees the memory that nobody uses on all devices, for torch.cuda.empty_cache: what CUDAPluggableAllocator takes by
- * `set_reset_fn`. A device whose streams are captured is left as it is.
+ * Gives unused memory of all devices back to the driver, for torch.cuda.empty_cache: what CUDAPluggableAllocator takes
+ * by `set_reset_fn`. A device whose streams are being captured is left as it is.
  */
 void sublet_torch_reset(void);
 
 /**
- * Limits the memory that is held on a device to `fraction` of what the device has, from 0 to 1, from here on: what
- * CUDAPluggableAllocator takes by `set_memory_fraction_fn`. What is held already is kept.
+ * Limits the memory that is held on a device, from here on, to `fraction` (from 0 to 1) of all memory of the device:
+ * what CUDAPluggableAllocator takes by `set_memory_fraction_fn`. Memory that is held already is kept.
  */
 void sublet_torch_memory_fraction(double fraction, int device);
 
 /**
- * Marks the end of an iteration of the training loop, and the begin of the next. Calling it is optional; after the
- * first call iterations are not searched for any more.
+ * Marks the end of an iteration of the training loop, and the begin of the next. Calling it is optional: until the
+ * first call, iterations are found in the requests; after it, only marked ones are planned.
  *
  * A failure tells why the iteration that ends has no plan; the next ones are served all the same.
  */
 sublet_status sublet_torch_iteration(int device, sublet_error *error);
 
 /**
- * Tells the statistics of a device's memory so far.
+ * Writes to `statistics` the statistics of a device's memory so far.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device.
  * SUBLET_STATUS_DRIVER: a call of the driver failed; SUBLET_STATUS_DEVICE_LOST: no call will work again in this

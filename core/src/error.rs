@@ -196,7 +196,7 @@ pub enum Buffer {
     Order,
 }
 
-/// What is wrong with an access of a network.
+/// What is wrong with an access: a read or write of a memory (a tensor's storage) by an operator of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AccessFault {

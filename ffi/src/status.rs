@@ -207,8 +207,8 @@ pub enum sublet_status {
     /// The file system failed, with the error number `got` (errno): it could not open a file past the page cache, make
     /// it long enough, read it or write it.
     Storage = 153,
-    /// The device is lost, or its context is broken by an error, with the CUresult `got`: no call will work again in
-    /// this process.
+    /// The device is lost, or an error has broken its context: no call will work again in this process. `got` is the
+    /// CUresult.
     DeviceLost = 154,
     /// A call of the CUDA driver failed with the CUresult `got`; later calls may work.
     Driver = 155,

@@ -55,8 +55,8 @@ const STATES: usize = 40;
 /// orders of the living blocks, after some blocks have ended and others have begun. It is stored as a PQ-tree with one
 /// token for each node and leaf.
 const ITEMS: usize = 480;
-/// Memory for the PQ-trees from which the plan is read, one before each event, in tokens (nodes and leaves of the
-/// trees) for each block of the instance. At an event, blocks that lie side by side end, and others take their place.
+/// Memory for the PQ-trees from which the plan is read, in tokens (nodes and leaves of the trees) for each block of the
+/// instance. A tree is kept for each event: a change at which blocks that lie side by side end and others begin.
 const WAY: usize = 160;
 /// Where a group of blocks ends, a group of blocks of the same total size begins in its place. This is the most groups
 /// of beginning blocks that are tried for each group of blocks that end.

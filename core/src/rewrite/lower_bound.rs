@@ -118,9 +118,9 @@ record! {
     /// the first in the next. In the second case row `end` is not after row `begin`.
     pub(super) struct Idle {
         pub(super) block: BlockId,
-        /// The row of the block's last access before the idle time.
+        /// The row of the trace with the block's last access before the idle time.
         pub(super) begin: u32,
-        /// The row of the access with which the idle time ends.
+        /// The row of the trace with the access that ends the idle time.
         pub(super) end: u32,
         /// The operator that accesses the block last before the idle time.
         pub(super) from: u32,

@@ -204,7 +204,8 @@ struct Queues<'a> {
 }
 
 impl<'a> Queues<'a> {
-    /// The queues of a device at the start of an iteration, for blocks numbered below `blocks`.
+    /// The queues of operators and copies of a device at the start of an iteration, all empty. `blocks` is the number of
+    /// blocks that may be copied.
     fn new(device: &Device, blocks: usize, scratch: &mut Workspace<'a>) -> Self {
         let (copied_out, copied_in) = (scratch.words(blocks), scratch.words(blocks));
         Self { compute: 0.0, device: *device, links: Links::new(), copied_out, copied_in }

@@ -140,7 +140,7 @@ pub(crate) struct Operators<'a> {
     /// operator are left out.
     first: Table<'a, u32>,
     first_count: u32,
-    /// The recorded row at which the search for the next access that belongs to no operator begins.
+    /// Where to look for the next access that belongs to no operator: the recorded row to begin with.
     loose: usize,
     /// For each block: 1 if it is allocated at time 0 and never freed, 0 if not.
     persistent: Table<'a, u32>,

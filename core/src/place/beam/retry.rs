@@ -24,8 +24,8 @@ pub(super) const MOST_TRIES: u32 = 12;
 /// offsets) are kept. The number is doubled at most this many times.
 pub(super) const MOST_DOUBLINGS: u32 = 4;
 
-/// Bounds of the random numbers that are added to the cost of each possible place for a block; 256 stands for a cost of
-/// 1. The first round of attempts takes the first entry. Later rounds, and new tries where a block fits nowhere, take
+/// Bounds of the random numbers that are added to the cost of each possible place for a block, in 256ths of a unit of
+/// cost. The first round of attempts takes the first entry. Later rounds, and new tries where a block fits nowhere, take
 /// the others in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
 /// The last place at which the present attempt to place all blocks has failed.

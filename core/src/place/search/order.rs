@@ -1,4 +1,4 @@
-//! The order in which the search tries blocks that could all lie lowest.
+//! The order in which the search tries blocks. One block is to lie lowest in memory, and several could be the one.
 
 use rand_xoshiro::rand_core::Rng;
 

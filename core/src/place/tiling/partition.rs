@@ -67,7 +67,7 @@ pub(super) struct Sums {
     taken: u64,
     /// The bytes that the part still lacks: the given sum less the sizes of the blocks in `taken`.
     missing: u64,
-    /// The block that the search looks at next, as the number of its bit in the group.
+    /// The block that the search looks at next, as the number of its bit in `taken`.
     place: u32,
     /// How many blocks the search has looked at.
     pub steps: u32,

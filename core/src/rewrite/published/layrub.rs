@@ -254,7 +254,7 @@ impl Layers<'_> {
     }
 
     /// Pairs each gradient with the activation, of the same size, that it can be written over: an activation that
-    /// nobody but gradients of ReLUs reads later.
+    /// nobody but the gradient of a ReLU reads later.
     fn pair(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;

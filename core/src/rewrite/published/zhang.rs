@@ -309,8 +309,9 @@ fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
     [begin, gap.end]
 }
 
-/// Whether the block of a gap may be swapped in it: `scope` allows it, the gap is not in use already, the host has room
-/// for a copy, and a block that is away at the end is also away at the start.
+/// Whether a block may be on the host during this gap, a time between two of its uses: `scope` allows it, the gap is not
+/// in use already, and the host has room for a copy. A block that is away at the end of the iteration must be away at
+/// its start too.
 fn allowed(schedule: &Schedule<'_>, gap: GapId, g: &Gap, scope: Scope) -> bool {
     let [give, take] = whole(g, scope);
     let ends = g.kind != GapKind::Tail || scope == Scope::Across || !g.crosses_end();

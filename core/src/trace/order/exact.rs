@@ -31,7 +31,7 @@ pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> 
 struct States<'a> {
     /// How many 64-bit words a set of operators takes, with one bit for each operator.
     width: u32,
-    /// The sets of operators that have run, one after the other, with a bit for each operator.
+    /// The sets of operators that have run. A set has a bit for each operator; the sets are stored one behind the other.
     sets: Table<'a, u64>,
     /// For each set: the bytes that are alive after its operators have run.
     load: Table<'a, u64>,

@@ -21,7 +21,8 @@ pub(super) const REST: usize = 0;
 /// Index in the record of a section of time: the lowest offset that a block alive there and not placed yet can still
 /// have.
 pub(super) const FLOOR: usize = 1;
-/// Index in the record of a section of time: the lowest end that a block alive there and not placed yet can still have.
+/// Index in the record of a section of time: the lowest end in memory that a block alive there and not placed yet
+/// can still have.
 const END: usize = 2;
 /// Index in the record of a section of time: the second lowest end, after that at [`END`], that a block alive there and
 /// not placed yet can still have.

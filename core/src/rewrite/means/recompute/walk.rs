@@ -479,7 +479,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Adds a step (a run, a recomputation or a free) to the list of steps. None if the list is full, or if the steps
-    /// exceed the limit by more bytes or add more time than `most` says.
+    /// are above one of the two figures of `most`: the bytes above the limit of memory, and the time added.
     fn push(&mut self, step: Step) -> Option<()> {
         self.rows += step.most_rows(self.values);
         if let Some((g, _)) = step.run() {
