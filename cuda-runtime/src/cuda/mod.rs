@@ -46,7 +46,7 @@ struct Shared {
     attributes: Attributes,
     virtual_memory: Option<(VirtualMemory, u64)>,
     /// Whether arenas are allocated so that other devices, such as network cards, can read and write them directly
-    /// (GPUDirect RDMA).
+    /// (`GPUDirect` RDMA).
     rdma: bool,
     number: u64,
 }
