@@ -182,25 +182,27 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.recomputer.headroom().fill(0);
         let mut walked = self.walk(limit, arrangement.choice, self.cutoff());
         walked = self.exactly(walked);
+        let mut placed = None;
         for choice in 0..CHOICES {
             let Some(Cost { excess: 0, delay }) = walked else { break };
-            if delay as f64 >= self.cutoff()
-                || self.run(arrangement)? != Outcome::Over
-                || self.stopped()
-                || self.is_in_vain()
-            {
+            if delay as f64 >= self.cutoff() {
+                break;
+            }
+            // A plan with the cost of the one placed last is taken to be that plan again, and is not placed: it needs
+            // more headroom to become another. Only a proved optimum may be another plan of equal cost.
+            if walked != placed || self.recomputer.is_optimum() {
+                if self.run(arrangement)? != Outcome::Over {
+                    break;
+                }
+                placed = walked;
+            }
+            if self.stopped() || self.is_in_vain() {
                 break;
             }
             self.add_headroom(part(choice, CHOICES));
-            let before = walked;
             walked = self.recomputer.replan(limit, arrangement.choice / LATER);
             self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
             walked = self.exactly(walked);
-            // A plan with the cost of the one before is taken to be that plan again, so that it would be placed as
-            // before. Only a proved optimum may be another plan of equal cost.
-            if walked == before && !self.recomputer.is_optimum() {
-                break;
-            }
         }
         self.segments(arrangement)
     }
