@@ -102,8 +102,8 @@ enum Part {
     None,
     /// [`portfolio`] runs this method of placement on every instance.
     Always,
-    /// [`portfolio`] runs this method of placement only where few pairs of blocks are alive together, because its time
-    /// grows with the number of such pairs.
+    /// The time of this method of placement grows with the number of pairs of blocks that are alive together. All such
+    /// methods share one budget of [`portfolio`], which runs few of them, or none, where there are many pairs.
     FewPairs,
 }
 

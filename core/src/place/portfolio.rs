@@ -96,10 +96,11 @@ mod tests {
         let blocks = cut(200, 100, 10_000, 1);
         let len = workspace(blocks.len());
         let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-        let pairs = Sweep::new(&blocks, Workspace::new(&mut words, &mut indices)).unwrap().colliding_pair_count();
+        let mut scratch = Workspace::new(&mut words, &mut indices);
+        let pairs = Sweep::new(&blocks, scratch.reborrow()).unwrap().colliding_pair_count();
         let each = pairs / PAIRS_PER_BLOCK;
         // The watch is told of each start of the skylines, which are as many in all cases, and of each heuristic.
-        let told = |work: u64, words: &mut [u64], indices: &mut [u32]| {
+        let mut told = |work: u64| {
             let mut told = 0;
             let mut watch = |_: &Summary| {
                 told += 1;
@@ -107,11 +108,11 @@ mod tests {
             };
             let options = Options { work, ..Options::default() };
             let mut offsets = vec![0; blocks.len()];
-            place(&blocks, &options, Workspace::new(words, indices), &mut offsets, &mut watch).unwrap();
+            place(&blocks, &options, scratch.reborrow(), &mut offsets, &mut watch).unwrap();
             told
         };
-        let none = told(each - 1, &mut words, &mut indices);
-        assert_eq!(told(each, &mut words, &mut indices), none + 1);
-        assert_eq!(told(each + 1, &mut words, &mut indices), none + 1);
+        let none = told(each - 1);
+        assert_eq!(told(each), none + 1);
+        assert_eq!(told(each + 1), none + 1);
     }
 }
