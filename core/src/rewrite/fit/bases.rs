@@ -194,8 +194,7 @@ impl Bases<'_> {
             if base.trace.in_place {
                 recomputer.work_in_place();
             }
-            // The schedules of one trace set no cutoff for those of another.
-            stage.forget();
+            stage.loosen();
             let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
             then(&mut pass)?;
             stage = pass.into_stage();

@@ -25,6 +25,7 @@
 use core::iter;
 
 use super::pass::{Arrangement, Level, Pass, Target};
+use super::stage::HOPELESS;
 use super::trial::Swaps;
 use crate::Error;
 use crate::rewrite::means::swap::Policy;
@@ -56,9 +57,6 @@ const TRIED: usize = 6;
 const ESTIMATE: u64 = 10;
 /// The first search for swaps after recomputation to a [`Level`] may do the work of a whole search divided by this.
 const FIRST: u64 = 4;
-/// No schedule is made for a [`Level`] of recomputation whose estimated added time is at least this many times the time
-/// that the best schedule adds to the original.
-const HOPELESS: f64 = 1.25;
 /// A [`Level`] of recomputation is passed over if a lower bound shows that it adds too much time: at least this many
 /// times the sum of the best estimate and [`LITTLE`] of the original's time.
 const POOR: f64 = 2.0;
@@ -131,7 +129,8 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     // in ns that this schedule adds to the original.
     let none = (f64::INFINITY, Level { target: Target::Load(limit), cheap: 0 });
     let (mut promising, mut best) = (none, none);
-    let (mut tried, mut before) = (0, f64::INFINITY);
+    // The added times, in ns, of the estimate and of the first plan of the level that was tried before.
+    let (mut tried, mut before, mut planned) = (0, f64::INFINITY, f64::INFINITY);
     while tried < TRIED || best.0.is_infinite() {
         let (mut promise, mut level) = take_best(&mut found);
         // Levels whose estimates are equal to the last bit are taken to have the same schedule.
@@ -142,7 +141,7 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
             break;
         }
         before = promise;
-        let fits = (pass.fit_level(&light, level, false)?.unwrap_or(f64::INFINITY), level);
+        let fits = (pass.fit_level(&light, level, false, &mut planned)?.unwrap_or(f64::INFINITY), level);
         if tried == 0 {
             promising = fits;
         }
@@ -154,7 +153,8 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     let other = Some(promising).filter(|&(_, level)| level != best.1);
     for (fits, level) in iter::once(best).chain(other) {
         if pass.cutoff() > 0.0 && fits < pass.best() * WORTH_CLIMBING {
-            pass.fit_level(&thorough, level, true)?;
+            planned = f64::INFINITY;
+            pass.fit_level(&thorough, level, true, &mut planned)?;
         }
     }
     Ok(())

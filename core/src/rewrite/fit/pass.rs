@@ -235,19 +235,21 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Recomputes as much as `level` says and searches for swaps until a schedule fits. If `climbs`, the search then
     /// goes on from that schedule to better ones. Returns how much longer than the original the best schedule takes, in
-    /// ns; none if none fits. `Err` if a row is refused or the memory is too short.
+    /// ns; none if none fits, or if the first plan is that of the level before, whose added time is in `before`
+    /// ([`Trial::level`]). `Err` if a row is refused or the memory is too short.
     pub(super) fn fit_level(
         &mut self,
         arrangement: &Arrangement<'_>,
         level: Level,
         climbs: bool,
+        before: &mut f64,
     ) -> Result<Option<f64>, Error> {
         let most = self.cutoff();
         if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level, most)? {
             return Ok(None);
         }
         self.trial(arrangement, |trial| {
-            if trial.takes_at_least(most)? { Ok(None) } else { trial.level(arrangement.work, climbs) }
+            if trial.takes_at_least(most)? { Ok(None) } else { trial.level(arrangement.work, climbs, before) }
         })
     }
 
@@ -340,11 +342,12 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.overhead()
     }
 
-    /// Tries `arrangement` (to swap or to recompute) as if no schedule had been made before, so that slower schedules
-    /// than the best are made too. Afterwards the cutoff, the added time from which on a schedule is not worth making,
-    /// is the lower of the old and the new one. `Err` if a row is refused or the memory is too short.
+    /// Tries `arrangement` (to swap or to recompute), and schedules that are planned with a little more time than the
+    /// best one too ([`Kept::loosen`](super::stage::Kept::loosen)). Afterwards the cutoff, the added time from which on
+    /// a schedule is not worth making, is the lower of the old and the new one. `Err` if a row is refused or the memory
+    /// is too short.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
-        let others = self.stage.kept.forget();
+        let others = self.stage.kept.loosen();
         self.fit(arrangement)?;
         self.stage.kept.recall(others);
         Ok(())

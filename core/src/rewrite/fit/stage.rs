@@ -39,6 +39,9 @@ const STARTS: u64 = 9;
 /// The work that the heuristics may do for one placement where operators are recomputed, in blocks placed: more than
 /// [`WORK`], as more blocks live for a short time there, and are harder to place well.
 pub(super) const WORK_RECOMPUTING: u64 = 150_000;
+/// A schedule is not worth making if it is planned to add at least this many times the time that the best schedule adds
+/// to the original: neither its placement nor a search that goes on from it is likely to gain so much.
+pub(super) const HOPELESS: f64 = 1.25;
 /// How many starts the heuristics for a placement are allowed in any case, each a placement of all blocks, for
 /// schedules in which operators are recomputed. For other schedules see [`STARTS`].
 const STARTS_RECOMPUTING: u64 = 64;
@@ -97,7 +100,7 @@ pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
-    /// The least overhead, in ns, of the schedules that fit and were made since the last call of [`Kept::forget`];
+    /// The least overhead, in ns, of the schedules that fit and were made since the last call of [`Kept::loosen`];
     /// infinite if there are none. Another schedule that takes as long or longer is not worth making.
     cutoff: f64,
     /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
@@ -187,10 +190,9 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.watched.stopped()
     }
 
-    /// Sets the cutoff to infinity: the schedules that follow are made even if they add more time than the best one.
-    /// The best schedule is kept.
-    pub(super) fn forget(&mut self) {
-        self.kept.forget();
+    /// Raises the cutoff, as [`Kept::loosen`] does.
+    pub(super) fn loosen(&mut self) {
+        self.kept.loosen();
     }
 
     /// Writes the trace in which swaps are then planned. It is the trace of `base` or, if `rerun`, that trace with the
@@ -281,10 +283,12 @@ impl<'a> Kept<'a, '_> {
         if self.watched.stopped() { f64::NEG_INFINITY } else { self.cutoff }
     }
 
-    /// Sets the cutoff to infinity: the schedules that follow are made even if they add more time than the best one.
-    /// Returns the old cutoff: the time added to the original, in ns, from which on a schedule was not worth making.
-    pub(super) fn forget(&mut self) -> f64 {
-        core::mem::replace(&mut self.cutoff, f64::INFINITY)
+    /// Raises the cutoff to [`HOPELESS`] times the time that the best schedule adds, or to infinity if there is none:
+    /// schedules that are planned with a little more time than the best are made too, since the search may go on from
+    /// them to better ones. Returns the old cutoff, in ns.
+    pub(super) fn loosen(&mut self) -> f64 {
+        let cutoff = self.best.map_or(f64::INFINITY, |best| best.overhead * HOPELESS);
+        core::mem::replace(&mut self.cutoff, cutoff)
     }
 
     /// The footprint of the best schedule, in bytes; none if nothing fits.
@@ -311,7 +315,7 @@ impl<'a> Kept<'a, '_> {
     /// takes.
     pub(super) fn clear(&mut self) {
         self.best = None;
-        self.forget();
+        self.cutoff = f64::INFINITY;
     }
 
     /// Lowers the cutoff to `cutoff` ns, if it is higher. A schedule that adds at least so much time to the original is

@@ -174,7 +174,9 @@ impl Trial<'_, '_, '_, '_> {
             if self.kept.watched.stops() {
                 break;
             }
-            let settled = self.first(policy, work)?;
+            let planned = self.plan(policy, work);
+            let Some(planned) = planned.filter(|planned| self.added + planned < self.kept.cutoff()) else { continue };
+            let settled = self.insist(policy, planned, work)?;
             if outcome != Outcome::Fits {
                 outcome = settled.outcome();
             }
@@ -199,12 +201,18 @@ impl Trial<'_, '_, '_, '_> {
     /// Searches for swaps in this trace, in which values are recomputed, until a schedule fits. If `climbs`, the search
     /// goes on from that schedule to better ones. `work` is how much a search may do, in operators and gaps (idle times
     /// of blocks) looked at. Returns how much longer than the original the best schedule takes, in ns; none if none
-    /// fits. `Err` if a row is refused or the memory is too short.
-    pub(super) fn level(&mut self, work: u64, climbs: bool) -> Result<Option<f64>, Error> {
+    /// fits, or if the first plan takes exactly as long as the first plan of the call before (`before`, in ns, which is
+    /// updated): the two are taken to be the same plan. `Err` if a row is refused or the memory is too short.
+    pub(super) fn level(&mut self, work: u64, climbs: bool, before: &mut f64) -> Result<Option<f64>, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(None);
         }
-        let Settled::Fits(mut best) = self.first(Policy::Auto, work)? else { return Ok(None) };
+        let Some(planned) = self.plan(Policy::Auto, work) else { return Ok(None) };
+        let known = core::mem::replace(before, self.added + planned);
+        if known.total_cmp(before).is_eq() {
+            return Ok(None);
+        }
+        let Settled::Fits(mut best) = self.insist(Policy::Auto, planned, work)? else { return Ok(None) };
         if climbs {
             let [wander, near] = OF_LEVEL;
             self.swapper.remember();
@@ -214,26 +222,22 @@ impl Trial<'_, '_, '_, '_> {
         Ok(Some(self.added + best))
     }
 
-    /// Plans swaps by a policy and places the schedule, at first with no bytes held back below the limit (headroom),
-    /// until a schedule fits or the policy is given up. `work` is how much a search may do, in operators and gaps (idle
-    /// times of blocks) looked at. `Err` if a row is refused or the memory is too short.
-    fn first(&mut self, policy: Policy, work: u64) -> Result<Settled, Error> {
-        let searches = policy == Policy::Auto;
+    /// Plans swaps by a policy, with no bytes held back below the limit (headroom). `work` is how much a search may do,
+    /// in operators and gaps (idle times of blocks) looked at. Returns how much longer the plan takes than the trace
+    /// before swaps, in ns; none if it misses the limit.
+    fn plan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         (self.attempt, self.spent) = (0, 0);
         self.swapper.clear_headroom();
-        if searches {
+        if policy == Policy::Auto {
             self.kept.spend(work / WORK_PER_BLOCK);
         }
         let limit = self.options.limit;
         // Many levels are searched: the mixture of scores takes too long there for what it gains.
         let mixes = self.strategy != Strategy::RecomputeThenSwap;
-        let plan = |swapper: &mut Swapper<'_>| match policy {
+        self.counted(|swapper| match policy {
             Policy::Auto if !mixes => swapper.search(limit, work),
             _ => swapper.plan(policy, limit, work),
-        };
-        let planned = self.counted(plan);
-        let few = if searches { FEW_OF_SEARCH } else { FEW };
-        self.insist(policy, planned, work, few)
+        })
     }
 
     /// Improves the schedule that [`Swapper::remember`] saved, as [`climb`](Self::climb) does. `best` is how much
@@ -248,9 +252,11 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Places the planned schedule, and plans again with more bytes held back below the limit (headroom), until a
     /// schedule fits. `planned` is how much longer the plan takes than the trace before swaps, in ns; `work` is how
-    /// much the first plan could do, in operators and gaps (idle times of blocks) looked at. A placement far above the
-    /// limit is given up after `few` blocks placed. `Err` if a row is refused or the memory is too short.
-    fn insist(&mut self, policy: Policy, mut planned: Option<f64>, work: u64, few: u64) -> Result<Settled, Error> {
+    /// much the first plan could do, in operators and gaps (idle times of blocks) looked at. `Err` if a row is refused
+    /// or the memory is too short.
+    fn insist(&mut self, policy: Policy, planned: f64, work: u64) -> Result<Settled, Error> {
+        let few = if policy == Policy::Auto { FEW_OF_SEARCH } else { FEW };
+        let mut planned = Some(planned);
         let mut settled = Settled::NoRoom;
         for attempt in 0..ATTEMPTS {
             let Some(overhead) = planned else { break };
