@@ -22,7 +22,7 @@
 //!
 //! Levels with equal estimates count once; of equals the first is taken.
 
-use core::iter;
+use core::{iter, mem};
 
 use super::pass::{Arrangement, Level, Pass, Target};
 use super::stage::HOPELESS;
@@ -42,10 +42,13 @@ const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
 /// How many of the [`PARTS`] of the values may be recomputed in the estimates for each of the [`DELAYS`]. The other
 /// parts are left to swaps.
 const SHARES: [u64; 2] = [8, 6];
-/// The estimates are refined in this many rounds, each of which estimates the four neighbours of one [`Level`]. In the
-/// first, the third and the fifth round this is the level with the best estimate. In the others it is the best level
-/// that was not refined so far, since many neighbours have the same estimate. Levels with equal estimates count once.
+/// The estimates are refined in this many rounds, each of which estimates the four neighbours of one [`Level`]
+/// ([`Estimates::next`]).
 const ROUNDS: usize = 6;
+/// A [`Level`] whose target is of another kind than that of the best is refined if the best adds at least this fraction
+/// of the time that it adds. Of the two kinds of targets, the one that looks worse at first may have the better
+/// neighbours.
+const NEAR: f64 = 0.75;
 /// The most [`Level`]s of recomputation that are estimated. They are [`LOADS`] loads, [`PARTS`] - 1 parts of the
 /// values, each of the [`DELAYS`] with each of the [`SHARES`], and four levels in each of the [`ROUNDS`].
 const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
@@ -96,7 +99,7 @@ impl Estimates<'_, '_, '_, '_> {
     fn look(&mut self, level: Level, halvings: u32) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|found| found.level == level);
         let little = self.pass.original_ns() as f64 * LITTLE;
-        let most = self.best(&[]).map_or(f64::INFINITY, |best| (best.promise + little) * POOR);
+        let most = self.best(|_| true).map_or(f64::INFINITY, |best| (best.promise + little) * POOR);
         if !known && let Some(found) = self.found.get_mut(self.len) {
             let promise = self.pass.promise(&self.quick, level, most)?.unwrap_or(f64::INFINITY);
             *found = Estimate { promise, level, halvings };
@@ -105,13 +108,25 @@ impl Estimates<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// The estimate with the least added time, leaving out those whose added time, in ns, is in `refined`; none if no
-    /// estimate is left.
-    fn best(&mut self, refined: &[f64]) -> Option<&mut Estimate> {
-        let known = |promise: f64| refined.iter().any(|refined| refined.total_cmp(&promise).is_eq());
+    /// The estimate with the least added time, of those that `counts` accepts; none if it accepts none.
+    fn best(&mut self, counts: impl Fn(&Estimate) -> bool) -> Option<&mut Estimate> {
         let all = self.found.iter_mut().take(self.len);
-        let left = all.filter(|found| found.promise.is_finite() && !known(found.promise));
+        let left = all.filter(|found| found.promise.is_finite() && counts(found));
         left.min_by(|a, b| a.promise.total_cmp(&b.promise))
+    }
+
+    /// The level whose neighbours are to be estimated next: in every other round the best of all, whose neighbours are
+    /// then nearer than before. In the other rounds the best whose added time, in ns, is not in `refined`; but of the
+    /// kind of target that the best of all is not of, if such a level is [`NEAR`] the best. None if no level is left.
+    fn next(&mut self, round: usize, refined: &[f64]) -> Option<&mut Estimate> {
+        let best = *self.best(|_| true)?;
+        if round.is_multiple_of(2) {
+            return self.best(|_| true);
+        }
+        let is_new = |found: &Estimate| !refined.iter().any(|refined| refined.total_cmp(&found.promise).is_eq());
+        let kind = |found: &Estimate| mem::discriminant(&found.level.target);
+        let other = |found: &Estimate| is_new(found) && kind(found) != kind(&best) && best.promise > NEAR * found.promise;
+        if self.best(other).is_some() { self.best(other) } else { self.best(is_new) }
     }
 }
 
@@ -190,9 +205,7 @@ fn estimates(
     }
     let mut refined = [f64::INFINITY; ROUNDS];
     for round in 0..ROUNDS {
-        // Every other round goes on from the best of all, whose neighbours are then nearer than before.
-        let not = if round % 2 == 0 { &[][..] } else { &refined[..] };
-        let Some(best) = estimates.best(not) else { break };
+        let Some(best) = estimates.next(round, &refined) else { break };
         best.halvings += 1;
         let Estimate { promise, level: best, halvings } = *best;
         if let Some(refined) = refined.get_mut(round) {
@@ -222,6 +235,6 @@ fn estimates(
 fn take_best(found: &mut [(f64, Level)]) -> (f64, Level) {
     let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or((f64::INFINITY, Level { target: Target::Load(0), cheap: 0 }), |best| {
-        core::mem::replace(best, (f64::INFINITY, best.1))
+        mem::replace(best, (f64::INFINITY, best.1))
     })
 }
