@@ -22,7 +22,7 @@
 //!
 //! Levels with equal estimates count once; of equals the first is taken.
 
-use core::{iter, mem};
+use core::iter;
 
 use super::pass::{Arrangement, Level, Pass, Target};
 use super::stage::HOPELESS;
@@ -39,16 +39,14 @@ const PARTS: u64 = 8;
 /// Delays of the whole iteration, in hundredths of the original's time. For each, an estimate is made in which swaps
 /// take as many bytes as the links can copy if the iteration takes so much longer, and recomputation the rest.
 const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
-/// How many of the [`PARTS`] of the values may be recomputed in the estimates for each of the [`DELAYS`]. The other
-/// parts are left to swaps.
-const SHARES: [u64; 2] = [8, 6];
-/// The estimates are refined in this many rounds, each of which estimates the four neighbours of one [`Level`]
-/// ([`Estimates::next`]).
+/// How many of [`Level::ALL`] parts of the values may be recomputed in the estimates for each of the [`DELAYS`]: all of
+/// them, or all but the quarter, the sixteenth or the thirty-second that is dearest to recompute. The rest is left to
+/// swaps. A few values that take long to recompute, and whose copies the links can hide, make a great difference.
+const SHARES: [u64; 4] = [Level::ALL, Level::ALL / 4 * 3, Level::ALL / 16 * 15, Level::ALL / 32 * 31];
+/// The estimates are refined in this many rounds, each of which estimates the four neighbours of one [`Level`]. In the
+/// first, the third and the fifth round this is the level with the best estimate. In the others it is the best level
+/// that was not refined so far, since many neighbours have the same estimate. Levels with equal estimates count once.
 const ROUNDS: usize = 6;
-/// A [`Level`] whose target is of another kind than that of the best is refined if the best adds at least this fraction
-/// of the time that it adds. Of the two kinds of targets, the one that looks worse at first may have the better
-/// neighbours.
-const NEAR: f64 = 0.75;
 /// The most [`Level`]s of recomputation that are estimated. They are [`LOADS`] loads, [`PARTS`] - 1 parts of the
 /// values, each of the [`DELAYS`] with each of the [`SHARES`], and four levels in each of the [`ROUNDS`].
 const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
@@ -99,7 +97,7 @@ impl Estimates<'_, '_, '_, '_> {
     fn look(&mut self, level: Level, halvings: u32) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|found| found.level == level);
         let little = self.pass.original_ns() as f64 * LITTLE;
-        let most = self.best(|_| true).map_or(f64::INFINITY, |best| (best.promise + little) * POOR);
+        let most = self.best(&[]).map_or(f64::INFINITY, |best| (best.promise + little) * POOR);
         if !known && let Some(found) = self.found.get_mut(self.len) {
             let promise = self.pass.promise(&self.quick, level, most)?.unwrap_or(f64::INFINITY);
             *found = Estimate { promise, level, halvings };
@@ -108,25 +106,13 @@ impl Estimates<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// The estimate with the least added time, of those that `counts` accepts; none if it accepts none.
-    fn best(&mut self, counts: impl Fn(&Estimate) -> bool) -> Option<&mut Estimate> {
+    /// The estimate with the least added time, leaving out those whose added time, in ns, is in `refined`; none if no
+    /// estimate is left.
+    fn best(&mut self, refined: &[f64]) -> Option<&mut Estimate> {
+        let known = |promise: f64| refined.iter().any(|refined| refined.total_cmp(&promise).is_eq());
         let all = self.found.iter_mut().take(self.len);
-        let left = all.filter(|found| found.promise.is_finite() && counts(found));
+        let left = all.filter(|found| found.promise.is_finite() && !known(found.promise));
         left.min_by(|a, b| a.promise.total_cmp(&b.promise))
-    }
-
-    /// The level whose neighbours are to be estimated next: in every other round the best of all, whose neighbours are
-    /// then nearer than before. In the other rounds the best whose added time, in ns, is not in `refined`; but of the
-    /// kind of target that the best of all is not of, if such a level is [`NEAR`] the best. None if no level is left.
-    fn next(&mut self, round: usize, refined: &[f64]) -> Option<&mut Estimate> {
-        let best = *self.best(|_| true)?;
-        if round.is_multiple_of(2) {
-            return self.best(|_| true);
-        }
-        let is_new = |found: &Estimate| !refined.iter().any(|refined| refined.total_cmp(&found.promise).is_eq());
-        let kind = |found: &Estimate| mem::discriminant(&found.level.target);
-        let other = |found: &Estimate| is_new(found) && kind(found) != kind(&best) && best.promise > NEAR * found.promise;
-        if self.best(other).is_some() { self.best(other) } else { self.best(is_new) }
     }
 }
 
@@ -197,15 +183,17 @@ fn estimates(
     for n in 1..PARTS {
         estimates.look(Level { target: Target::Load(limit), cheap: part * n }, 0)?;
     }
-    for share in SHARES {
+    for cheap in SHARES {
         for delay in DELAYS {
             let target = Target::Carried(time / 100 * delay);
-            estimates.look(Level { target, cheap: part * share }, 0)?;
+            estimates.look(Level { target, cheap }, 0)?;
         }
     }
     let mut refined = [f64::INFINITY; ROUNDS];
     for round in 0..ROUNDS {
-        let Some(best) = estimates.next(round, &refined) else { break };
+        // Every other round goes on from the best of all, whose neighbours are then nearer than before.
+        let not = if round % 2 == 0 { &[][..] } else { &refined[..] };
+        let Some(best) = estimates.best(not) else { break };
         best.halvings += 1;
         let Estimate { promise, level: best, halvings } = *best;
         if let Some(refined) = refined.get_mut(round) {
@@ -235,6 +223,6 @@ fn estimates(
 fn take_best(found: &mut [(f64, Level)]) -> (f64, Level) {
     let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or((f64::INFINITY, Level { target: Target::Load(0), cheap: 0 }), |best| {
-        mem::replace(best, (f64::INFINITY, best.1))
+        core::mem::replace(best, (f64::INFINITY, best.1))
     })
 }
