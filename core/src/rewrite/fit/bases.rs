@@ -194,7 +194,8 @@ impl Bases<'_> {
             if base.trace.in_place {
                 recomputer.work_in_place();
             }
-            stage.loosen();
+            // The schedules of one trace set no cutoff for those of another.
+            stage.forget();
             let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
             then(&mut pass)?;
             stage = pass.into_stage();

@@ -100,7 +100,7 @@ pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
-    /// The least overhead, in ns, of the schedules that fit and were made since the last call of [`Kept::loosen`];
+    /// The least overhead, in ns, of the schedules that fit and were made since the last call of [`Stage::forget`];
     /// infinite if there are none. Another schedule that takes as long or longer is not worth making.
     cutoff: f64,
     /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
@@ -190,9 +190,10 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.watched.stopped()
     }
 
-    /// Raises the cutoff, as [`Kept::loosen`] does.
-    pub(super) fn loosen(&mut self) {
-        self.kept.loosen();
+    /// Sets the cutoff to infinity: the schedules that follow are made even if they add more time than the best one.
+    /// The best schedule is kept.
+    pub(super) fn forget(&mut self) {
+        self.kept.cutoff = f64::INFINITY;
     }
 
     /// Writes the trace in which swaps are then planned. It is the trace of `base` or, if `rerun`, that trace with the
