@@ -54,3 +54,17 @@ fn more_is_held_back_until_the_plan_of_recomputation_changes() {
     let overhead = fitted.unwrap().run.overhead();
     assert!(overhead < 0.25, "{overhead}");
 }
+
+/// Where the limit is tight, recomputation leaves a thirty-second or a sixteenth of the bytes to the links: those of the values that
+/// take longest to recompute. Where only whole eighths are tried, the fit takes 22 % longer than the original.
+#[test]
+#[ignore = "long: ./ci.sh test runs it"]
+fn the_values_that_are_dearest_to_recompute_are_swapped() {
+    let setting = Setting { batch: 64, training: true, device: Roofline::GTX1080TI };
+    let trace = ResNet { depth: 50, ..ResNet::default() }.build(&setting).unwrap().trace().unwrap();
+    let device = Device::named("gtx1080ti").expect("a preset");
+    let options = Options::new(max_load(&trace.rows) * 20 / 100, device);
+    let fitted = owned::fit(&trace.recorded(), &Options { using: SWAP.with(Means::Recompute), ..options });
+    let overhead = fitted.unwrap().run.overhead();
+    assert!(overhead < 0.19, "{overhead}");
+}
