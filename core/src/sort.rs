@@ -54,7 +54,7 @@ fn pass(from: &Table<'_, u32>, to: &mut Table<'_, u32>, n: u32, digit: impl Fn(u
     }
 }
 
-/// Up to this number of cells are sorted by insertion, which is quick for few.
+/// A part with at most this many cells is sorted by insertion, which is the quickest way for so few.
 const FEW: u32 = 16;
 
 /// Sorts the first `n` cells in ascending order, in place and without scratch; as [`in_place_by_key`].

@@ -194,7 +194,7 @@ impl Bases<'_> {
             if base.trace.in_place {
                 recomputer.work_in_place();
             }
-            // The schedules of one trace set no cutoff for those of another.
+            // What the schedules of one trace take is no cutoff for another, until a means is tried alone there.
             stage.forget();
             let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
             then(&mut pass)?;

@@ -39,9 +39,9 @@ const PARTS: u64 = 8;
 /// Delays of the whole iteration, in hundredths of the original's time. For each, an estimate is made in which swaps
 /// take as many bytes as the links can copy if the iteration takes so much longer, and recomputation the rest.
 const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
-/// How many of [`Level::ALL`] parts of the values may be recomputed in the estimates for each of the [`DELAYS`]: all of
-/// them, or all but the quarter, the sixteenth or the thirty-second that is dearest to recompute. The rest is left to
-/// swaps. A few values that take long to recompute, and whose copies the links can hide, make a great difference.
+/// Which values may be recomputed in the estimates for each of the [`DELAYS`], as the [`Level::cheap`] of a level: all
+/// of them, or all but the quarter, the sixteenth or the thirty-second of the bytes that is dearest to recompute. Those
+/// are left to swaps. It makes a great difference to swap the few values that take very long to recompute.
 const SHARES: [u64; 4] = [Level::ALL, Level::ALL / 4 * 3, Level::ALL / 16 * 15, Level::ALL / 32 * 31];
 /// The estimates are refined in this many rounds, each of which estimates the four neighbours of one [`Level`]. In the
 /// first, the third and the fifth round this is the level with the best estimate. In the others it is the best level

@@ -30,7 +30,7 @@
 //!
 //! The schedule of least time wins. Each means alone is tried as if it were the only one, and on the recorded trace
 //! too, except where the bound proves that it cannot win, or where its plan takes much longer than the best schedule
-//! before it is placed. So a fit with more means is hardly ever worse than one with fewer.
+//! before it is placed. So a fit with more means is seldom worse than one with fewer.
 //! The result has been accepted by [`verify::schedule`](crate::verify::schedule::schedule) for iterations that repeat:
 //! persistent blocks may be on the host at the start and the end of the iteration.
 

@@ -39,12 +39,12 @@ const STARTS: u64 = 9;
 /// The work that the heuristics may do for one placement where operators are recomputed, in blocks placed: more than
 /// [`WORK`], as more blocks live for a short time there, and are harder to place well.
 pub(super) const WORK_RECOMPUTING: u64 = 150_000;
-/// A schedule is not worth making if it is planned to add at least this many times the time that the best schedule adds
-/// to the original: neither its placement nor a search that goes on from it is likely to gain so much.
-pub(super) const HOPELESS: f64 = 1.25;
 /// How many starts the heuristics for a placement are allowed in any case, each a placement of all blocks, for
 /// schedules in which operators are recomputed. For other schedules see [`STARTS`].
 const STARTS_RECOMPUTING: u64 = 64;
+/// A schedule is not worth making if it is planned to add at least this many times the time that the best schedule adds
+/// to the original: neither its placement nor a search that goes on from it is likely to gain so much.
+pub(super) const HOPELESS: f64 = 1.25;
 
 /// The trace that swaps and recomputation begin with.
 #[derive(Clone, Copy)]
@@ -101,7 +101,7 @@ pub(super) struct Kept<'a, 'w> {
     offsets: Table<'w, u64>,
     best: Option<Best>,
     /// The least overhead, in ns, of the schedules that fit and were made since the last call of [`Stage::forget`];
-    /// infinite if there are none. Another schedule that takes as long or longer is not worth making.
+    /// infinite if there are none, or what [`Kept::loosen`] has set. Another schedule that takes as long or longer is not worth making.
     cutoff: f64,
     /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
     spent: u64,
@@ -284,9 +284,9 @@ impl<'a> Kept<'a, '_> {
         if self.watched.stopped() { f64::NEG_INFINITY } else { self.cutoff }
     }
 
-    /// Raises the cutoff to [`HOPELESS`] times the time that the best schedule adds, or to infinity if there is none:
-    /// schedules that are planned with a little more time than the best are made too, since the search may go on from
-    /// them to better ones. Returns the old cutoff, in ns.
+    /// Sets the cutoff to [`HOPELESS`] times the time that the best schedule of any trace adds, or to infinity if there
+    /// is none. So schedules are made too that are planned with a little more time than the best, since the search may
+    /// go on from them to better ones. Returns the cutoff that it was before, in ns.
     pub(super) fn loosen(&mut self) -> f64 {
         let cutoff = self.best.map_or(f64::INFINITY, |best| best.overhead * HOPELESS);
         core::mem::replace(&mut self.cutoff, cutoff)
