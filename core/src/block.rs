@@ -4,8 +4,8 @@ use crate::Error;
 
 /// One allocation: how large it is, when it is alive, and where it may go.
 ///
-/// The lifetime is half-open: the block is alive at every step `t` with `start <= t < end`.
-/// Two blocks whose lifetimes merely touch may share an address.
+/// The lifetime is half-open: the block is alive at every step `t` (a position in a trace) with `start <= t < end`. So
+/// two blocks may share an address if one ends at the step at which the other starts.
 ///
 /// ```
 /// use sublet_core::Block;
@@ -58,15 +58,16 @@ impl Block {
     }
 }
 
-/// A block without bytes or steps, which collides with no block. It is what a table of blocks in lent memory returns
-/// for an index outside its bounds.
+/// A block of no bytes that is alive at no step, so that it collides with no block. A table of blocks returns it for an
+/// index outside its bounds, instead of panicking.
 impl Default for Block {
     fn default() -> Self {
         Self::new(0, 0, 0)
     }
 }
 
-/// Constraints on a whole plan. Each block may add its own ([`Block::alignment`], [`Block::pin`]).
+/// Constraints on a whole plan, which gives each block an offset. A block may have constraints of its own too
+/// ([`Block::alignment`], [`Block::pin`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Constraints {
     /// Every offset must be a multiple of this power of two, in bytes; 1 is no constraint.
@@ -105,9 +106,11 @@ pub struct Overlap {
     pub distance: u64,
 }
 
-/// Checks that `blocks` can be planned: every size is at least 1, every lifetime is at least one step, every alignment
-/// is a power of two, and every pin is aligned. Even if all blocks are stacked above the pins, with the longest
-/// padding, the highest must end below `u64::MAX`. `alignment` is that of the whole plan, in bytes.
+/// Checks that `blocks` can be planned. Every size must be at least 1, every lifetime at least one step, every
+/// alignment a power of two, and every pin (a fixed offset) a multiple of the alignments of its block and of the plan.
+/// The bytes must not be too many for 64 bits: if all blocks were stacked above the highest end of a pinned one, each
+/// with the most padding that its alignment may need, the last must still end below `u64::MAX`. `alignment` is that of
+/// the whole plan, in bytes.
 ///
 /// Returns the highest end of a pinned block in bytes (0 without pins), which is a lower bound on the peak. O(n).
 ///
@@ -157,8 +160,9 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
     Ok(pinned)
 }
 
-/// Checks that each overlap names two different blocks that exist. The lifetime of its input must begin no later than
-/// that of its output, and end no later. If not, returns [`Error::UnknownTensor`] with the two indices.
+/// Checks the overlaps, each a pair of an operator's output and input that may share bytes. The two must be different
+/// blocks that exist, and the lifetime of the input must neither begin nor end later than that of the output. For the
+/// first pair that breaks a rule, returns [`Error::UnknownTensor`] with the two indices.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));
@@ -170,8 +174,8 @@ pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(
     Ok(())
 }
 
-/// Returns an error for more than [`MAX_BLOCKS`] blocks. Called before the length of a workspace is computed from the
-/// number of blocks.
+/// Returns an error if there are more than [`MAX_BLOCKS`] blocks. It is called before the length of scratch memory is
+/// computed from the number of blocks: with more, that could overflow.
 pub(crate) const fn check_count(blocks: usize) -> Result<(), Error> {
     if blocks > MAX_BLOCKS { Err(Error::TooManyBlocks { needed: blocks, most: MAX_BLOCKS }) } else { Ok(()) }
 }

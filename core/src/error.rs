@@ -80,14 +80,15 @@ pub enum Error {
         /// The capacity that the caller set, in bytes: no block may end above it.
         capacity: u64,
     },
-    /// A row of a trace that cannot follow the rows before it.
+    /// A row of a trace (one malloc, free, read, write or copy) that cannot follow the rows before it.
     Row {
         /// The index of the row in the trace, counted from 0.
         row: u32,
         /// What is wrong with the row of the trace.
         fault: RowFault,
     },
-    /// An access of a network that cannot follow those before it.
+    /// An access of a network (an operator reads or writes a tensor's storage) that cannot follow the accesses before
+    /// it.
     Access {
         /// The index of the access in the network's list of accesses, counted from 0.
         access: u32,
@@ -144,7 +145,7 @@ pub enum Error {
     },
     /// The caller stopped the work before any result was found.
     Stopped,
-    /// No schedule was found whose footprint (the device memory that it takes, in bytes) is within the limit.
+    /// No schedule (a rewritten trace) was found whose footprint, the device memory that it takes, is within the limit.
     OverLimit {
         /// The least footprint of a schedule that was found, in bytes: a limit that works.
         least: u64,
@@ -165,15 +166,15 @@ pub enum Error {
     },
 }
 
-/// A buffer that the caller lends.
+/// Which of the buffers that the caller lends is too short: a part of [`Error::BufferTooSmall`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Buffer {
-    /// The `u64` slice of a workspace.
+    /// The slice of 64-bit words of a workspace (scratch memory for one call).
     Words,
-    /// The `u32` slice of a workspace.
+    /// The slice of 32-bit indices of a workspace (scratch memory for one call).
     Indices,
-    /// The buffer for the offsets, one for each block.
+    /// The buffer for the offsets of a plan, one for each block.
     Offsets,
     /// The buffer for the blocks of a trace.
     Blocks,
@@ -246,13 +247,13 @@ pub enum RowFault {
     NotOnHost,
     /// A rewritten trace ends before the last access of the original trace.
     AccessesMissing,
-    /// A row of a recomputed operator that may not be recomputed.
+    /// In a rewritten trace, a row that recomputes an operator (runs it again), though this operator may run only once.
     MayNotRerun,
     /// A malloc of a ReLU's mask (one bit for each element of a block) with fewer bytes than
     /// [`Operator::mask_bytes`](crate::trace::Operator::mask_bytes) says.
     MaskTooSmall,
-    /// A write of a mask (one bit for each element of a block) that does not stand right after a ReLU that accesses
-    /// that block.
+    /// A write of a ReLU's mask (one bit for each element of a block) in the wrong place: it must stand right after a
+    /// ReLU that accesses that block.
     MaskElsewhere,
     /// An operator works in place, but the plan gives its output another address than its input, whose memory the
     /// output is to reuse.

@@ -3,9 +3,9 @@
 #![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "tests count small things"))]
 //! Plans the memory of a deep network before the network runs. The planner itself allocates no memory.
 //!
-//! A deep network's iterations repeat: the same blocks are allocated, read, written and freed in the same
-//! order. From one recorded iteration this crate gives every block an address that is shared with blocks
-//! that are alive at other times, and proves the plan valid.
+//! A deep network's iterations repeat: the same blocks are allocated, read, written and freed in the same order. From
+//! one recorded iteration this crate gives every block an address, which blocks that are alive at other times may
+//! share, and proves the plan valid.
 //!
 //! # The way data flows
 //!
@@ -16,8 +16,9 @@
 //!
 //! - [`trace`]: the rows of a recorded iteration, and the lifetimes that they give to blocks;
 //! - [`place`]: an offset for every block, by one of several methods or by the best of them;
-//! - [`rewrite`]: passes that turn a trace into one that needs less memory, by swap, recomputation, in-place reuse and
-//!   masks; [`simulate`] tells how long any trace takes on a device;
+//! - [`rewrite`]: passes that turn a trace into one that needs less memory, by swap (copying a block to the host and
+//!   back), recomputation, in-place reuse (an output takes the memory of an input) and masks (one bit for each element
+//!   in place of a ReLU's input); [`simulate`] tells how long any trace takes on a device;
 //! - [`verify`]: accepts a plan or names the constraint that it breaks; only a plan that it accepts becomes a
 //!   [`VerifiedPlan`]. With the planners it shares only the code that checks blocks, indexes tables and sorts indices;
 //! - [`Planner`]: placement and verification for at most N blocks, in memory of its own;

@@ -1,4 +1,4 @@
-//! The functions of this crate for programs that have an allocator; with the feature `alloc`.
+//! The functions of this crate in a form for programs that have an allocator. They need the feature `alloc`.
 //!
 //! Each function here allocates the workspace that it needs, and returns its results in vectors.
 
@@ -114,9 +114,10 @@ fn proved(
     verify::verify(blocks, offsets, constraints, scratch.lend()).map(|plan| (plan.peak(), plan.max_load()))
 }
 
-/// Finds the residencies of a trace: the live ranges of its blocks on the device. The first vector has them as blocks
-/// to place. The second has, for each residency in the same order, the trace's block that it belongs to, and its number
-/// among the residencies of this block, counted from 0. O(rows).
+/// Finds the residencies of a trace: the live ranges of its blocks on the device. A block that is freed and allocated
+/// again has several. The first vector has the residencies as blocks to place. The second says for each of them, in the
+/// same order, to which block of the trace it belongs, and which of the residencies of that block it is, counted from
+/// 0. O(rows).
 ///
 /// # Errors
 /// As [`liveness::lifetimes`].
@@ -141,21 +142,21 @@ pub fn rows(graph: &Graph<'_>) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// A trace that was rewritten so that its footprint is within a limit, with its proved plan and its simulated time, in
-/// memory of its own.
+/// A trace that was rewritten so that its footprint (the device memory that it takes) is within a limit. With it come
+/// the verified plan of its blocks and its simulated time. The value owns all this memory.
 #[derive(Clone, Debug)]
 pub struct Fit {
     /// The rewritten trace.
     pub rows: Vec<Row>,
-    /// By row of the rewritten trace: when it happens, in ns.
+    /// For each row of the rewritten trace: when it begins and ends, as simulated, in ns.
     pub timings: Vec<Timing>,
     /// The residencies of the rewritten trace (live ranges of its blocks on the device) as blocks to place, in the
     /// order of their mallocs.
     pub blocks: Vec<Block>,
-    /// By element of `blocks`: the block of the trace that it is a live range of, and the number of this live range
-    /// among those of the block, counted from 0.
+    /// For each element of `blocks`: to which block of the trace this live range belongs, and which of the live ranges
+    /// of that block it is, counted from 0.
     pub residencies: Vec<Residency>,
-    /// By element of `blocks`: its offset, in bytes from the start of the arena.
+    /// For each element of `blocks`: its offset, in bytes from the start of the arena.
     pub offsets: Vec<u64>,
     /// The highest address at which a block ends, in bytes from the start of the arena: the device memory that the
     /// rewritten trace takes.

@@ -54,10 +54,12 @@ fn pass(from: &Table<'_, u32>, to: &mut Table<'_, u32>, n: u32, digit: impl Fn(u
     }
 }
 
-/// A part with at most this many cells is sorted by insertion, which is the quickest way for so few.
+/// Quicksort splits the cells into smaller and smaller parts. A part with at most this many cells is sorted by
+/// insertion instead, which is the quickest way for so few.
 const FEW: u32 = 16;
 
-/// Sorts the first `n` cells in ascending order, in place and without scratch; as [`in_place_by_key`].
+/// Sorts the first `n` cells in ascending order, in place and without scratch: [`in_place_by_key`] with each cell as
+/// its own key.
 pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32) {
     in_place_by_key(cells, n, |cell| cell);
 }

@@ -3,8 +3,8 @@
 use core::fmt;
 
 /// The constraint that a plan breaks, and at which blocks. If the plan breaks several, this is the first one found:
-/// each block is checked alone first, then the pairs of blocks in the order of steps. A variant gives the constraint's
-/// number in Sekiyama et al. 2018, section 3.1, where that paper has it.
+/// each block is checked alone first, then the pairs of blocks, in the order of steps. Where Sekiyama et al. 2018,
+/// section 3.1, has the constraint, the variant gives its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {

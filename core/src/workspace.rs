@@ -58,7 +58,7 @@ impl WorkspaceLen {
 
 /// A type that the elements of a table in a workspace may have: `u32`, `u64`, and arrays of these.
 pub(crate) trait Cell: Copy + Default {
-    /// How much of a workspace one element of a table takes, in words and indices.
+    /// How much of a workspace one element of a table takes: how many 64-bit words and how many 32-bit indices.
     const LEN: WorkspaceLen;
     /// Cuts `n` elements off the front of the workspace `scratch`, and sets them to 0.
     fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> &'a mut [Self];
@@ -99,8 +99,8 @@ where
 }
 
 impl<'a, R: Record<Kept: Cell>, I: Id> Records<'a, R, I> {
-    /// How much of a workspace one record of the table takes, in words and indices. A record is kept in the table as
-    /// the type `R::Kept`.
+    /// How much of a workspace one record of the table takes: how many 64-bit words and how many 32-bit indices. A
+    /// record is kept in the table as the type `R::Kept`.
     pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
 
     /// A table of `n` records in memory that is cut off the front of the workspace `scratch` and set to 0.
@@ -177,8 +177,8 @@ macro_rules! workspace {
         }
 
         impl<'a $(, $id: $crate::id::Id)?> $name<'a $(, $id)?> {
-            /// The length of the workspace that [`lend`](Self::lend) takes, given the same arguments, for the tables
-            /// and lists of this structure and of the structures that are its parts.
+            /// How much workspace [`lend`](Self::lend) takes if it is given the same numbers: enough for the tables and
+            /// lists of this structure and of the structures that are its parts.
             $vis const fn workspace($($dim: usize),*) -> $crate::WorkspaceLen {
                 $crate::WorkspaceLen::NONE
                     $($(.and(<$cell as $crate::workspace::Cell>::LEN.times($n)))*)?
@@ -254,7 +254,7 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.words, n))
     }
 
-    /// Cuts a table of `n` records of K 32-bit indices each off the front of the workspace, all 0. The indices of a
+    /// Cuts a table off the front of the workspace: `n` records, each of K 32-bit indices, all 0. The indices of a
     /// record lie side by side in memory, so records suit values that are read together.
     pub(crate) fn index_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u32; K]>
     where
@@ -263,7 +263,7 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.indices, K * n).as_chunks_mut().0)
     }
 
-    /// Cuts a table of `n` records of K 64-bit words each off the front of the workspace, all 0.
+    /// Cuts a table off the front of the workspace: `n` records, each of K 64-bit words, all 0.
     pub(crate) fn word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
     where
         [u64; K]: Default,
@@ -271,9 +271,9 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.words, n * K).as_chunks_mut().0)
     }
 
-    /// Cuts a table of `n` records of K words each off the front of the workspace. The words keep old contents instead
-    /// of being set to 0, so that memory never used is not touched. The caller must write each record before it reads
-    /// the record.
+    /// Cuts a table off the front of the workspace: `n` records, each of K 64-bit words. The words keep old contents
+    /// instead of being set to 0, so that memory never used is not touched. The caller must write each record before it
+    /// reads the record.
     pub(crate) fn stale_word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
     where
         [u64; K]: Default,

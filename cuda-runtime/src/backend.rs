@@ -1,10 +1,11 @@
-//! The interface to a device: one arena, streams, events, and copies that the caller does not wait for.
+//! The interface to a device: an arena (the range of device memory in which blocks are placed), streams, events, and
+//! copies that the caller does not wait for.
 //!
-//! The words are CUDA's. Work on one stream runs in the order in which it was given; work on different streams runs in
-//! any order unless an event orders it. A stream that [waits](Backend::wait) for an event goes on when all work is done
-//! that was given to the event's stream before the event was last [recorded](Backend::record). Waiting for an event
-//! that was never recorded does nothing. No function waits for a device unless its documentation says so, and none
-//! panics.
+//! Streams and events work as CUDA's do. Work on one stream runs in the order in which it was given; work on different
+//! streams runs in any order unless an event orders it. A stream that [waits](Backend::wait) for an event goes on when
+//! all work is done that was given to the event's stream before the event was last [recorded](Backend::record). Waiting
+//! for an event that was never recorded does nothing. No function waits for a device unless its documentation says so,
+//! and none panics.
 //!
 //! If work fails, one of the later calls returns the error, and so do all calls after it. Then no work runs any more,
 //! and a call that waits returns the error instead of hanging.
@@ -33,7 +34,7 @@ pub struct MemoryInfo {
 /// threads.
 pub type Call = Box<dyn FnOnce() + Send>;
 
-/// A device, or a stand-in for one.
+/// A device that programs run on: a GPU, or the host in place of one.
 ///
 /// The types below are handles: what they stand for is freed when they are dropped. Memory must not be dropped while a
 /// stream works on it: [`Runtime`](crate::Runtime) waits for its streams before it drops memory.
@@ -124,19 +125,22 @@ pub trait Backend {
     /// error is `NotTimed` too, or one that the device reports.
     fn elapsed_ns(&self, from: &Self::Event, to: &Self::Event) -> Result<f64>;
 
-    /// Gives the stream a copy of `bytes` bytes from an address on the device to an offset in pinned memory, in bytes.
+    /// Has the stream copy `bytes` bytes from the device address `from` to pinned memory, at an offset in bytes. Does
+    /// not wait for the copy.
     ///
     /// # Errors
     /// The error that the device reports.
     fn copy_out(&self, stream: &Self::Stream, from: u64, to: (&Self::Pinned, u64), bytes: u64) -> Result<()>;
 
-    /// Gives the stream a copy of `bytes` bytes from an offset in pinned memory, in bytes, to an address on the device.
+    /// Has the stream copy `bytes` bytes from pinned memory, at an offset in bytes, to the device address `to`. Does
+    /// not wait for the copy.
     ///
     /// # Errors
     /// The error that the device reports.
     fn copy_in(&self, stream: &Self::Stream, from: (&Self::Pinned, u64), to: u64, bytes: u64) -> Result<()>;
 
-    /// Gives the stream a copy of `bytes` bytes between two addresses on the device. The two ranges must share no byte.
+    /// Has the stream copy `bytes` bytes from one device address to another. The two ranges must share no byte. Does
+    /// not wait for the copy.
     ///
     /// # Errors
     /// The error that the device reports.

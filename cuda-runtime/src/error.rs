@@ -136,7 +136,7 @@ pub enum StorageOperation {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// The error of a storage operation that the operating system has refused.
+    /// Makes the [`Error::Storage`] for an operation that failed with this error of the operating system.
     pub(crate) fn storage(operation: StorageOperation, error: &std::io::Error) -> Self {
         Self::Storage { operation, code: error.raw_os_error().unwrap_or(0) }
     }

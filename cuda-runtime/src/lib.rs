@@ -9,12 +9,12 @@
 //!
 //! # What is waited for
 //!
-//! Streams wait for events of each other, and for nothing else: never for a whole stream or device. A step waits for
-//! the last step on another stream that wrote bytes which the step uses, or used bytes which it writes. These bytes may
-//! be a block, another block that lay there in the arena before, or a copy on the host. A wait that follows from other
-//! waits is left out. Without any one of the waits that remain, some order of the streams would compute something else:
-//! the tests show this for each wait. Iterations overlap: copies of the next iteration begin while the present one
-//! computes.
+//! Streams wait for events of each other, and for nothing else: never for a whole stream or device. A step that uses
+//! bytes waits for the last step on another stream that wrote them. A step that writes bytes also waits for the steps
+//! on other streams that used them before. These bytes may be a block, another block that lay there in the arena
+//! before, or a copy on the host. A wait that follows from other waits is left out. Each wait that remains is needed:
+//! without it, some order of the streams would compute something else. The tests show this for each wait. Iterations
+//! overlap: copies of the next iteration begin while the present one computes.
 //!
 //! # When the next iteration is another
 //!

@@ -68,9 +68,10 @@ impl Measured {
         self.stalls.iter().fold(0.0, |sum, stall| sum + stall.simulated_ns)
     }
 
-    /// The device `like`, but with links fitted to the measured times of the copies: a bandwidth for each direction,
-    /// and one latency for both. The fit is by least squares of relative errors. If all copies have one size, the
-    /// latency cannot be told from the bandwidth, and is 0. `None` unless there were copies both ways.
+    /// Describes the device by what was measured: as `like`, but with a bandwidth for each direction, and one latency
+    /// for both, that are fitted to the measured times of the copies. The fit is by least squares of relative errors.
+    /// If all copies have one size, the latency cannot be told from the bandwidth, and is 0. `None` unless there were
+    /// copies both ways.
     #[must_use]
     pub fn device(&self, like: &Device) -> Option<Device> {
         let [latency, out, back] = least_squares(&self.copies)?;
@@ -85,8 +86,8 @@ impl Measured {
     }
 }
 
-/// A device as the text of a file that `sublet fit --device FILE` reads. The file has one latency: the mean of those of
-/// the two directions.
+/// Writes the speed of a device's copies as the text of a file, which `sublet fit --device FILE` reads. The file has
+/// one latency: the mean of those of the two directions.
 ///
 /// ```
 /// use sublet_core::simulate::Device;

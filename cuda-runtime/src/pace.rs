@@ -15,7 +15,7 @@ use sublet_core::trace::{Event, Row};
 
 use crate::step::{Step, Work};
 
-/// When copies begin.
+/// When the copies between device and host begin: as soon as they can, or as in the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Pace {
     /// A copy between device and host begins as soon as its data are there and the bytes that it writes are free.

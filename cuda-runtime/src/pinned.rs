@@ -1,14 +1,14 @@
 //! Decides where copies of blocks lie on the host: in one range of pinned memory or of a disk, the pool, which is
 //! planned as the arena is.
 //!
-//! A block's copy on the host has a lifetime, as a block has: from the copy out that writes it to the last copy in that
-//! reads it. If the host keeps it between iterations, it is there all the time. Copies that are not needed at the same
-//! time share bytes.
+//! A block's copy on the host has a lifetime, as a block has: from the transfer off the device that writes it to the
+//! last transfer back that reads it. A copy that the host keeps between iterations is there all the time. Copies that
+//! are not needed at the same time share bytes.
 //!
-//! In the simulation every block has its own memory on the host, and no copy out waits for free bytes there. So that
-//! none waits on the device either, a copy's lifetime ends only when its last copy in has ended in the simulation: at
-//! the row (event of the trace) that compute has reached by then. If that copy in ends later on the device, a copy out
-//! to the same bytes waits for it.
+//! In the simulation every block has its own memory on the host, so that no transfer off the device waits for free
+//! bytes there. None should wait on the device either. So the bytes of a copy are kept until the last transfer back
+//! from it has ended in the simulation: up to the row (event of the trace) that compute has reached by then. If that
+//! transfer ends later on the device, a transfer to the same bytes waits for it.
 //!
 //! Pinned memory is cached by the processor, and not write-combined, because the processor reads persistent blocks from
 //! it.

@@ -27,19 +27,19 @@ use crate::waits::{self, Footprint, LANES};
 pub(crate) struct Home {
     pub(crate) block: u32,
     pub(crate) bytes: u64,
-    /// The offset in the arena at which the value lies when the iteration begins; `None` if the iteration needs it only
-    /// on the host.
+    /// The offset in the arena, in bytes, at which the value lies when the iteration begins; `None` if the iteration
+    /// needs it only on the host.
     pub(crate) on_device: Option<u64>,
-    /// The offset on the host, in bytes, of the block's copy that the iteration reads without having written it: it is
-    /// there when the iteration begins. `None` if there is no such copy.
+    /// The offset on the host, in bytes, of the copy of the block that is there when the iteration begins, because the
+    /// iteration copies it to the device before it copies the block to the host. `None` if there is no such copy.
     pub(crate) on_host: Option<u64>,
     /// Where the block's value lies after an iteration.
     pub(crate) after: Residence,
 }
 
 impl Home {
-    /// The offset in the arena at which the block's value has to be between iterations; `None` if it need not be on the
-    /// device.
+    /// The offset in the arena, in bytes, at which the block's value has to be between iterations; `None` if it need
+    /// not be on the device.
     pub(crate) fn on_device(&self) -> Option<u64> {
         match self.after {
             Residence::Device(offset) => Some(self.on_device.unwrap_or(offset)),
@@ -190,7 +190,7 @@ impl Program {
         self.host
     }
 
-    /// How many waits for events the streams have in the iteration of this number, counted from 0. The first iteration
+    /// How many times streams wait for an event in the iteration with this number, counted from 0. The first iteration
     /// has no other before it to wait for.
     #[must_use]
     pub fn wait_count(&self, iteration: u64) -> usize {
@@ -380,8 +380,8 @@ impl<'r> Reader<'r> {
         self.steps.push(Step { lane, work, row });
     }
 
-    /// Notes that a row uses a block at this offset in the arena. Only the block's first use in the iteration is kept.
-    /// If `used` is true, the row needs the block's value; otherwise the row replaces the value.
+    /// Notes that a row (event of the trace) uses a block at this offset in the arena. Only the block's first use in
+    /// the iteration is kept. If `used` is true, the row needs the block's value; otherwise the row replaces the value.
     fn touch(&mut self, number: u32, used: bool, offset: u64) {
         let first = &mut self.ends[number as usize];
         if !first.touched {

@@ -95,8 +95,9 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    /// Copies persistent values within the arena to where the new program needs them. `resident` has, for each value,
-    /// its present offset in bytes, and its place in the new program.
+    /// Copies the values of persistent blocks, which pass to the next iteration, within the arena to where the new
+    /// program needs them. `resident` has, for each value, its present offset in bytes, and its place in the new
+    /// program.
     fn move_within(&self, program: &Program, resident: &[(u64, Home)]) -> Result<()> {
         let pending = resident.iter().filter_map(|(from, home)| {
             let to = home.on_device().filter(|to| to != from)?;

@@ -20,7 +20,7 @@ pub struct Launch<'a, B: Backend> {
     /// The operator by its number in the recorded trace, and whether it is recomputed; `Op::None` for an access outside
     /// operators, such as that of the network's input.
     pub op: Op,
-    /// Which part of the operator to launch.
+    /// What to launch: the whole operator, or only the computation of a mask (one bit for each element of a block).
     pub part: Part,
     operands: &'a [Operand],
     base: u64,
@@ -34,7 +34,8 @@ impl<B: Backend> Launch<'_, B> {
         matches!(self.op, Op::Rerun(_))
     }
 
-    /// The blocks and masks that the launch uses, in the order of its accesses in the trace.
+    /// The blocks that the launch uses, and the masks (one bit for each element of a block), in the order of its
+    /// accesses in the trace.
     #[must_use]
     pub const fn operands(&self) -> &[Operand] {
         self.operands
@@ -53,8 +54,8 @@ impl<B: Backend> Launch<'_, B> {
         self.operands.iter().find(|o| o.block == block && !o.mask).map(|o| self.address_of(o))
     }
 
-    /// The address of this block's mask, if the operator is to write the mask, or to read it in place of the block;
-    /// otherwise `None`.
+    /// The address of this block's mask (one bit for each element), if the operator is to write the mask, or to read it
+    /// in place of the block; otherwise `None`.
     #[must_use]
     pub fn mask(&self, block: u32) -> Option<u64> {
         self.operands.iter().find(|o| o.block == block && o.mask).map(|o| self.address_of(o))

@@ -1,7 +1,7 @@
 //! Moves blocks between a device and a disk.
 //!
 //! Problem: a block is written to a disk, or read from it, in the order of a stream. The thread that launches must not
-//! wait for the disk, and the disk and the link must work at the same time.
+//! wait for the disk. The disk, and the link between device and host, must work at the same time.
 //!
 //! Steps. A block goes in parts, through two pinned buffers for each stream. Copies over the link are work of the
 //! stream. Reads and writes of the disk are jobs of the runtime's own threads, which hold no lock meanwhile. Functions
@@ -34,7 +34,7 @@ use crate::waits::LANES;
 /// The size of a buffer between the device and the disk, in bytes: blocks go to the disk and back in parts of this
 /// size.
 const PART: u64 = 2 << 20;
-/// How many buffers each stream has: the link uses one while the disk uses the other.
+/// How many buffers each stream has: while one is copied to or from the device, the disk writes or fills the other.
 const PER_LANE: usize = 2;
 /// How many threads read and write the disk: one for each buffer of the streams that copy out and in.
 const THREADS: usize = 4;

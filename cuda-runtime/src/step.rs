@@ -44,8 +44,8 @@ pub struct Operand {
 }
 
 /// What a step does: launch an operator, or copy `bytes` bytes out, in, or within the arena. Offsets `from` and `to`
-/// count in bytes, on the device from the start of the arena, on the host from the start of the pool that
-/// [`pinned`](crate::pinned) plans.
+/// count in bytes: on the device from the start of the arena, on the host from the start of the memory or disk for all
+/// copies of blocks, which [`pinned`](crate::pinned) plans.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Launch { op: Op, part: Part, operands: Vec<Operand> },

@@ -124,9 +124,9 @@ fn join(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// Notes in `memory` that the step with number `number` of stream `lane` uses the bytes of `range`. `needed` has for
-/// each stream the number of the last step that this step has to follow; it is raised where these bytes need a later
-/// one.
+/// Notes that a step uses the bytes of `range`: the step with number `number` of stream `lane`. `memory` has the users
+/// of each range of bytes, by the address at which the range begins. `needed` has for each stream the number of the
+/// last step that this step has to follow; it is raised where these bytes need a later one.
 fn use_bytes(
     memory: &mut BTreeMap<u64, Users>,
     range: &Range<u64>,
@@ -174,8 +174,8 @@ fn use_bytes(
     }
 }
 
-/// Splits the range of `memory` that has address `at` inside it into two ranges, before and from `at` on. Does nothing
-/// if there is no such range.
+/// Splits the range of bytes that has address `at` inside it into two ranges, before and from `at` on. Does nothing if
+/// there is no such range. `memory` has the users of each range, by the address at which the range begins.
 fn split(memory: &mut BTreeMap<u64, Users>, at: u64) {
     if let Some((_, users)) = memory.range_mut(..at).next_back()
         && users.end > at

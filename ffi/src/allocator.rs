@@ -1,8 +1,9 @@
 //! An allocator that learns: it records the requests of an iteration, plans where their blocks lie, and serves the next
 //! iterations from the plan.
 //!
-//! The handle lies at the beginning of the allocator's bookkeeping memory, which the caller or the system lends. The
-//! allocator never touches the memory whose addresses it hands out: it may be memory of another device.
+//! The handle, the value that the caller's pointer to an allocator leads to, lies at the beginning of the allocator's
+//! bookkeeping memory, which the caller or the system lends. The allocator never touches the memory whose addresses it
+//! hands out: it may be memory of another device.
 
 pub mod manage;
 pub mod plan;
@@ -51,17 +52,17 @@ pub type sublet_out_of_memory = Option<unsafe extern "C" fn(context: *mut c_void
 pub struct sublet_allocator_params {
     /// sizeof(sublet_allocator_params).
     pub struct_size: u32,
-    /// The sublet_solver that makes the plans. 0 is SUBLET_SOLVER_PORTFOLIO here; the memory that it needs is linear in
-    /// `events`.
+    /// The sublet_solver (a method of placing blocks) that makes the plans. 0 is SUBLET_SOLVER_PORTFOLIO here, which
+    /// needs memory linear in the field `events`.
     pub solver: u32,
     /// The size in bytes of the range of addresses in which blocks lie; if `alloc` is given, of the first such range.
     /// It may be large: memory of the system takes space only where it is touched.
     pub capacity: u64,
     /// Every address of a block is a multiple of this power of two, in bytes, and sizes are rounded up to it. 0 is 256.
     pub alignment: u64,
-    /// The most mallocs and frees, counted together, of an iteration that can be planned; 0 is 65536.
+    /// An iteration is planned only if it has at most this many mallocs and frees, counted together; 0 is 65536.
     pub events: u64,
-    /// The most blocks outside of the plan that can be alive at once; 0 is 16384.
+    /// How many blocks whose addresses are not from the plan can be alive at once; 0 is 16384.
     pub live: u64,
     /// The first address of the `capacity` bytes in which blocks lie, if the caller has such a range of addresses
     /// already; otherwise NULL. The allocator never reads or writes there.
@@ -70,8 +71,8 @@ pub struct sublet_allocator_params {
     /// `range` is given, and for another one where a request or a plan does not fit; up to 64 ranges exist at once. For
     /// a request, the function is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB. If it
     /// then returns NULL, it is asked again, for only as much as the request needs. For a plan it is asked for the
-    /// bytes of the arena. If `alloc` is NULL, there is only one range: `range` or, if that is NULL, memory of the
-    /// system.
+    /// bytes of the plan's arena, the memory that the plan divides up. If `alloc` is NULL, there is only one range:
+    /// `range` or, if that is NULL, memory of the system.
     pub alloc: sublet_raw_alloc,
     /// A function that frees a range of addresses that `alloc` returned and in which no block is live. It is called in
     /// sublet_trim, in sublet_allocator_destroy, and before `alloc` is called for another range. It is also called for
@@ -211,7 +212,8 @@ impl sublet_allocator_params {
 }
 
 /// Returns two sizes for an allocator with this configuration. The first is that of its whole bookkeeping memory. The
-/// second is that of the part in which the planner's [`Allocator`] works, in words and indices.
+/// second is that of the part in which the planner's [`Allocator`] works: how many words (of 8 bytes) and how many
+/// indices (of 4 bytes).
 fn needed(config: &Config) -> (Needed, WorkspaceLen) {
     let len = replay::memory(config);
     let kept = WorkspaceLen { words: len.words, indices: len.indices };
@@ -312,7 +314,7 @@ pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocat
 ///
 /// # Safety
 /// If `allocator` is neither NULL nor misaligned, it can be read; and if the memory there has the mark of an allocator
-/// (`Handle::MARK`), it is one that has not been destroyed.
+/// (`Handle::MARK`, a number that tells the type), it is one that has not been destroyed.
 #[inline]
 unsafe fn handle<'a>(
     allocator: *const sublet_allocator,
@@ -324,8 +326,8 @@ unsafe fn handle<'a>(
     Ok(handle)
 }
 
-/// Locks the allocator that argument 0 of a C function points to, and calls `body` with what the lock guards. Writes a
-/// failure to `error`, unless that is NULL, and returns the status.
+/// Runs `body`, a request of a C function, on the allocator that argument 0 of that function points to, while no other
+/// thread uses it. Writes a failure to `error`, unless that is NULL, and returns the status.
 ///
 /// # Safety
 /// As for `handle`.

@@ -6,7 +6,7 @@
 //! that is written must not be part of another argument. Whether a pointer leads to memory at all is up to the caller:
 //! nobody can check it.
 //!
-//! Memory that is lent for outputs may hold anything; it is written before it is read, here and in `core`.
+//! Memory that is lent for outputs may hold anything: this crate and `sublet_core` write it before they read it.
 
 use core::ffi::{c_char, c_void};
 use core::marker::PhantomData;
@@ -34,8 +34,8 @@ pub(crate) struct Arguments<'a> {
     lent: PhantomData<&'a mut ()>,
 }
 
-/// The most ranges of memory that can be noted while one call is checked: the ranges that its arguments point to, that
-/// of its error, and those of its handles.
+/// The most ranges of memory that can be noted while one call is checked. Noted are the ranges that its arguments point
+/// to, that of its error, and those that its handles (opaque pointers, such as to an allocator) use.
 const MOST: usize = 20;
 
 /// In a failure, the number that stands for the argument `error` in place of its position.
@@ -112,7 +112,7 @@ impl<'a> Arguments<'a> {
         self.position - 1
     }
 
-    /// Has `look` check the argument at another position. The checks after that go on where they were.
+    /// Has `look` check the argument at `position`. Afterwards the checks go on with the argument that was next before.
     pub(crate) fn at<T>(&mut self, position: u32, look: impl FnOnce(&mut Self) -> T) -> T {
         let here = core::mem::replace(&mut self.position, position);
         let found = look(self);
@@ -365,16 +365,17 @@ impl<'a> Arguments<'a> {
         Ok(Room::new(words))
     }
 
-    /// Notes that `memory` belongs to the handle that is argument number `position`: no argument that is written may
-    /// overlap with it. Fails if an argument that was checked before does; later checks fail likewise.
+    /// Notes that `memory` belongs to a handle (an opaque pointer, such as to an allocator): argument number
+    /// `position`. No argument that is written may overlap this memory. Fails if one that was checked before overlaps
+    /// it; if a later one does, its own check fails.
     pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
         self.holds_range(position, (range.start.addr(), range.end.addr()))
     }
 
-    /// Notes that the memory from address `begin` up to `end` belongs to the handle that is argument number `position`:
-    /// no argument that is written may overlap with it. Fails if an argument that was checked before does; later checks
-    /// fail likewise.
+    /// Notes that the memory from address `begin` up to `end` belongs to a handle (an opaque pointer, such as to an
+    /// allocator): argument number `position`. No argument that is written may overlap this memory. Fails if one that
+    /// was checked before overlaps it; if a later one does, its own check fails.
     pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
         self.take(Range { begin, end, position, written: false })
     }

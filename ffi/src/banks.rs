@@ -29,7 +29,7 @@ pub struct sublet_bank {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_bank_use {
-    /// How many bytes are read and written while the block is alive.
+    /// How many bytes of the block are read and written while it is alive.
     pub touched: u64,
     /// The banks of memory that the block may lie in: bit k stands for bank k. 0 is all of them. If a bank can be
     /// reached only by a DMA engine, clear its bit for all blocks that anything else uses.

@@ -1,4 +1,4 @@
-//! Blocks, and the constraints of their placement.
+//! Blocks, which are single allocations, and the constraints of where they are placed.
 
 use sublet_core::{Block, Constraints};
 
@@ -22,7 +22,7 @@ pub struct sublet_block {
     pub end: u32,
     /// Size in bytes, at least 1.
     pub size: u64,
-    /// The offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+    /// The offset of the block must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
     /// With SUBLET_BLOCK_PINNED: the offset that the block must have, in bytes.
     pub pin: u64,
@@ -30,7 +30,8 @@ pub struct sublet_block {
     pub flags: u64,
 }
 
-/// The constraints that a plan has to keep beside those of each block: an alignment for all offsets, and a capacity.
+/// What a plan (an offset for each block) has to keep beside the constraints of single blocks: an alignment of all
+/// offsets, and a capacity.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_constraints {
@@ -40,7 +41,7 @@ pub struct sublet_constraints {
     pub reserved: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
-    /// The capacity of the arena, in bytes; 0 is no constraint.
+    /// The capacity in bytes, which no block's end may exceed; 0 is no constraint.
     pub capacity: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A lower bound on the peak of every placement.
+//! A lower bound on the peak of every placement: no placement of the blocks takes fewer bytes.
 
 use core::ffi::c_void;
 
@@ -33,9 +33,9 @@ pub unsafe extern "C" fn sublet_lower_bound_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Writes to `lower_bound` a lower bound on the peak of every placement of these blocks, in bytes. The bound is at
-/// least the max load, the most bytes that are alive at one step, and equals it where there are neither alignments nor
-/// pins. `constraints` may be NULL.
+/// Writes to `lower_bound` a lower bound, in bytes, on the peak (the highest end of a block) of every placement of
+/// these blocks. The bound is at least the max load, the most bytes that are alive at one step, and equals it where
+/// there are neither alignments nor pins. `constraints` may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lower_bound(

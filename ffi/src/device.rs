@@ -1,4 +1,5 @@
-//! A device, as the planner sees it: its links to the host.
+//! What the planner has to know of a device: how fast blocks are copied to the host and back, and how many bytes the
+//! host can hold.
 
 use core::ffi::c_char;
 
@@ -76,8 +77,8 @@ impl From<Device> for sublet_device {
     }
 }
 
-/// Fills in the figures of the device of this name, such as "h200", in a struct whose `struct_size` is set. `sublet fit
-/// --help` lists the names.
+/// Writes to `device` the properties of the device of this name, such as "h200": its bandwidths, latencies and so on.
+/// Only the field `struct_size` must be set before. The command `sublet fit --help` lists the names.
 ///
 /// SUBLET_STATUS_UNKNOWN_NAME: there is no device of this name.
 #[must_use]

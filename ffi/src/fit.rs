@@ -1,4 +1,5 @@
-//! Fits a network into less memory, by swapping, recomputation and other means, and places the result.
+//! Rewrites the recorded iteration of a network so that it takes less memory, by swapping, recomputation and other
+//! means, and gives its blocks offsets.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -160,7 +161,7 @@ pub struct sublet_fitted {
     /// How many residencies (times that a block is on the device) the rewritten trace has. Each has an entry in
     /// `blocks`, `names` and `offsets` of the sublet_fit_output.
     pub residency_count: usize,
-    /// How many bytes the arena takes; at most the limit.
+    /// How many bytes the arena takes, the range of memory in which all blocks lie; at most the limit.
     pub peak: u64,
     /// The most bytes of blocks that are on the device at once in the original trace.
     pub original_peak: u64,
@@ -241,9 +242,10 @@ fn needed(trace: Counts, (rows, residencies): (usize, usize)) -> Needed {
         .and::<u64>(lengths.residencies)
 }
 
-/// Tells the workspace that sublet_fit needs. Of the arguments only the counts and capacities are read. The size of the
-/// workspace is linear in them. But with up to 6,000 residencies (times that a block is on the device) the exact search
-/// for offsets runs, and its part of the workspace grows with the square of their number.
+/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_fit needs. Of the arguments only the
+/// counts and capacities are read. The size of the workspace is linear in them. But with up to 6,000 residencies (times
+/// that a block is on the device) the exact search for offsets runs, and its part of the workspace grows with the
+/// square of their number.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_workspace(
@@ -270,7 +272,8 @@ impl sublet_fit_output {
     }
 }
 
-/// The arrays of a sublet_fit_output that has been checked.
+/// The caller's arrays to which sublet_fit writes, as a sublet_fit_output gives them; their pointers and lengths are
+/// checked.
 struct Written<'a> {
     rows: &'a mut [sublet_row],
     timings: &'a mut [sublet_timing],
@@ -312,9 +315,10 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as is found. Blocks are
+/// Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. Blocks are
 /// swapped. Values are recomputed, written over inputs that nobody reads later, or replaced by masks (one bit for each
-/// element). The result is placed, timed and verified, for iterations that repeat.
+/// element). The blocks of the rewritten trace get offsets, its time is simulated, and the whole is verified, for
+/// iterations that repeat.
 ///
 /// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
 /// entries were written.
@@ -384,8 +388,8 @@ fn bound_needed(trace: Counts) -> Needed {
     Needed::workspace(lower_bound::workspace(trace.rows, trace.blocks)).and::<Row>(trace.rows)
 }
 
-/// Tells the workspace that sublet_load_without_overhead needs. Its size is linear in the counts of `trace`, of which
-/// nothing else is read.
+/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_load_without_overhead needs. Its size
+/// is linear in the counts of rows and blocks of `trace`; only the counts of `trace` are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead_workspace(

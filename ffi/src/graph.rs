@@ -1,4 +1,5 @@
-//! Makes the rows of a trace from a static graph, for frameworks that record nothing.
+//! Makes a trace (the mallocs, frees, reads and writes of an iteration) from a static graph, for frameworks that record
+//! nothing.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -77,7 +78,7 @@ pub struct sublet_graph {
     /// How many entries `operands` has: the operands of all operators together.
     pub operand_count: usize,
     /// The number of each operator's stream; only sublet_parallel_lifetimes reads it. Operators on the same stream run
-    /// one after the other, in the order in which sublet_graph_rows runs them. An operator whose number here is
+    /// one after the other, in the order in which sublet_graph_rows runs them. An operator whose stream number is
     /// `node_count` or more is on no stream, and runs as soon as its inputs are there. NULL: no operator is on a
     /// stream.
     pub streams: *const u32,
@@ -227,8 +228,8 @@ fn needed(graph: Counts) -> Needed {
         .and::<Row>(graph.most_rows())
 }
 
-/// Tells the workspace that sublet_graph_rows needs. Its size is linear in the counts of tensors, operators and
-/// operands; of `graph` only these counts are read.
+/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_graph_rows needs. Its size is linear
+/// in the counts of tensors, operators and operands; of `graph` only these counts are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_graph_rows_workspace(

@@ -1,4 +1,5 @@
-//! A recorded iteration, and a rewritten one: the structs that most functions take.
+//! The structs that most functions take: an iteration as it was recorded, and one that was rewritten to take less
+//! memory.
 
 use core::mem::offset_of;
 
@@ -13,7 +14,8 @@ use crate::status::sublet_status as S;
 use crate::trace::{self, sublet_row};
 use crate::workspace::Room;
 
-/// A recorded iteration: its rows, and what is known of its operators and its device.
+/// A recorded iteration: its rows (each a malloc, free, read or write of a block), and what is known of its operators
+/// and its device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_trace {

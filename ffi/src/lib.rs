@@ -6,14 +6,15 @@
 )]
 #![allow(clippy::doc_markdown, reason = "the documentation is that of the header, where backticks are noise")]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
-//! The C library of sublet: the crate `sublet_core` behind `include/sublet.h`. Each file is about one subject.
+//! The C library of sublet: the functions of the crate `sublet_core` for C, as the headers in `include` declare them.
+//! Each file is about one subject.
 //!
 //! A call takes three steps. [`boundary`] runs it, so that no panic leaves the library and its error is written;
 //! [`arguments`] turns pointers and lengths into slices, or says what is wrong with them; [`workspace`] cuts the memory
 //! that the caller lends into what `sublet_core` asks for. Beside these steps an exported function only translates
 //! structs.
 //!
-//! The header is generated from this crate by the test in `header.rs`; its comments are the doc comments here.
+//! The headers are generated from this crate by the test in `header.rs`; their comments are the doc comments here.
 
 mod arguments;
 mod boundary;

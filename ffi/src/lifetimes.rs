@@ -1,4 +1,4 @@
-//! The lifetimes that the rows of a trace give to blocks.
+//! Finds from the rows of a trace (its mallocs, frees, reads, writes and copies) when each block is on the device.
 
 use core::ffi::c_void;
 
@@ -63,9 +63,9 @@ fn needed(trace: Counts, residencies: usize) -> Needed {
         .and::<Residency>(residencies)
 }
 
-/// Tells the workspace that sublet_lifetimes needs if its outputs have room for `capacity` residencies: live ranges of
-/// blocks on the device, one for each malloc row. Of `trace` only the counts are read. The size of the workspace is
-/// linear in these counts and in `capacity`.
+/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_lifetimes needs if its outputs have
+/// room for `capacity` residencies: live ranges of blocks on the device, one for each malloc row. Of `trace` only the
+/// counts are read. The size of the workspace is linear in these counts and in `capacity`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lifetimes_workspace(

@@ -1,5 +1,5 @@
-//! Plans for frameworks that allocate each tensor once and keep it: where to bind its memory before each operator, what
-//! to copy to the host, and what to recompute.
+//! Plans for frameworks that allocate each tensor once and keep it: what the framework is to do before each operator.
+//! It binds a tensor to a place in the planned memory, copies it to the host or back, or runs an operator again.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -272,9 +272,8 @@ impl<'a> Given<'a> {
         network::Needed::most(self.accesses.len(), self.is_limited())
     }
 
-    /// The memory that sublet_network_plan needs: to write the network down as rows of a trace, and then to plan this
-    /// trace. The second part is that of the largest plan that a network of this size can have; the call uses only what
-    /// the plan of its network needs.
+    /// How much memory sublet_network_plan needs: for the network in the form of a trace, and for planning this trace.
+    /// How much the planning takes depends on the network; this is enough for every network of this size.
     fn memory(&self) -> Needed {
         let (first, most) = (RecordNeeded::of(self.memories.len(), self.accesses.len()), self.most());
         Needed::workspace(most.workspace)

@@ -1,4 +1,4 @@
-//! Lifetimes for graphs whose operators run at the same time.
+//! Finds when each block of a graph is needed if operators of the graph run at the same time.
 
 use core::ffi::c_void;
 
@@ -27,8 +27,9 @@ fn needed(Counts { tensors, nodes, operands }: Counts) -> Needed {
         .and::<Residency>(tensors + nodes)
 }
 
-/// Tells the workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Its size is linear in the counts
-/// of tensors, operators and operands; of `graph` only these counts are read.
+/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_parallel_lifetimes and
+/// sublet_longest_paths need. Its size is linear in the counts of tensors, operators and operands; of `graph` only
+/// these counts are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_parallel_workspace(
@@ -90,8 +91,8 @@ pub unsafe extern "C" fn sublet_parallel_lifetimes(
 
 /// Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
 /// stream to `streams`. Stream 0 gets the operators of the path that takes the longest time; stream 1, those of the
-/// longest path of the other operators; and so on. The last stream also gets all operators that are left. O(path_count
-/// * edges).
+/// longest path of the other operators; and so on. The last stream also gets all operators that are left. Takes
+/// O(path_count * edges), where an edge is a dependency between two operators.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_longest_paths(

@@ -21,8 +21,9 @@ use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 pub enum sublet_solver {
     /// The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. If the peak of their best plan is
     /// above the lower bound, it looks for better plans, at most until `work` and `nodes` are used up. With up to 6,000
-    /// blocks it does so by the exact search and the beam search in turns; with more blocks, by plans that are built
-    /// outward in time from the busiest step, and by ejection chains, which move blocks that are in the way of others.
+    /// blocks it does so by the exact search and the beam search in turns. With more blocks it uses plans that are
+    /// built outward in time from the busiest step (at which the most bytes are alive), and ejection chains, which move
+    /// blocks that are in the way of others.
     Auto = 0,
     /// Runs the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT, and takes the best plan. Those
     /// after SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
@@ -43,36 +44,38 @@ pub enum sublet_solver {
     ColoringBestFit = 6,
     /// Places blocks from the largest to the smallest, each at the lowest offset where it fits.
     SizeFirstFit = 7,
-    /// Places blocks from the largest to the smallest, each in the smallest gap where it fits.
+    /// Places blocks from the largest to the smallest, each in the smallest range of free addresses in which it fits.
     SizeBestFit = 8,
     /// Places blocks from the largest to the smallest, of equal ones the longest-lived first, each at the lowest offset
     /// where it fits.
     SizeLifetimeFirstFit = 9,
-    /// Places blocks from the largest to the smallest, of equal ones the longest-lived first, each in the smallest gap
-    /// where it fits.
+    /// Places blocks from the largest to the smallest, of equal ones the longest-lived first, each in the smallest
+    /// range of free addresses in which it fits.
     SizeLifetimeBestFit = 10,
     /// Places blocks by the product of size and lifetime, the largest product first, each at the lowest offset where it
     /// fits.
     AreaFirstFit = 11,
-    /// Places blocks by the product of size and lifetime, the largest product first, each in the smallest gap where it
-    /// fits.
+    /// Places blocks by the product of size and lifetime, the largest product first, each in the smallest range of free
+    /// addresses in which it fits.
     AreaBestFit = 12,
     /// Places blocks from the longest-lived to the shortest-lived, each at the lowest offset where it fits.
     LifetimeFirstFit = 13,
-    /// Places blocks from the longest-lived to the shortest-lived, each in the smallest gap where it fits.
+    /// Places blocks from the longest-lived to the shortest-lived, each in the smallest range of free addresses in
+    /// which it fits.
     LifetimeBestFit = 14,
     /// Places blocks in the order in which their lifetimes begin, each at the lowest offset where it fits.
     StartFirstFit = 15,
-    /// Places blocks in the order in which their lifetimes begin, each in the smallest gap where it fits.
+    /// Places blocks in the order in which their lifetimes begin, each in the smallest range of free addresses in which
+    /// it fits.
     StartBestFit = 16,
     /// Makes one plan by the skyline heuristic, a form of best fit, and improves it by ejection chains, which move
     /// blocks that are in the way of others.
     Improve = 17,
-    /// Makes one plan by the skyline heuristic, a form of best fit, then looks for better ones by a beam search along
-    /// time.
+    /// Makes one plan by the skyline heuristic, a form of best fit, then looks for better ones by a beam search. That
+    /// places blocks in the order of time, and keeps many partial plans side by side.
     Beam = 18,
-    /// Makes one plan by the skyline heuristic, a form of best fit, then plans that are built outward in time from the
-    /// busiest step.
+    /// Makes one plan by the skyline heuristic, a form of best fit. Then makes plans that begin with the blocks of the
+    /// busiest step, at which the most bytes are alive, and go on to earlier and to later steps.
     Outward = 19,
 }
 
@@ -114,8 +117,8 @@ pub struct sublet_placement {
     pub peak: u64,
     /// A lower bound on the peak of every placement, in bytes; the plan is optimal if its peak equals this.
     pub lower_bound: u64,
-    /// How many nodes of its search tree the exact search looked at. For the time of beam searches, the number of nodes
-    /// that take as long is added.
+    /// How many nodes of its search tree the exact search looked at. Other searches count by the time that they took:
+    /// as many nodes as the exact search looks at in that time.
     pub nodes: u64,
 }
 
@@ -224,9 +227,9 @@ pub unsafe extern "C" fn sublet_solver_named(
     })
 }
 
-/// Tells the workspace that sublet_place needs for `block_count` blocks and the parameters `params`, which may be NULL.
-/// Its size is linear in the number of blocks, or quadratic where the exact search may run: for SUBLET_SOLVER_SEARCH,
-/// and for SUBLET_SOLVER_AUTO with up to 6000 blocks.
+/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_place needs for `block_count` blocks
+/// and the parameters `params`, which may be NULL. Its size is linear in the number of blocks, or quadratic where the
+/// exact search may run: for SUBLET_SOLVER_SEARCH, and for SUBLET_SOLVER_AUTO with up to 6000 blocks.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_place_workspace(

@@ -1,4 +1,4 @@
-//! ReLU that keeps one bit of each element for its gradient (a mask): on the processor, and launched on a GPU.
+//! ReLU that keeps a mask for its gradient, one bit for each element: computed on the processor, or launched on a GPU.
 
 use core::ffi::c_void;
 use core::ptr;

@@ -26,7 +26,8 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::sublet_op_kind;
 use crate::workspace::Room;
 
-/// A runtime: carries out a verified schedule on a device, iteration after iteration. One thread uses it at a time.
+/// A runtime: carries out a schedule (an iteration that was rewritten to take less memory, with an offset for each
+/// block) on a device, iteration after iteration. One thread uses it at a time.
 pub struct sublet_runtime {
     on: On,
     how: How,
@@ -48,8 +49,8 @@ enum On {
     Host(Runtime<HostBackend>),
 }
 
-/// Evaluates an expression with the `Runtime` that an `On` holds, whether it is one for a GPU or for the host as a
-/// device.
+/// Evaluates an expression with the `Runtime` in an `On`, which is either one for a GPU or one for the host in the
+/// place of a device.
 macro_rules! on {
     ($on:expr, $runtime:ident => $body:expr) => {
         match $on {
@@ -71,8 +72,8 @@ pub struct sublet_runtime_params {
     /// The number of the GPU, from 0, as the CUDA driver counts.
     pub gpu: u32,
     /// When copies between device and host begin. 0: as soon as all earlier work on the bytes that they read or write
-    /// is done. 1: at the same rows as in the simulation, so that times on the device can be compared with simulated
-    /// ones.
+    /// is done. 1: only when the operators before the copy in the schedule are done, as in the simulation, so that
+    /// times on the device can be compared with simulated ones.
     pub as_simulated: u32,
     /// Every offset must be a multiple of this, in bytes; 0 is 256.
     pub alignment: u64,

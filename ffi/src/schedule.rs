@@ -26,8 +26,8 @@ use crate::workspace::{self, Needed, sublet_layout};
 pub struct sublet_schedule_params {
     /// sizeof(sublet_schedule_params).
     pub struct_size: u32,
-    /// 0 if iterations repeat, so that persistent blocks may be on the host at the begin and end. 1 if the iteration
-    /// runs once.
+    /// 0 if iterations repeat, so that persistent blocks (kept from one iteration to the next) may be on the host at
+    /// the begin and end. 1 if the iteration runs once.
     pub once: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
@@ -35,7 +35,8 @@ pub struct sublet_schedule_params {
     pub capacity: u64,
 }
 
-/// What the proof of a schedule finds: the size of the arena, and the simulated times and copies of an iteration.
+/// What sublet_verify_schedule finds of a valid schedule: the size of the arena, and the simulated times and copies of
+/// an iteration.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_verified {
@@ -92,8 +93,8 @@ pub(crate) fn verified<'a>(
     Ok(schedule::schedule(recorded, rewritten, given.offsets, (device, repeats), constraints, scratch, own)?)
 }
 
-/// Tells the workspace that sublet_verify_schedule needs. Its size is linear in the counts of rows, operators, blocks
-/// and offsets; of `trace` and `schedule` only these counts are read.
+/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_verify_schedule needs. Its size is
+/// linear in the counts of rows, operators, blocks and offsets; of `trace` and `schedule` only these counts are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_schedule_workspace(

@@ -1,4 +1,4 @@
-//! How long a rewritten trace takes.
+//! Simulates how long a trace takes that was rewritten to use less memory, with its copies and recomputations.
 
 use core::ffi::c_void;
 
@@ -82,8 +82,8 @@ fn needed(trace: Counts, rewritten: usize) -> Needed {
         .and::<Timing>(rewritten)
 }
 
-/// Tells the workspace that sublet_simulate needs. Its size is linear in the counts of rows, operators and blocks; of
-/// `trace` and `schedule` only these counts are read.
+/// Tells in `layout` how large a workspace (memory that the caller lends) sublet_simulate needs. Its size is linear in
+/// the counts of rows, operators and blocks; of `trace` and `schedule` only these counts are read.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_simulate_workspace(

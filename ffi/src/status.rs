@@ -56,8 +56,8 @@ pub enum sublet_status {
     PinMisaligned = 34,
     /// The pinned blocks `index` and `got` are alive together and share an address.
     PinsOverlap = 35,
-    /// The sizes of blocks 0 to `index`, with padding for their alignments, exceed 64 bits if the blocks are stacked
-    /// above the pinned blocks.
+    /// Stacked above the pinned blocks, with padding for their alignments, blocks 0 to `index` would end at an address
+    /// that exceeds 64 bits.
     SizeOverflow = 36,
     /// Block `index` has flags, `got`, that this version does not know.
     BlockFlags = 37,
@@ -186,8 +186,8 @@ pub enum sublet_status {
     TooManyEvents = 133,
     /// The recorder has room for `got` rows, and needs room for `needed` so far.
     RecordFull = 134,
-    /// An allocator was not made: there is no memory for its bookkeeping, or for the first range of addresses in which
-    /// blocks lie. It takes `needed` bytes.
+    /// An allocator was not made: the system, or the caller's function, did not give `needed` bytes for its
+    /// bookkeeping, or for the first range of addresses in which blocks lie.
     NoRawMemory = 135,
     /// What the call needs is missing. Either this library was built without it, such as the standard library or CUDA;
     /// or this machine has none, such as a CUDA driver.
@@ -229,7 +229,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
     WORDS.iter().find(|(s, _)| *s as i32 == status).map_or(c"not a status of this version", |(_, words)| words)
 }
 
-/// Every status with its words.
+/// Every status, and in a few words what it means.
 const WORDS: [(S, &CStr); 83] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),

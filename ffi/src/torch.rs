@@ -32,7 +32,7 @@ pub struct sublet_torch_statistics {
     pub unplanned: u64,
     /// How many plans were made.
     pub plans: u64,
-    /// The bytes of the driver's allocation in which the plan in use has its addresses; 0 without a plan.
+    /// How many bytes of the device the driver has allocated for the blocks of the plan in use; 0 if none.
     pub arena: u64,
     /// The bytes of the device's memory that the allocator holds now, whether live blocks use them or not.
     pub held: u64,
@@ -122,7 +122,7 @@ pub extern "C" fn sublet_torch_end_allocate_to_pool(device: c_int, pool: sublet_
 }
 
 /// Notes that a CUDA graph whose memory belongs to this pool was destroyed: what CUDAPluggableAllocator takes by
-/// `set_release_pool`. The memory of a pool goes back to the device after as many of these calls as of
+/// `set_release_pool`. The memory of a pool goes back to the device once this was called as often for the pool as
 /// sublet_torch_begin_allocate_to_pool.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_release_pool(device: c_int, pool: sublet_torch_pool) {

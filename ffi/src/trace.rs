@@ -1,4 +1,5 @@
-//! The rows of a trace: their structs in C, and the translation into those of the planner.
+//! The rows of a trace, each an event such as a malloc, a read or a copy of a block: their structs in C, and the
+//! translation into those of the planner.
 
 use sublet_core::trace::{Event, Op, Row};
 
@@ -29,8 +30,8 @@ pub enum sublet_event {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_op_kind {
-    /// The row belongs to no operator: it is a free between operators, a malloc of a persistent block, or a row of an
-    /// input.
+    /// The row belongs to no operator: for example a free between operators, the malloc of a persistent block (kept
+    /// from one iteration to the next), or a malloc or write of an input.
     None = 0,
     /// The row belongs to the operator of number `op`, in its first run.
     First = 1,

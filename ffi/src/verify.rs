@@ -1,4 +1,4 @@
-//! The proof that a plan is valid.
+//! Proves that a plan, an offset for each block, is valid.
 
 use core::ffi::c_void;
 
@@ -11,7 +11,7 @@ use crate::error::sublet_error;
 use crate::status::sublet_status;
 use crate::workspace::{Needed, sublet_layout};
 
-/// What the proof of a plan finds: the size of its arena, and a lower bound on that size.
+/// What sublet_verify finds of a valid plan: the size of its arena, and a lower bound on that size.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_certificate {

@@ -1,8 +1,8 @@
 //! The memory that the caller lends for one call: its length, and how it is divided.
 //!
 //! Functions of the crate `sublet_core` work on their own structs, and on scratch memory: a slice of words, of 8 bytes,
-//! and one of indices, of 4 bytes. All these slices are cut from one piece of memory, the most aligned first. So no
-//! byte is lost to padding, and the size is the same in every program.
+//! and one of indices, of 4 bytes. All these slices are cut from one piece of memory, in whole words of 8 bytes. So
+//! each slice is aligned wherever it begins.
 
 use core::convert::Infallible;
 use core::mem::MaybeUninit;
@@ -62,7 +62,7 @@ const fn words_of<T>(n: usize) -> usize {
     (n * size_of::<T>()).div_ceil(size_of::<u64>())
 }
 
-/// The part of the memory lent to a call, its workspace, from which nothing has been cut yet.
+/// What is left of the memory that is lent to a call: the part from which nothing has been cut off yet.
 pub(crate) struct Room<'a> {
     words: &'a mut [u64],
 }

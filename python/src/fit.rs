@@ -1,4 +1,4 @@
-//! Fits of a recorded iteration into less memory, for Python.
+//! Rewrites a recorded iteration so that it takes less memory (a fit), for Python.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,60 +17,68 @@ use crate::place::deadline;
 use crate::problem::Problem;
 use crate::refused;
 
-/// A verified schedule: its rows as columns, and its figures.
+/// The result of a fit: a verified schedule, which is the trace of the rewritten iteration, and its figures. The rows
+/// of the trace are its events; each array has an element for each row, but for `offsets`.
 #[pyclass(frozen, get_all, module = "sublet._sublet")]
 pub struct Fitted {
-    /// By row: the event: 0 malloc, 1 free, 2 read, 3 write, 4 swap out, 5 swap in.
+    /// The event of each row: 0 malloc, 1 free, 2 read, 3 write, 4 swap out (copy to the host), 5 swap in (copy back).
     event: Py<PyArray1<u8>>,
-    /// By row: the block. The mask of block `b` has the number `b` plus the number of blocks.
+    /// The number of each row's block. The mask of block `b` (one bit for each element, kept in place of the block) has
+    /// the number `b` plus the number of blocks.
     block: Py<PyArray1<u32>>,
-    /// By row: the size of the block, in bytes; only for a malloc.
+    /// For each row that is a malloc, the size of the block in bytes; of no meaning for other rows.
     bytes: Py<PyArray1<u64>>,
-    /// By row: the operator, or -1 for none.
+    /// The number of the operator that each row belongs to; -1 for none.
     op: Py<PyArray1<i64>>,
-    /// By row: whether the operator is recomputed.
+    /// Whether each row belongs to a recomputation: to a run of its operator after the first.
     again: Py<PyArray1<bool>>,
-    /// By row: the time at which the row ends, in ns.
+    /// The simulated time at which each row ends, in ns from the start of the iteration.
     end_ns: Py<PyArray1<f64>>,
-    /// By residency, in the order of the mallocs: the offset, in bytes.
+    /// For each malloc, in the order of the rows, the offset at which its block is placed, in bytes from the start of
+    /// the arena.
     offsets: Py<PyArray1<u64>>,
-    /// The highest end of a residency, in bytes.
+    /// The memory that the schedule takes on the device: the highest end of a block, in bytes from the start of the
+    /// arena.
     footprint: u64,
-    /// The most bytes on the device at once.
+    /// The most bytes of blocks that are allocated on the device at once.
     peak_load: u64,
-    /// The most bytes on the device at once in the original.
+    /// The most bytes of blocks that are allocated at once in the original iteration, before it was rewritten.
     original_peak: u64,
-    /// The overhead: simulated time over the original's, minus 1.
+    /// How much longer the schedule takes than the original iteration, as a fraction: simulated time over the
+    /// original's, minus 1.
     overhead: f64,
-    /// The bytes that are copied, both ways together.
+    /// The bytes of all copies between device and host, both directions added up.
     swapped_bytes: u64,
-    /// The time of the recomputed operators, in ns.
+    /// The time that recomputed operators take, in ns.
     recomputed_ns: u64,
 }
 
 /// The progress of a fit, shared between the thread that fits and the one that waits for it.
 #[derive(Default)]
 struct Told {
-    /// How many schedules were tried.
+    /// How many schedules the fit has tried so far.
     tried: AtomicUsize,
-    /// The least time over the original, in ns, of the schedules within the limit; none if there is none.
+    /// How much longer than the original iteration the fastest schedule takes that was tried so far and is within the
+    /// limit, in ns; `None` if no schedule was within the limit.
     best: Mutex<Option<f64>>,
-    /// Whether the fit is to end, since no thread waits for it any more.
+    /// Whether the fit is to end early, because no thread waits for its result any more.
     ends: AtomicBool,
 }
 
-/// A fit to be made.
+/// What a caller has asked for: a fit with these options, until this time, with reports of its progress.
 struct Asked {
-    /// The options, with the limit.
+    /// The options of the fit, among them the limit in bytes.
     options: Options,
-    /// When the fit has to end; none if it may take any time.
+    /// When the fit has to end; `None` if it may take any time.
     until: Option<Instant>,
-    /// A Python function that is called with the progress: seconds, schedules tried, least overhead.
+    /// A Python function that is called with the progress: seconds since the begin, schedules tried, and the least
+    /// overhead so far; `None` if nobody wants to know.
     progress: Option<Py<PyAny>>,
 }
 
 impl Told {
-    /// Counts a schedule, and notes its time if it is within the limit in bytes.
+    /// Counts a schedule that was tried. Keeps its overhead if it is the least so far, and the schedule's footprint
+    /// (the memory that it takes) is at most `limit` bytes.
     fn note(&self, tried: &Tried, limit: u64) {
         self.tried.fetch_add(1, Ordering::Relaxed);
         if tried.footprint <= limit {
@@ -79,7 +87,8 @@ impl Told {
         }
     }
 
-    /// Calls the Python function `progress`, which may raise. `time_ns` is the time of the original.
+    /// Calls the Python function `progress` with the progress so far; returns the exception that it raises. `begin` is
+    /// when the fit began, `time_ns` the time of the original iteration, in ns.
     fn pass_on(&self, py: Python<'_>, progress: &Py<PyAny>, begin: Instant, time_ns: u64) -> PyResult<()> {
         let best = *self.best.lock().unwrap_or_else(PoisonError::into_inner);
         #[expect(clippy::cast_precision_loss, reason = "a time")]
@@ -89,8 +98,8 @@ impl Told {
     }
 }
 
-/// Fits on a thread of its own, while this one looks for Ctrl-C ten times a second. On Ctrl-C `KeyboardInterrupt` is
-/// raised, and the thread that fits ends at its next report of progress.
+/// Runs a fit on a thread of its own. Ten times a second the calling thread looks for Ctrl-C, and reports the progress.
+/// On Ctrl-C `KeyboardInterrupt` is raised, and the thread that fits ends at its next report of progress.
 fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<owned::Fit> {
     let Asked { options, until, progress } = asked;
     let (done, wait) = mpsc::channel();
@@ -131,10 +140,10 @@ fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<owned::Fi
     })
 }
 
-/// Rewrites a recorded iteration so that its footprint is within a limit, in bytes. After `time_limit` seconds the
-/// result is the best schedule so far. `progress` is called ten times a second with the seconds since the fit began,
-/// the number of schedules tried, and the least overhead of those within the limit (a fraction of the original's time),
-/// or None.
+/// Rewrites a recorded iteration so that its footprint (the memory that it takes on the device) is at most `limit`
+/// bytes. After `time_limit` seconds the result is the best schedule so far. `progress` is called ten times a second
+/// with the seconds since the fit began, the number of schedules tried, and the least overhead of those within the
+/// limit (a fraction of the original's time), or None.
 #[pyfunction]
 #[pyo3(signature = (problem, *, limit, using, device, alignment, time_limit, progress))]
 pub fn fit(

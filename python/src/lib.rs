@@ -44,7 +44,7 @@ fn doctor(py: Python<'_>, file: &str) -> PyResult<(String, String)> {
     py.detach(|| sublet_cli::doctor(file)).map_err(refused)
 }
 
-/// A `PlanError` with this message.
+/// Makes the Python exception `PlanError` with this message.
 fn refused(message: impl ToString) -> PyErr {
     PlanError::new_err(message.to_string())
 }

@@ -12,19 +12,20 @@ use crate::arrays::{Column, column};
 use crate::problem::Problem;
 use crate::refused;
 
-/// A plan: offsets, peak, max load and lower bound in bytes, and the name of the solver.
+/// A plan: the offsets of the blocks, the peak, the max load (the most bytes alive at once) and a lower bound on the
+/// peak, all in bytes; and the name of the solver that found it.
 type Placed<'py> = (Bound<'py, PyArray1<u64>>, u64, u64, u64, &'static str);
 
-/// The time at which a time limit in seconds ends; none if there is no limit, or if its end is later than the clock can
-/// count.
+/// The time that is `time_limit` seconds from now; `None` if there is no limit, or if that time is later than the clock
+/// can count.
 pub fn deadline(time_limit: Option<f64>) -> PyResult<Option<Instant>> {
     let Some(seconds) = time_limit else { return Ok(None) };
     let limit = Duration::try_from_secs_f64(seconds).map_err(|_| refused("a time limit is in seconds"))?;
     Ok(Instant::now().checked_add(limit))
 }
 
-/// Places the blocks of a problem and verifies the plan. `effort` multiplies the work of the search; `time_limit` is in
-/// seconds, `capacity` and `alignment` in bytes. Ctrl-C raises `KeyboardInterrupt`.
+/// Places the blocks of a problem, and verifies the plan. `effort` multiplies how much work the solver may do by
+/// default. `time_limit` is in seconds, `capacity` and `alignment` in bytes. Ctrl-C raises `KeyboardInterrupt`.
 #[pyfunction]
 #[pyo3(signature = (problem, *, capacity, alignment, solver, effort, time_limit))]
 pub fn place<'py>(
@@ -73,7 +74,8 @@ pub fn place<'py>(
     Ok((offsets, plan.peak, plan.max_load, plan.lower_bound, plan.solver.name()))
 }
 
-/// Verifies that offsets are a plan for the blocks of a problem. Returns the peak and the max load, in bytes.
+/// Verifies that offsets, in bytes, are a plan for the blocks of a problem. Returns the peak of the plan, and the max
+/// load (the most bytes alive at once), in bytes.
 #[pyfunction]
 #[pyo3(signature = (problem, offsets, *, capacity, alignment))]
 pub fn verify(

@@ -18,7 +18,8 @@ type Blocks<'py> =
 /// A problem for the planner: blocks, a recorded iteration, or a static graph.
 #[pyclass(frozen, module = "sublet._sublet")]
 pub struct Problem {
-    /// The problem of the command line, with names of blocks and operators for messages and pages.
+    /// The problem as the library of the command line holds it: also with names of blocks and operators, for messages
+    /// and HTML pages.
     pub inner: Arc<sublet_cli::Problem>,
 }
 
@@ -28,20 +29,22 @@ impl Problem {
     }
 }
 
-/// Descriptions of operators, as columns with an element for each operator.
+/// What is known of operators, as columns: each column has one element for each operator.
 #[derive(FromPyObject)]
 pub struct Operators<'py> {
-    /// The names.
+    /// The operators' names.
     names: Vec<String>,
-    /// Not 0 if the operator may be recomputed.
+    /// Not 0 if the operator may be recomputed: a second run gives the same result.
     rerun: Column<'py, u8>,
     /// Not 0 if the operator may write its first output over its first input.
     in_place: Column<'py, u8>,
-    /// Not 0 if the operator keeps its place in the order among all such operators.
+    /// Not 0 if the operator has to stay in the recorded order relative to the other ones that are not 0 here, for
+    /// instance because it draws random numbers.
     ordered: Column<'py, u8>,
-    /// `relu`, `relu_backward`, or nothing.
+    /// What the operator computes: `relu`, `relu_backward` (the gradient of a ReLU), or an empty string for anything
+    /// else. A mask (one bit for each element) can pass from a ReLU to its gradient in place of a block.
     kind: Vec<String>,
-    /// The bytes of an element of the operator's blocks: 1, 2, 4 or 8.
+    /// The size in bytes of one element of the operator's blocks: 1, 2, 4 or 8.
     element: Column<'py, u8>,
 }
 
@@ -107,8 +110,9 @@ impl Problem {
         Ok(Self::of(inner))
     }
 
-    /// Makes a problem of a recorded iteration. By row: the time in ns; the event (0 malloc, 1 free, 2 read, 3 write);
-    /// the block; the size of a malloc in bytes; and the operator, or a negative number for none.
+    /// Makes a problem of a recorded iteration. The columns have an element for each row (event): the time in ns; the
+    /// event (0 malloc, 1 free, 2 read, 3 write); the number of the block; the size of a malloc in bytes; and the
+    /// number of the operator, or a negative number for none.
     #[staticmethod]
     fn from_trace(
         time_ns: Column<'_, u64>,
@@ -145,10 +149,10 @@ impl Problem {
         Ok(Self::of(inner))
     }
 
-    /// Makes a problem of a static graph. The inputs of operator k are the tensors with the numbers
-    /// `inputs[input_starts[k]..input_starts[k + 1]]`; the outputs are given in the same form. `storage` is 0 for a
-    /// transient tensor, 1 for one that is kept to the end of the iteration, 2 for a persistent one. `bytes` and
-    /// `workspace` are in bytes, `time_ns` in ns.
+    /// Makes a problem of a static graph: operators and tensors, before anything has run. The inputs of operator k are
+    /// the tensors with the numbers `inputs[input_starts[k]..input_starts[k + 1]]`; the outputs are given in the same
+    /// form. `storage` is 0 for a transient tensor, 1 for one that is kept to the end of the iteration, 2 for a
+    /// persistent one, whose value passes to the next iteration. `bytes` and `workspace` are in bytes, `time_ns` in ns.
     #[staticmethod]
     #[expect(clippy::too_many_arguments, reason = "columns of two tables, called by name from Python")]
     fn from_graph(
@@ -195,19 +199,20 @@ impl Problem {
         Ok(Self::of(inner))
     }
 
-    /// The names of the blocks in plans.
+    /// What plans and messages call the blocks of the problem: a name for each.
     #[getter]
     fn ids(&self) -> Vec<String> {
         self.inner.ids().to_vec()
     }
 
-    /// The names of the trace's blocks, by their numbers.
+    /// The names of the blocks of the recorded iteration, by their numbers; empty if the problem is only lifetimes of
+    /// blocks.
     #[getter]
     fn names(&self) -> Vec<String> {
         self.inner.names().to_vec()
     }
 
-    /// The blocks as columns: start, end, size and alignment.
+    /// The blocks as columns: start and end of the lifetime in steps, size and alignment in bytes.
     #[getter]
     fn blocks<'py>(&self, py: Python<'py>) -> Blocks<'py> {
         let blocks = self.inner.blocks();
@@ -216,36 +221,40 @@ impl Problem {
         (step(|b| b.start), step(|b| b.end), bytes(|b| b.size), bytes(|b| b.alignment))
     }
 
-    /// Places the blocks by every solver, and by the allocators that users have today. Returns a JSON object.
+    /// Places the blocks by every solver, and serves them by allocators in use today, to compare how much memory each
+    /// needs. Returns the text of a JSON object.
     fn compare(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| self.inner.compare()).map_err(refused)
     }
 
-    /// The memory map of a plan as a page of HTML. `offsets` are in bytes.
+    /// Draws a plan as a page of HTML that shows where each block lies, and when. `offsets` are in bytes, one for each
+    /// block; `solver` is the name of who found them.
     fn page(&self, offsets: Column<'_, u64>, solver: &str) -> PyResult<String> {
         let offsets = column("offsets", &offsets, self.inner.blocks().len())?;
         self.inner.page(&offsets, solver).map_err(refused)
     }
 
-    /// Writes a plan to a file: a picture of the plan if the name ends in `.html` or `.svg`.
+    /// Writes a plan to a file: a picture of the plan if the name ends in `.html` or `.svg`, otherwise the plan as
+    /// text. `offsets` are in bytes, one for each block; `solver` is the name of who found them.
     fn save(&self, file: &str, offsets: Column<'_, u64>, solver: &str) -> PyResult<()> {
         let offsets = column("offsets", &offsets, self.inner.blocks().len())?;
         self.inner.save(file, &offsets, solver).map_err(refused)
     }
 }
 
-/// The numbers of `n` blocks as names.
+/// Names for `n` blocks that were given none: their numbers.
 fn numbers(n: usize) -> Vec<String> {
     (0..n).map(|i| i.to_string()).collect()
 }
 
-/// Lists of tensors, one for each operator, in one array.
+/// The inputs, or the outputs, of all operators: a list of tensors for each operator.
 struct Operands {
-    /// The name of the column, for messages.
+    /// The name of the column in messages: `inputs` or `outputs`.
     name: &'static str,
-    /// By operator: where its list begins in `tensors`; one element more for the end of the last list.
+    /// For each operator, the index in `tensors` at which its list begins; one element more for the end of the last
+    /// list.
     starts: Vec<u32>,
-    /// The lists, one after the other: numbers of tensors.
+    /// The lists of all operators, one after the other. An element is the number of a tensor.
     tensors: Vec<u32>,
 }
 

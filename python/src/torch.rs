@@ -18,7 +18,7 @@ use crate::refused;
 /// The bytes that are allocated for an exception: more than any `c10::Error` takes.
 const EXCEPTION_BYTES: usize = 1024;
 
-/// `c10::SourceLocation`.
+/// A place in source code, in the layout of PyTorch's `c10::SourceLocation`: an exception says where it was thrown.
 #[repr(C)]
 struct SourceLocation {
     function: *const c_char,
@@ -26,7 +26,7 @@ struct SourceLocation {
     line: u32,
 }
 
-/// `std::string` of libstdc++, with its text outside of itself, from `malloc`.
+/// A string in the layout of libstdc++'s `std::string`, with its text outside of itself, in memory from `malloc`.
 #[repr(C)]
 struct CppString {
     text: *mut c_char,
@@ -41,24 +41,25 @@ type Throw = unsafe extern "C-unwind" fn(*mut c_void, *const c_void, *const c_vo
 
 /// The functions and addresses by which an exception of PyTorch is made and thrown.
 struct Thrower {
-    /// `__cxa_allocate_exception`.
+    /// The function `__cxa_allocate_exception` of the C++ runtime, which allocates memory for an exception.
     allocate: Allocate,
-    /// `__cxa_throw`.
+    /// The function `__cxa_throw` of the C++ runtime, which throws the exception.
     throw: Throw,
-    /// The constructor of `c10::Error`.
+    /// The constructor of `c10::Error`, PyTorch's general exception.
     construct: Construct,
-    /// The address of the vtable of `c10::OutOfMemoryError`.
+    /// The address of the vtable of `c10::OutOfMemoryError`, which makes a `c10::Error` one of these.
     out_of_memory_vtable: usize,
-    /// The address of the type of `c10::OutOfMemoryError`.
+    /// The address of the type information of `c10::OutOfMemoryError`, by which C++ finds who catches it.
     out_of_memory_type: usize,
-    /// The address of the type of `c10::Error`.
+    /// The address of the type information of `c10::Error`, by which C++ finds who catches it.
     error_type: usize,
 }
 
 static THROWER: OnceLock<Thrower> = OnceLock::new();
 
-/// Sets how exceptions are thrown: the addresses of `__cxa_allocate_exception`, `__cxa_throw`, the constructor of
-/// `c10::Error`, the vtable of `c10::OutOfMemoryError`, and the types of both exceptions. Later calls change nothing.
+/// Sets how exceptions are thrown: gives the addresses of `__cxa_allocate_exception`, `__cxa_throw`, the constructor of
+/// `c10::Error`, the vtable of `c10::OutOfMemoryError`, and the type information of both exceptions. Once they are set,
+/// later calls change nothing.
 ///
 /// # Safety of the caller
 /// The addresses have to be those of PyTorch's libraries in this process.
@@ -88,8 +89,8 @@ pub fn throw_by(
     Ok(())
 }
 
-/// Allocates memory of a device, or throws an exception of C++. `CUDAPluggableAllocator` takes this function's name as
-/// `alloc_fn_name`. `size` is in bytes.
+/// Allocates `size` bytes of memory on a device, or throws a C++ exception if that fails. PyTorch's
+/// `CUDAPluggableAllocator` takes this function's name as `alloc_fn_name`.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn sublet_torch_malloc_or_throw(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
     let memory = sublet_torch_malloc(size, device, stream);
@@ -99,8 +100,9 @@ pub extern "C-unwind" fn sublet_torch_malloc_or_throw(size: isize, device: c_int
     memory
 }
 
-/// Throws `c10::OutOfMemoryError`, or `c10::Error` if the device does not work at all. Returns if [`throw_by`] was not
-/// called. `size` is in bytes.
+/// Throws `c10::OutOfMemoryError` for a request of `size` bytes; or `c10::Error` if `works` is false, which says that
+/// the device cannot be used at all. Returns if [`throw_by`] was not called, or if the host has no memory for the
+/// message.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn sublet_torch_throw(size: isize, device: c_int, works: bool) {
     let Some(thrower) = THROWER.get() else { return };
@@ -134,13 +136,13 @@ pub extern "C-unwind" fn sublet_torch_throw(size: isize, device: c_int, works: b
     }
 }
 
-/// Whether a device has memory that works.
+/// Whether a device can be used: there is a driver and a device of this number, and the device has not failed.
 fn works(device: c_int) -> bool {
     told(device).0 == sublet_status::Ok
 }
 
-/// The counters of a device's memory: requests that were planned, requests that were not, plans, bytes of the arena,
-/// bytes held, most bytes held.
+/// The counters of a device's allocator: how many requests got a place in a plan, how many did not, and how many plans
+/// were made; then, in bytes, the arena of the plan, the memory held now, and the most memory held so far.
 #[pyfunction]
 pub fn device_statistics(device: c_int) -> PyResult<[u64; 6]> {
     match told(device) {

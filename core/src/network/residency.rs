@@ -9,10 +9,10 @@
 //!    writes it before reading it. A kept memory that is written after it was read gets a block of a few bytes that is
 //!    always alive. In the trace this block stands for the memory, so that operators that read it are not recomputed
 //!    after the write.
-//! 2. For each operator, rows are written in this order: the mallocs of the memories that become resident, the
-//!    operator's reads, its writes, and the frees of the memories that it is the last to use. Several uses of a memory
-//!    by one operator become at most one read and one write. A read that follows a write by the same operator is left
-//!    out.
+//! 2. For each operator, rows are written in this order: the mallocs of the memories that become resident (get a place
+//!    in the arena), the operator's reads, its writes, and the frees of its scratch memories and of the memories that
+//!    no later operator uses. Several uses of a memory by one operator become at most one read and one write. A read
+//!    that follows a write by the same operator is left out.
 
 use super::{Access, Network, Recording, Use};
 use crate::error::{AccessFault, Buffer};
@@ -20,8 +20,9 @@ use crate::table::Table;
 use crate::trace::{self, Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// An upper bound on the rows of the trace of a network with this number of accesses: three for each. The first access
-/// of a memory that becomes resident gives a malloc, a write and a free; every other access at most a read and a write.
+/// An upper bound on the rows of the trace of a network with this number of accesses (uses of a memory by an operator):
+/// three for each. The first access of a memory that becomes resident (gets a place in the arena) gives a malloc, a
+/// write and a free; every other access at most a read and a write.
 pub(super) const fn most_rows(accesses: usize) -> usize {
     3 * accesses
 }

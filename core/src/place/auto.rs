@@ -4,13 +4,14 @@
 //! The heuristics of the portfolio reach the lower bound on most networks. Where they do not, and there are at most
 //! [`search::MOST_BLOCKS`] blocks, exact search and beam search follow. The exact search starts from the portfolio's
 //! plan, and may prove that no plan is better. With more blocks, three methods lower the peak: placement outward from
-//! the busiest step, a few plans in which each block is chosen from 64, and ejection chains.
+//! the busiest step, a few plans in which each block is chosen from 64, and ejection chains, which put the highest
+//! blocks elsewhere and move the blocks that are in their way.
 //!
 //! Heuristics, exact search and beam search take turns, because which of them is the first to find a better plan cannot
 //! be known. A *round* is one turn of each. The first round is short, the second has the default budgets, and each
 //! later round has twice the budgets of the round before. Each round has another seed. The rounds end when the budgets
-//! are used up. After the first round, most nodes go to the search that made the best plan; to the exact search if
-//! there are few blocks.
+//! are used up. Nodes are the budget of the two searches. After the first round, the exact search gets most of them. If
+//! the beam search made the best plan, and there are many blocks, the beam search gets most.
 //!
 //! If the same number of bytes is alive at every step, the first round looks for plans without unused bytes (`tiling`)
 //! before the exact search. The beam search then has no turn in the first round.
@@ -37,8 +38,8 @@ const FEW_STARTS: u64 = 48;
 /// The least budget of the heuristics in the first round (one run of each method), in blocks placed. If the exact
 /// search does not run, the heuristics get all of `options.work` instead.
 const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
-/// In the first round (one run of each method), the exact search and the beam search share [`Options::DEFAULT_NODES`]
-/// divided by this number, in nodes of the search tree; or `options.nodes`, if that is less.
+/// The exact search and the beam search share a budget, in nodes of the search tree. In the first round (one run of
+/// each method), it is [`Options::DEFAULT_NODES`] divided by this number, or `options.nodes` if that is less.
 const FEW_NODES: u64 = 4;
 /// The beam search's usual share of the nodes of a round (one run of each method), in percent; the exact search gets
 /// the rest. The exceptions are [`PERCENT_IN_FIRST_ROUND`], [`PERCENT_WHERE_SEARCH_LEADS`] and
@@ -56,8 +57,8 @@ const PERCENT_WHERE_BEAM_LEADS: u64 = 60;
 /// With at most this number of blocks, the beam search gets its usual share of the nodes, [`PERCENT_OF_BEAM`], even if
 /// it has made the best plan so far.
 const FEW_BLOCKS: usize = 512;
-/// The search for plans without unused bytes (`tiling`) may use `options.nodes`, the whole budget of nodes, divided by
-/// this number. It runs only if the same number of bytes is alive at every step.
+/// Limits the search for plans without unused bytes (`tiling`): it may use the whole budget of nodes, `options.nodes`,
+/// divided by this number. It runs only if the same number of bytes is alive at every step.
 const PART_OF_TILING: u64 = 4;
 /// With more blocks than this, the budget of the heuristic `Rule::WideFlush` is [`WORK_FOR_MANY`] times that of the
 /// other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
@@ -181,7 +182,7 @@ pub fn place(
 
 /// Lowers the peak of the best plan where there are too many blocks for the exact search. Runs three methods:
 /// [`outward`]; plans built from address 0 upwards, in which each block is chosen from 64; and ejection chains
-/// ([`improve`]).
+/// ([`improve`]), which put the highest blocks elsewhere and move the blocks that are in their way.
 fn place_many(
     blocks: &[Block],
     round: &Options,
@@ -234,8 +235,9 @@ fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
     (if nodes > 0 { few_starts } else { work }, few_nodes)
 }
 
-/// Divides the `nodes` of round `number`, counted from 0: returns how many the exact search gets, and how many the beam
-/// search. The shares depend on the solver `best`, which made the best plan so far.
+/// Divides `nodes`, the budget of a round (one run of each method): returns how many nodes the exact search gets, and
+/// how many the beam search. `number` is the number of the round, from 0; `best` is the method that made the best plan
+/// so far.
 fn shares(number: u32, blocks: usize, nodes: u64, best: Solver) -> (u64, u64) {
     let percent = match best {
         _ if number == 0 => PERCENT_IN_FIRST_ROUND,

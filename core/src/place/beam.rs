@@ -5,10 +5,10 @@
 //! finds out late that its first decisions lead to no plan, where hundreds of blocks fill the memory at every step.
 //!
 //! Steps:
-//! 1. Blocks are placed in the order in which they begin; of those that begin together, the largest first, and of
-//!    equally large ones that which ends last. A *pass* is one attempt to place all blocks within a capacity; one
-//!    forward in time that fails is followed by one backward. Time is counted in *sections*, stretches of time that are
-//!    numbered from 0.
+//! 1. Blocks are placed in the order in which they begin; of those that begin together, the largest first; of equally
+//!    large ones, the one that ends last. A *pass* is one attempt to place all blocks within a capacity. It goes
+//!    forward in time; if it fails, another one goes backward. Time is counted in *sections*, stretches of time that
+//!    are numbered from 0.
 //! 2. An *arrangement* is the list of the blocks that are alive, from the bottom up, with their offsets. The next block
 //!    goes to the lower or the upper end of each hole that is large enough. A *cell* is one block in an arrangement; a
 //!    *way* is a place for the next block in an arrangement.
@@ -41,8 +41,9 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
 /// The most arrangements (lists of the blocks that are alive at a step, with their offsets) that are kept at once.
 const MOST_WIDTH: usize = 1 << WIDTH_BITS;
-/// In the table `Beam::back`, from which the offsets of a plan are read: how many bits of an entry hold the index of an
-/// arrangement (a list of the living blocks with their offsets), the one to which the entry's block was added.
+/// How many bits hold the index of an arrangement (a list of the living blocks with their offsets) in an entry of the
+/// table `Beam::back`, from which the offsets of a plan are read. The other bits of the entry hold the offset of the
+/// block that was added to this arrangement.
 const WIDTH_BITS: u32 = 10;
 /// The most words of the table `Beam::back`: one for each block and each arrangement (a list of the living blocks with
 /// their offsets) that was made by placing that block. From this table the offsets of a plan are read.
@@ -50,8 +51,8 @@ const MOST_STEPS: usize = 1 << 21;
 /// The room for all arrangements (lists of the living blocks with their offsets) that are kept at once: this number of
 /// list entries for each block of the instance.
 const CELLS: usize = 64;
-/// The most possible places for the next block that are collected, as a multiple of the most arrangements (lists of the
-/// living blocks with their offsets) that are kept at once. The cheapest of these places are then taken.
+/// Limits how many possible places for the next block are collected: at most this number of times the most arrangements
+/// (lists of the living blocks with their offsets) that are kept at once. The cheapest of these places are then taken.
 const WAYS: usize = 3;
 /// How many arrangements (lists of the living blocks with their offsets) are kept at once in the first attempts to
 /// place all blocks. When these attempts fail, the number doubles.
@@ -62,11 +63,12 @@ const PASSES: u64 = 32;
 /// Each attempt is to lower the best peak so far by a part of its distance to the lower bound: by all of it, a half, a
 /// quarter and so on. The distance is halved at most this number of times.
 const MOST_HALVINGS: u32 = 4;
-/// Two blocks that are neighbours in memory cost the more, the more sections (stretches of time) lie between their ends
-/// in time. The floor and the ceiling of memory count as blocks that end this number of sections after the last
-/// section.
+/// The floor and the ceiling of memory count as blocks that end this number of sections (stretches of time) after the
+/// last section. This decides what a block beside them costs: two neighbours in memory cost the more, the more sections
+/// lie between their ends in time.
 const BEYOND: u32 = 50;
-/// Costs of arrangements of blocks are sums of logarithms; both are fixed-point numbers with this many fraction bits.
+/// A cost is a fixed-point number with this many fraction bits. The cost of an arrangement of blocks is a sum of base-2
+/// logarithms.
 const FRACTION: u32 = 8;
 /// The time that it takes to note a possible place for the next block, as a multiple of the time that it takes to look
 /// at one block of an arrangement (a list of the living blocks with their offsets).
@@ -181,7 +183,7 @@ pub(super) fn improve(
 type Cell = [u64; 3];
 
 /// The arrangements (lists of the blocks that are alive, with their offsets) that are kept after a block was placed.
-/// Each has a row of [`Beam::row`] cells.
+/// Each has a row of the table, with room for [`Beam::row`] blocks.
 struct Arrangements<'a> {
     /// The blocks of all arrangements (lists of the living blocks with their offsets), one row of the table for each
     /// arrangement, its lowest block first.
@@ -224,14 +226,15 @@ struct Beam<'a> {
     width: u32,
     now: Arrangements<'a>,
     next: Arrangements<'a>,
-    /// The possible places for the next block. Of each: the cost of the arrangement (a list of the living blocks with
-    /// their offsets) that it leads to (upper half of a word), and an index in `rest`, where the place is described
-    /// (lower half). Behind the first `ways` entries, the lower halves are the indices in `rest` that are free.
+    /// The possible places for the next block, one word for each. The upper half is the cost of the arrangement (a list
+    /// of the living blocks with their offsets) that comes out if the block takes this place. The lower half is an
+    /// index in `rest`, where the place is described. Only the first `ways` words are in use; the lower halves of the
+    /// others are the free indices in `rest`.
     way: Table<'a, u64>,
-    /// The descriptions of possible places for the next block; `way` holds indices into this table. Of each: the hash
-    /// of the arrangement (a list of the living blocks with their offsets) that it leads to; the index of the
-    /// arrangement that it extends (upper half of a word) and how many of its blocks lie below the new one (lower
-    /// half); the offset of the new block, in bytes.
+    /// The descriptions of possible places for the next block, three words for each; `way` holds indices into this
+    /// table. The first word is the hash of the arrangement (a list of the living blocks with their offsets) that comes
+    /// out if the block takes this place. The second is the index of the arrangement to which the block is added (upper
+    /// half), and how many blocks lie below it there (lower half). The third is the offset of the block, in bytes.
     rest: Table<'a, [u64; 3]>,
     /// How many possible places for the next block are in `way`.
     ways: u32,
@@ -243,8 +246,9 @@ struct Beam<'a> {
     /// A hash table with the hashes of the arrangements (lists of the living blocks with their offsets) that were made
     /// by placing the present block, so that none is made twice.
     seen: Table<'a, u64>,
-    /// By step (the index of a block in `order`) and arrangement (a list of the living blocks with their offsets): that
-    /// block's offset, in bytes; in the lowest 10 bits, the arrangement of the step before to which it was added.
+    /// By step (the index of a block in `order`) and arrangement (a list of the living blocks with their offsets) of
+    /// that step: the offset that the block has there, in bytes. The lowest 10 bits hold the index of the arrangement
+    /// of the step before to which the block was added.
     back: Table<'a, u64>,
     random: Xoshiro256PlusPlus,
     /// The work so far: how many blocks of arrangements (lists of the living blocks with their offsets) were looked at.

@@ -22,9 +22,9 @@ pub struct Sweep<'a> {
 /// A set of blocks that are all alive at one step, and to which no block can be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clique {
-    /// The first step at which all blocks of the clique are alive.
+    /// The first step at which all blocks of the clique (the set of blocks) are alive.
     pub step: u32,
-    /// How many blocks are in the clique.
+    /// How many blocks are in the clique, a set of blocks that are all alive at one step.
     pub len: u32,
     /// The sum of the sizes of the clique's blocks, in bytes.
     pub load: u64,

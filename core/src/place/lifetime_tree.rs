@@ -31,8 +31,8 @@ pub(crate) struct LifetimeTree<'a> {
     /// By block: the index in `points` of its lifetime and rank.
     position: Table<'a, u32>,
     /// By node of the tree: the least and the highest begin, the least and the highest end, and the best rank of the
-    /// blocks below it that queries find. A rank is a block's place in an order of preference. The children of node i
-    /// are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
+    /// blocks below it. Blocks that queries are not to find do not count. A rank is a block's place in an order of
+    /// preference. The children of node i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
     nodes: Table<'a, Node>,
 }
 
@@ -44,7 +44,7 @@ const HIGH: usize = 1;
 const RANK: usize = 2;
 
 /// A node of the tree: the least and the highest begin, the least and the highest end, and the best rank of the blocks
-/// below it that queries find.
+/// below it. Blocks that queries are not to find do not count. A rank is a block's place in an order of preference.
 type Node = [u32; 5];
 const LOW_MIN: usize = 0;
 const LOW_MAX: usize = 1;
@@ -159,7 +159,8 @@ impl<'a> LifetimeTree<'a> {
     }
 
     /// Computes what `nodes` holds for a node: the least and the highest begin, the least and the highest end, and the
-    /// best rank of the blocks below the node that queries find.
+    /// best rank (place in an order of preference) of the blocks below it. Blocks that queries are not to find do not
+    /// count.
     fn around(&self, node: u32) -> Node {
         let join = |a: Node, b: Node| {
             [

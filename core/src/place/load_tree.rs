@@ -2,9 +2,9 @@
 //! answers which section of a range has the highest load.
 //!
 //! It is a segment tree in which each node has sixteen children. A node holds the highest load among its sections, and
-//! the first section that has this load. So no query has to go down the tree to find the section. What is subtracted
-//! from all sections of a node is noted in that node alone. The levels are stored one after the other from the sections
-//! up, so that siblings lie together; 60,000 sections take four levels.
+//! the first section that has this load. So no query has to go down the tree to find the section. Where bytes are
+//! subtracted from all sections of a node, this is noted in that node alone. The levels are stored one after the other
+//! from the sections up, so that siblings lie together; 60,000 sections take four levels.
 //!
 //! A query or a subtraction climbs from both ends of its range at once. At each level, it takes the siblings between
 //! the two ends as a whole. O(log m) each for m sections.
@@ -34,10 +34,10 @@ pub(crate) struct LoadTree<'a> {
 struct Level {
     /// How many sections of time, or nodes, this level of the tree has.
     len: u32,
-    /// The index in the table `most` of this level's first entry.
+    /// The index in the table `most` of the first entry of this level of the tree.
     begin: u32,
-    /// The index in the tables `subtracted` and `first` of this level's first node; 0 for the level of the sections of
-    /// time, which have no entries there.
+    /// The index in the tables `subtracted` and `first` of the first node of this level of the tree; 0 for the level of
+    /// the sections of time, which have no entries there.
     node: u32,
 }
 

@@ -259,10 +259,10 @@ impl<'a> Space<'a> {
     }
 
     /// Orders the blocks that are alive at the busiest step, and stacks them from address 0 upwards, with free bytes
-    /// between them only for alignment. The blocks are sorted by begin and cut into `groups` groups of equal length; in
-    /// each group, the block that ends last is lowest. Before the sorting, random numbers of steps are added to the
-    /// begins and ends. For a mean time of m steps from a begin to the busiest step, at most `2 * noise * m` steps are
-    /// added to a begin, and at most `noise * m` to an end. `unit` returns random numbers in [0, 1).
+    /// between them only for alignment. The blocks are sorted by begin and cut into `groups` groups, each with the same
+    /// number of blocks; in each group, the block that ends last is lowest. For the sorting, random numbers of steps
+    /// are added: at most `2 * noise * m` to a begin, and at most `noise * m` to an end. Here m is the mean number of
+    /// steps from a block's begin to the busiest step. `unit` returns random numbers in [0, 1).
     fn stack(&mut self, groups: u32, noise: f64, unit: &mut impl FnMut() -> f64, offset: &mut Table<'_, u64>) {
         let Self { blocks, by_start, stack, aside, busiest, .. } = self;
         let mut k = 0;

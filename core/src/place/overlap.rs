@@ -1,4 +1,4 @@
-//! Placement where an output may reach into an input that dies with its operator.
+//! Placement where the output of an operator may share bytes with an input that is not used after the operator.
 //!
 //! Problem: as for other placements, but `overlaps` names pairs of an output and an input that may share bytes. They
 //! may do so only if the output begins at least `distance` bytes below the input (Blacker et al. 2020).
@@ -25,7 +25,8 @@ use super::{Options, Solver, Summary, Watch, align_up, finish, prepare};
 use crate::table::{Table, at};
 use crate::{Block, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 
-/// How many pairs of blocks the random changes of the order may look at, for each unit of [`Options::work`].
+/// Limits the work of placing the blocks in orders that are changed at random: this number of pairs of blocks may be
+/// looked at for each unit of [`Options::work`].
 const PAIRS_PER_WORK: u64 = 20;
 /// When an order of the blocks is changed at random, one in this number of changes for the worse, on average, is kept.
 const KEEP_WORSE: u64 = 500;
@@ -37,8 +38,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     pairs::workspace(n).and(fit.max(search::workspace(n))).max(super::interval::workspace(n))
 }
 
-/// Gives every block an offset; the outputs of `overlaps` may reach into their inputs. At most two inputs of each
-/// output are used. The summary's lower bound is that of [`lower_bound`], or a higher one that the search has proved.
+/// Gives every block an offset; the outputs that `overlaps` names may share bytes with their inputs. At most two inputs
+/// of each output are used. The summary's lower bound is that of [`lower_bound`], or a higher one that the search has
+/// proved.
 ///
 /// # Errors
 /// As [`place`](super::place()); and as [`verify_overlapping`](crate::verify::verify_overlapping) for pairs of blocks

@@ -14,8 +14,8 @@ use super::interval::Sweep;
 use super::{Options, Solver, Summary, Watch, copy, finish, interval, place_watched, prepare, workspace_of};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// Converts pairs of blocks that are alive together to blocks placed, the unit of `options.work`. Some heuristics take
-/// as long for this number of pairs as the skyline takes to place one block.
+/// Some heuristics take as long for this number of pairs of blocks that are alive together as `multistart` takes to
+/// place one block. So the number converts pairs to blocks placed, the unit of `options.work`.
 const PAIRS_PER_BLOCK: u64 = 7;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.

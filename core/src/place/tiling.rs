@@ -1,4 +1,5 @@
-//! Plans without waste: where every step is full, a plan is a rectangle cut into the blocks.
+//! Looks for plans without unused bytes, where the same number of bytes is alive at every step. In time and addresses,
+//! such a plan is a rectangle cut into the blocks.
 //!
 //! Problem: the load is the max load at every step. Is there a plan with that peak? In such a plan, the bytes of the
 //! blocks that end between two steps are taken by the blocks that begin there, and all other blocks stay where they
@@ -157,8 +158,8 @@ workspace! {
             /// By block: the first one in `by_end` that has the same size and end. Such blocks can change places while
             /// both are alive.
             kind: u32[n],
-            /// By block: the number of the group to which it belonged last. A group is a set of blocks that end
-            /// together.
+            /// By block: the number of the last group that it was in, of those looked at so far. A group is a set of
+            /// blocks that end together.
             mark: u32[n],
             /// By number k: the base-2 logarithm of k!, the number of orders of k things, as fixed point with 8
             /// fraction bits.
@@ -169,10 +170,10 @@ workspace! {
             /// By state (a set of orders of the living blocks) of the present section of time: how many tokens its
             /// PQ-tree has, one for each node and leaf.
             state_len: u32[width],
-            /// By section of time and state of that section: the number of the item that became this state. This number
-            /// divided by `share` is the index of the state, in the section before, from which the item was made. A
-            /// state is the set of orders in which the living blocks can lie. An item is such a set between two
-            /// sections, after some blocks have ended and others have begun.
+            /// For each section of time and each state of that section: the number of the item that became this state.
+            /// Divided by `share`, the number gives the state from which the item was made, as an index among the
+            /// states of the section before. A state is the set of orders in which the living blocks can lie. An item
+            /// is such a set between two sections, after some blocks have ended and others have begun.
             back: u32[n * width],
             /// The items that may become states of the next section of time, the cheapest first: the cost in the upper
             /// half of a word, the number of the item in the lower half. Items and states are sets of orders of the
@@ -390,11 +391,12 @@ impl Tiling<'_> {
         }
     }
 
-    /// Adds the items that can come next after the loaded PQ-tree: for each possible event, the PQ-tree after it. At an
-    /// event, blocks that lie side by side end and others of the same total size take their place. `rest` has the
-    /// blocks still to end and those still to begin. In one event, all of `rest` end and begin. In the others, the
-    /// first block to end, alone or with more of them, is replaced by some that begin. `source` is the number of the
-    /// item of the loaded tree, or [`STATE`]; `free` has the numbers of items that are not used yet.
+    /// Adds an item for each event that can come next: the PQ-tree that the loaded one becomes by this event. At an
+    /// event, blocks that lie side by side end, and others of the same total size take their place. `rest` has the
+    /// blocks that still have to end before `section`, a section of time, and those that still have to begin there. One
+    /// event replaces all of them at once. At each of the others, the first block to end, alone or with more of them,
+    /// is replaced by some that begin. `source` is the number of the item of the loaded tree, or [`STATE`]; `free` has
+    /// the numbers of items that are not used yet.
     fn divide(&mut self, rest: [Group; 2], section: u32, source: u32, free: &mut Range<u32>) {
         let mut add = |tiling: &mut Self, group: [Group; 2]| {
             let item = free.start;

@@ -1,13 +1,14 @@
 //! An allocator that learns: it records the requests of a framework, plans them, and answers them from the plan.
 //!
-//! Problem: a framework allocates and frees memory, over and over in the same way. From its second or third iteration
-//! on, each request is to be answered from a plan, in the least memory; and every other request is to be served too.
+//! Problem: a framework allocates and frees memory in the same way in every iteration. From its second or third
+//! iteration on, each request is to be answered from a plan, which has an address for each block, so that the least
+//! memory is used. Requests that the plan does not have are to be served too.
 //!
 //! Paper: Sekiyama et al. 2018, section 4 (profile, plan, replay, interrupt and resume, reoptimization) and Zhang et
 //! al. 2019, section V (the iteration is found in the stream of requests where the caller does not mark it).
 //!
-//! Steps. One [`Pool`] has the whole range of addresses. The arena of a plan is one block of the pool, and so is every
-//! block that no plan covers.
+//! Steps. One [`Pool`], an allocator that needs no plan, has the whole range of addresses. The arena of a plan (the
+//! memory that the plan divides up) is one block of the pool, and so is every block that no plan covers.
 //! 1. *Profile*: the pool serves all requests, and they are recorded.
 //! 2. *Plan*, at the end of an iteration: its blocks are placed, the plan is verified, and the pool gives memory for
 //!    the arena.
@@ -15,22 +16,24 @@
 //! 4. *Diverged*: after an iteration with such requests, the next is planned anew from the record of this one.
 //!
 //! Where the caller marks iterations ([`begin_iteration`](Allocator::begin_iteration)), each of them is recorded. Where
-//! the caller does not, [`Detector`] finds them: it watches the requests until they have repeated for so long that the
-//! period found cannot be part of a longer one. It watches again from the first request that diverges from the plan.
+//! the caller does not, [`Detector`] finds them: it watches the requests for a period, the number of mallocs and frees
+//! after which they repeat. It stops when they have repeated for so long that this period cannot be a part of a longer
+//! one, and watches again from the first request that diverges from the plan.
 //!
-//! A plan is given up within an iteration in three cases: a quarter of its requests, and at least eight, were missed;
-//! more blocks that the plan has freed are live than [`Replay`] lists; or the pool runs out of memory. The arena then
-//! goes back to the pool, except for its live blocks, which become blocks of the pool at their addresses. So memory is
-//! never handed out twice, and live blocks never move.
+//! A plan is given up within an iteration in three cases: a quarter of its requests, and at least eight, were missed
+//! (they are not in the plan, or their place was taken); more than 16 blocks are live that the plan has freed already;
+//! or the pool runs out of memory. The arena then goes back to the pool, except for its live blocks, which become
+//! blocks of the pool at their addresses. So memory is never handed out twice, and live blocks never move.
 //!
-//! Where a [`Source`] has more memory, it is asked before a plan is given up. For a request that fits no hole, the
-//! source is asked for a quarter of the memory there is, for 1 MiB, or for the request, whichever is the most: so
-//! ranges stay few. If it refuses, it is asked for the request alone. For an arena it is asked for the bytes of the
-//! arena. Empty ranges are returned before the source is asked, so that an arena that grows does not take its memory
-//! twice. They are also returned after eight iterations in which they were not used.
+//! A [`Source`] may give the allocator further ranges of addresses. It is asked before a plan is given up. If no run of
+//! free bytes is large enough for a request, the source is asked for a quarter of the memory there is, for 1 MiB, or
+//! for the request, whichever is the most: so ranges stay few. If it refuses, it is asked for the request alone. For an
+//! arena it is asked for the bytes of the arena. Ranges in which no block lives are returned before the source is
+//! asked, so that an arena that grows does not take its memory twice. They are also returned after eight iterations in
+//! which they were not used.
 //!
-//! Cost: O(1) for a planned request or free, O(log live) for others; planning costs what the solver does. Uses only
-//! memory that is lent.
+//! Cost: O(1) for a planned request or free, O(log n) for others with n live blocks; planning costs what the solver
+//! does. Uses only memory that is lent.
 //!
 //! Limits: one alignment; one thread at a time; a plan is made within the call that completes the record.
 
@@ -47,7 +50,8 @@ use crate::{Block, Constraints, Error, Pool, VerifiedPlan, Workspace, block, ver
 /// What an [`Allocator`] does with requests now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There is no plan: the pool serves all requests. Those of an iteration are recorded, to make a plan of them.
+    /// There is no plan: the pool, which allocates without one, serves all requests. The requests of an iteration are
+    /// recorded, to make a plan of them.
     Profile,
     /// A plan is followed: requests get the addresses that the plan has for them.
     Replay,
@@ -58,7 +62,7 @@ pub enum State {
 /// Who marks where iterations begin and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Iterations {
-    /// Nobody marks iterations: the detector finds them in the stream of requests.
+    /// Nobody marks iterations: the allocator finds them in the stream of requests.
     Found,
     /// The caller marks iterations; none is running now.
     Between,
@@ -71,7 +75,8 @@ enum Iterations {
 pub struct Statistics {
     /// How many requests were answered from a plan.
     pub hits: u64,
-    /// How many requests came while a plan was followed and were not answered from it: they went to the pool.
+    /// How many requests came while a plan was followed and were not answered from it. They went to the pool, which
+    /// allocates without a plan.
     pub misses: u64,
     /// How many plans were made or adopted; all but the first replace an earlier plan.
     pub plans: u64,
@@ -79,8 +84,8 @@ pub struct Statistics {
     pub arena_peak: u64,
     /// The most bytes that were live at once outside the arena, in blocks that no plan covers.
     pub fallback_peak: u64,
-    /// The bytes from the start of a range of addresses to the highest end of a block in it so far, added up over all
-    /// ranges.
+    /// The most memory that blocks have taken so far, in bytes: in each range of addresses, the bytes from its start to
+    /// the highest end of a block so far, used or not; added up over all ranges.
     pub footprint: u64,
     /// The bytes of all ranges that the allocator has now.
     pub held: u64,
@@ -259,8 +264,8 @@ impl<'a, S: Source> Allocator<'a, S> {
     ///
     /// # Errors
     /// An error says why there is no new plan; the allocator can be used as before. [`Error::BufferTooSmall`] if the
-    /// iteration had more events than the [`Config`] allows: the old plan then stays. [`Error::OutOfMemory`] if no hole
-    /// is large enough for the arena.
+    /// iteration had more events (mallocs and frees) than the [`Config`] allows: the old plan then stays.
+    /// [`Error::OutOfMemory`] if no run of free bytes is large enough for the new plan.
     pub fn end_iteration(&mut self) -> Result<(), Error> {
         if self.iterations != Iterations::Within {
             return Ok(());
@@ -280,26 +285,27 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.plan_newest(self.detector.held(), 0)
     }
 
-    /// Requests from here on are not part of an iteration: no plan covers them, and the pool serves them.
+    /// Says that requests from here on are not part of an iteration: they are neither recorded nor answered from the
+    /// plan, until [`resume`](Self::resume) is called.
     pub fn interrupt(&mut self) {
         self.interrupted = true;
         self.update();
     }
 
-    /// Requests from here on are part of an iteration again, after an [`interrupt`](Self::interrupt).
+    /// Says that requests from here on are part of an iteration again, after an [`interrupt`](Self::interrupt).
     pub fn resume(&mut self) {
         self.interrupted = false;
         self.update();
     }
 
-    /// Follows a plan that was made elsewhere, from the first request of the plan on. The blocks of the plan are those
-    /// that an iteration allocates and frees. If an offset is not a multiple of the allocator's alignment, the blocks
-    /// are placed anew, at multiples of it.
+    /// From here on follows a plan that was made elsewhere, beginning with the first request of the plan. The blocks of
+    /// the plan are those that an iteration allocates and frees. If an offset is not a multiple of the allocator's
+    /// alignment, the blocks are placed anew, at multiples of it.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if the plan has more than half as many blocks as an iteration may have events: the old
-    /// plan then stays; [`Error::OutOfMemory`] if no hole is large enough for the arena: the allocator then goes on
-    /// without a plan.
+    /// [`Error::BufferTooSmall`] if the plan has more than half as many blocks as an iteration may have events (mallocs
+    /// and frees): the old plan then stays; [`Error::OutOfMemory`] if no run of free bytes is large enough for the
+    /// plan: the allocator then goes on without a plan.
     pub fn adopt(&mut self, plan: &VerifiedPlan<'_>) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (needed, got) = (plan.blocks().len(), self.config.events / 2);
@@ -333,8 +339,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// The addresses of the arena; empty without a plan. Addresses in it are those of planned blocks. All others are
-    /// the pool's, also those that an earlier plan handed out.
+    /// The addresses of the arena, the memory in which the blocks of the plan lie; empty without a plan. A block at any
+    /// other address belongs to the pool, which allocates without a plan, also if an earlier plan placed the block.
     #[must_use]
     pub const fn arena(&self) -> core::ops::Range<u64> {
         self.arena..self.arena + self.arena_len
@@ -395,8 +401,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
-    /// Serves from the pool a request that the plan does not answer. Gives up the plan first, if too much differs from
-    /// it.
+    /// Serves a request that the plan does not answer, from the pool (which allocates without a plan). Gives up the
+    /// plan first, if the requests differ too much from it.
     #[cold]
     fn malloc_missed(&mut self, size: u64) -> Result<u64, Error> {
         self.done.misses += 1;
@@ -410,8 +416,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
-    /// Serves a request from the pool. If no hole is large enough, takes a range from the source, or gives up the plan,
-    /// so that the memory of the arena can be used.
+    /// Serves a request from the pool, which allocates without a plan. If no run of free bytes is large enough, takes
+    /// another range of addresses from the source. If that does not help, gives up the plan, so that the memory of its
+    /// arena can be used.
     fn serve(&mut self, size: u64) -> Result<u64, Error> {
         let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };
@@ -465,8 +472,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Makes a plan of the newest `len` recorded events, which are one iteration, and follows the plan. The newest
-    /// `cut` of them count as the beginning of the iteration that is running.
+    /// Makes a plan of the newest `len` recorded events (mallocs and frees), which are one iteration, and follows the
+    /// plan. As iterations repeat, any of these events may be the first: the newest `cut` of them are taken as the
+    /// beginning of the iteration that is running.
     fn plan_newest(&mut self, len: u32, cut: u32) -> Result<(), Error> {
         self.give_up_plan();
         let alignment = self.config.alignment;
@@ -509,8 +517,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(())
     }
 
-    /// Gives up the plan. Returns the arena to the pool, except for its live blocks, which stay at their addresses as
-    /// blocks of the pool.
+    /// Gives up the plan, and returns its arena (the memory that it divides up) to the pool, which allocates without a
+    /// plan. The live blocks of the arena stay at their addresses, as blocks of the pool.
     pub(super) fn give_up_plan(&mut self) {
         if self.arena_len == 0 {
             return;

@@ -11,7 +11,7 @@ pub struct Config {
     /// The bytes of the first range of addresses from which the allocator serves requests.
     pub capacity: u64,
     /// The most ranges of addresses that the allocator may have at once, at least 1. Without a
-    /// [`Source`](super::Source) there is only one.
+    /// [`Source`](super::Source), which gives further ranges, there is only one.
     pub ranges: usize,
     /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it.
     pub alignment: u64,
@@ -59,8 +59,8 @@ pub struct MemoryLen {
     pub indices: usize,
 }
 
-/// How many live blocks the pool of an allocator needs room for: those that are not planned, those of an abandoned plan
-/// that are still alive, and the arena.
+/// For how many live blocks the pool of an allocator needs room. The pool holds the blocks that are not planned, those
+/// of an abandoned plan that are still alive, and, as one block, the memory of the plan that is followed.
 pub(super) const fn pool_live(config: &Config) -> usize {
     config.live + config.events / 2 + 1
 }

@@ -3,27 +3,29 @@
 //! Problem: requests and frees come in the order in which they came when the plan was made, or almost in it. Each
 //! request is to be answered in a few nanoseconds, and the memory of a live block must never be handed out.
 //!
-//! Paper: Sekiyama et al. 2018, section 4: requests are numbered λ = 1, 2, … in each iteration and served at `base +
-//! x[λ]`; a request larger than planned is served elsewhere. The paper trusts that blocks are freed at the same points
-//! as in the recorded iteration. Here the frees that come are compared with those of the plan.
+//! Paper: Sekiyama et al. 2018, section 4: the requests of each iteration are numbered λ = 1, 2, … Request λ is served
+//! at `base + x[λ]`, where `base` is the address of the arena and `x[λ]` the planned offset; a request larger than
+//! planned is served elsewhere. The paper trusts that blocks are freed at the same points as in the recorded iteration.
+//! Here the frees that come are compared with those of the plan.
 //!
-//! Why no live memory is handed out. The plan's clock stands at the next request of the plan. A live block of the arena
-//! is either *due* (the plan frees it after the clock) or *overdue* (the plan has freed it already). A due block and
-//! the block of the request are alive together in the plan, so the verified plan gives them disjoint memory. Overdue
-//! blocks are in a list of at most 16, and the request's range is compared with each; while all frees come in time the
-//! list is empty. When the list would overflow, the plan is lost: no request is placed until every block of the arena
-//! is freed.
+//! Why no live memory is handed out. The plan has a clock, which tells how far its requests and frees should have come:
+//! it stands at the request that is expected next. A live block of the arena is *due* if the plan frees it after the
+//! clock, and *overdue* if the plan has freed it already. A due block and the block of the next request are alive
+//! together in the plan, so the verified plan gives them disjoint memory. Overdue blocks are in a list of at most 16,
+//! and the memory for a request is compared with each of them; while all frees come in time the list is empty. If there
+//! are more than 16, it is not known which they are, and no request is placed until an iteration begins with no live
+//! block in the arena.
 //!
-//! Steps of a request: move the clock to it (live blocks that the plan frees before it become overdue); compare with
-//! the overdue blocks; note the block in the entry of its address. The entries, one for each address of the plan, are a
-//! hash table with linear probing that is filled when the plan is taken up. A free finds its block there in O(1),
-//! without memory at the block and without insertions or removals, whatever the order of frees.
+//! Steps of a request: move the clock to it, by which live blocks that the plan frees before it become overdue; compare
+//! its memory with the overdue blocks; note the block in the entry of its address. The entries, one for each address of
+//! the plan, are a hash table with linear probing that is filled when the plan is taken up. A free finds its block
+//! there in O(1), whatever the order of frees. Nothing is stored in or beside the block itself, and while the plan is
+//! followed no entry is inserted or removed.
 //!
 //! A request that does not fit the next request of the plan is searched for, by its exact size, among the plan's next
-//! eight. If it is found, the planned requests before it are taken to be missing. If not, the request is extra, or
-//! larger than planned: it is served elsewhere, and the next request is compared with the same one of the plan. A
-//! request that is smaller than planned is served. A request that comes early, or after a free that is missing, is
-//! served too.
+//! eight. If it is found, the planned requests before it are taken to be missing. If not, it is an extra request, or
+//! larger than planned: it is served elsewhere, and the plan still expects the same request as before. A request that
+//! is smaller than planned is served. A request that comes early, or after a free that is missing, is served too.
 //!
 //! Ties: blocks that begin at the same step are requested in the order of the plan.
 //!
@@ -55,10 +57,10 @@ const AHEAD: u32 = 8;
 
 /// A plan and how far it has been followed in the current iteration.
 pub struct Replay<'a> {
-    /// The requests of the plan, three words each: the offset of the block in the arena; its size in bytes; and in one
-    /// word its index in the hash table `slots` (low half) and how many frees the plan has before it (high half). If
-    /// the block has no place in the arena: its size in bytes; 0; the number of the next request that has a place. An
-    /// entry of zeros ends the list.
+    /// The requests of the plan, three words each. For a block with a place in the arena: its offset there; its size in
+    /// bytes; and in one word its index in the hash table `slots` (low half) and how many frees the plan has before the
+    /// request (high half). For a block without a place, since it outlives the iteration: its size in bytes; 0; and the
+    /// number of the next request that has a place. An entry of zeros ends the list.
     requests: Table<'a, [u64; 3]>,
     /// The frees of the plan, in the plan's order, one word each: the number of the request whose block is freed (low
     /// half) and the block's index in the hash table `slots` (high half).
@@ -68,8 +70,8 @@ pub struct Replay<'a> {
     /// does, the low half is 1 + the number of its request, and the high half is its tag, a number that the caller
     /// gave.
     slots: Table<'a, [u64; 2]>,
-    /// The length of the hash table of offsets, a power of two, less 1. The index of an offset in the table is taken
-    /// from the bits of its hash under this mask.
+    /// The length of the hash table `slots`, less 1. The length is a power of two, so that a hash and this mask,
+    /// combined by bitwise and, give an index in the table.
     mask: u32,
     request_count: u32,
     free_count: u32,
@@ -77,8 +79,8 @@ pub struct Replay<'a> {
     next: u32,
     /// The clock of the plan: how many of the plan's frees should have come by now.
     freed: u32,
-    /// Whether iterations follow each other without a mark: after the plan's last request comes the first of the next
-    /// iteration.
+    /// Whether the caller does not mark where iterations begin. After the plan's last request then comes the first of
+    /// the next iteration.
     endless: bool,
     /// The indices, in the hash table `slots`, of the overdue blocks (live, though the plan has freed them). The first
     /// `overdue_count` entries are in use.
@@ -91,8 +93,8 @@ pub struct Replay<'a> {
     /// How many requests of this iteration were missed: the plan did not have them, or their place was taken by a block
     /// that should have been freed before.
     missed: u32,
-    /// Whether a request has come after the plan's last one, where iterations follow each other without a mark. This
-    /// request belongs to the next iteration, and has to be made again after [`restart`](Self::restart).
+    /// Whether a request came after the plan's last one, while the caller does not mark where iterations begin. It
+    /// belongs to the next iteration, and has to be made again after [`restart`](Self::restart).
     ended: bool,
 }
 
@@ -180,11 +182,11 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Takes up a plan, to answer requests from it; blocks that were placed by the plan before are forgotten. The
-    /// blocks of `plan` are those that an iteration allocates and frees. `outside` are those that it allocates and does
-    /// not free, in the order of steps: their requests are expected, but get no address. Sizes are rounded up to a
-    /// multiple of `alignment`; all offsets must be multiples of it. The first request that is expected is the first at
-    /// step `phase` or later. O(n log n).
+    /// Answers requests from `plan` from here on; blocks that an earlier plan placed are forgotten. The blocks of
+    /// `plan` are those that an iteration allocates and frees. `outside` are those that it allocates and does not free,
+    /// in the order of steps: their requests are expected, but get no address. Sizes are rounded up to a multiple of
+    /// `alignment`; all offsets must be multiples of it. The first request that is expected is the first at step
+    /// `phase` or later. O(n log n).
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if there are more requests than the replay has memory for, or the workspace is shorter

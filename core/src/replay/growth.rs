@@ -1,4 +1,5 @@
-//! Ranges that an [`Allocator`] takes from its [`Source`] as it needs them, and gives back when they are idle.
+//! How an [`Allocator`] takes further ranges of addresses from its [`Source`] when it needs them, and gives back those
+//! in which no block lives.
 
 use super::Allocator;
 use super::ranges::Source;

@@ -1,14 +1,14 @@
 //! Turns a recorded iteration into blocks to plan.
 //!
-//! Problem: the newest events of a [`Detector`] are one iteration. It may begin at any of these events, because a
-//! stream that repeats has no beginning. Which blocks are allocated and freed within it?
+//! Problem: a [`Detector`] has recorded mallocs and frees, and the newest of them are one iteration. It may begin at
+//! any of these events, because a stream that repeats has no beginning. Which blocks are allocated and freed within it?
 //!
-//! Steps: where the caller does not mark iterations, the iteration begins where the fewest bytes are live (of several
-//! such events the latest), so that the fewest blocks outlive it. Each free gives its block an end. Blocks without an
-//! end outlive the iteration. Their requests are expected, but they get no place in the plan: a plan would give the
-//! block of the next iteration the same address while the block of this one lives.
+//! Steps: where the caller does not mark iterations, the iteration begins right after the event that leaves the fewest
+//! bytes live (of several such events the latest), so that little outlives it. Each free gives its block an end. Blocks
+//! without an end outlive the iteration. Their requests are expected, but they get no place in the plan: a plan would
+//! give the block of the next iteration the same address while the block of this one lives.
 //!
-//! Cost: O(events); an index of scratch for each event.
+//! Cost: O(events); scratch memory of one 32-bit index for each event.
 
 use crate::table::Table;
 use crate::trace::period::Detector;

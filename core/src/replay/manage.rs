@@ -7,7 +7,7 @@ use crate::{Block, Error};
 
 impl<S: Source> Allocator<'_, S> {
     /// Allocates `bytes` bytes at an address that is a multiple of `alignment`. If `alignment` is more than the
-    /// allocator's own, the pool serves the request, and no plan covers it. O(log live).
+    /// allocator's own, the block is allocated without a plan, in O(log n) with n live blocks.
     ///
     /// # Errors
     /// As [`malloc`](Self::malloc); [`Error::Alignment`] if `alignment` is no power of two.
@@ -50,7 +50,8 @@ impl<S: Source> Allocator<'_, S> {
         planned.fold(beside, |(bytes, blocks), (_, size, _)| (bytes + size, blocks + 1))
     }
 
-    /// Returns to the source the ranges in which no block lives. Does nothing if the source never gives a second range.
+    /// Returns to its [`Source`] each range of addresses in which no block lives. Does nothing if the source never
+    /// gives a second range.
     pub fn trim(&mut self) {
         if self.source.grows() {
             self.give_back_empty(0);

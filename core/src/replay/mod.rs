@@ -2,7 +2,7 @@
 //!
 //! - [`Allocator`] does all of it: it records an iteration, makes a plan, replays it, and serves other requests from a
 //!   pool;
-//! - [`Replay`] follows a [`VerifiedPlan`](crate::VerifiedPlan);
+//! - [`Replay`] answers requests from a [`VerifiedPlan`](crate::VerifiedPlan);
 //! - [`Pool`] serves the requests that the plan does not cover.
 //!
 //! Addresses are numbers in ranges that the caller owns; the memory there is never accessed.

@@ -5,16 +5,16 @@
 //! Paper: best fit with immediate coalescing, the best of the simple policies on real programs (Wilson, Johnstone,
 //! Neely and Boles 1995; Johnstone and Wilson 1998).
 //!
-//! Steps: malloc takes the smallest hole that holds the request and cuts the request off its lower end; free makes a
-//! hole of the block and of the holes that touch it. Blocks and holes are nodes in the order of their addresses; holes
-//! are in a second order, by size. There is a tree for each order, rather than classes of sizes as in TLSF (Masmano et
-//! al. 2004): with a tree the fit is exact. The pool serves only the few requests that a plan does not, where bytes
-//! count more than nanoseconds.
+//! Steps: malloc takes the smallest hole (run of free bytes) that holds the request and cuts the request off its lower
+//! end; free makes one hole of the block and of the holes that touch it. One search tree has all blocks and holes in
+//! the order of their addresses, another has the holes in the order of their sizes. A tree of sizes finds the smallest
+//! hole exactly, which classes of sizes, as in TLSF (Masmano et al. 2004), do not. The pool serves only the few
+//! requests that a plan does not, where bytes count more than nanoseconds.
 //!
 //! Ties: of equally large holes the one at the lowest address is taken.
 //!
-//! Cost: O(log n) expected for each call; memory of two 64-bit words and five 32-bit indices a node, two nodes a live
-//! block.
+//! Cost: O(log n) expected for each call, with n blocks and holes. Each of them takes two 64-bit words and five 32-bit
+//! indices; there is memory for two of them per live block.
 //!
 //! Limits: one alignment for all addresses; sizes are rounded up to it.
 
@@ -29,24 +29,27 @@ use crate::{Error, Workspace, WorkspaceLen};
 pub struct Pool<'a> {
     alignment: u64,
     ranges: Ranges<'a>,
-    /// For each node (a block or a hole): its address and its size in bytes. No node has the number 0, which stands for
-    /// "none".
+    /// For each node, which is a block or a hole (a run of free bytes): its address and its size in bytes. No node has
+    /// the number 0, which stands for "none".
     nodes: Table<'a, [u64; 2]>,
-    /// For each node: the tag of a block (a number that the caller gave), or [`HOLE`]. For a node that was used and is
-    /// free again: the next node in the list of such nodes, which begins at `unused`; 0 after the last.
+    /// For each node: the tag of a block (a number that the caller gave), or [`HOLE`]. For a node number that was used
+    /// and is out of use now: the next number in the list of these, which begins at `unused`; 0 after the last.
     tags: Table<'a, u32>,
-    /// The nodes of all blocks and holes, in the order of their addresses.
+    /// All nodes (blocks, and holes: runs of free bytes), in the order of their addresses.
     by_address: Treap<'a>,
-    /// The nodes of the holes, in the order of their sizes, and of equal size in the order of their addresses.
+    /// The nodes that are holes (runs of free bytes), in the order of their sizes, and of equal size in the order of
+    /// their addresses.
     holes: Treap<'a>,
-    /// The first node of the list of nodes that were used and are free again; 0 if there is none.
+    /// The first of the node numbers that were used and are out of use now, which form a list; 0 if there is none. A
+    /// node is a block or a run of free bytes.
     unused: u32,
-    /// The lowest number of a node that was never used.
+    /// The lowest node number that was never used. A node is a block or a run of free bytes.
     fresh: u32,
-    /// How many nodes are free: used before and out of use now, or never used.
+    /// How many node numbers a new block or run of free bytes can have: those out of use now, and those never used.
     unused_count: u32,
-    /// How many free nodes are kept back for [`dissolve`](Self::dissolve), which makes blocks and holes of the parts of
-    /// an arena.
+    /// How many unused node numbers, each for a block or a run of free bytes, are kept back for the arena (the memory
+    /// of a plan). [`dissolve`](Self::dissolve) needs them when it frees the arena but makes blocks of the parts that
+    /// stay in use.
     promised: u32,
     /// How many blocks are live.
     count: u32,
@@ -56,16 +59,16 @@ pub struct Pool<'a> {
     live: u64,
     /// The most bytes that were live at once.
     peak: u64,
-    /// The bytes from the start of a range of addresses to the highest end of a block in it so far, added up over all
-    /// ranges.
+    /// The most memory that blocks have taken so far, in bytes: in each range of addresses, the bytes from its start to
+    /// the highest end of a block so far, used or not; added up over all ranges.
     footprint: u64,
 }
 
 /// The tag of a node that is a hole (free addresses); no block has this tag.
 const HOLE: u32 = u32::MAX;
 
-/// How many nodes `live` blocks need: one for each block, one for the hole below each block, and one for the hole above
-/// all blocks in each range.
+/// How many nodes (blocks and holes: runs of free bytes) there are at most if `live` blocks are live: the blocks
+/// themselves, one hole below each block, and in each range of addresses one hole above all blocks.
 const fn nodes(live: usize, ranges: usize) -> usize {
     2 * live + ranges
 }
@@ -112,9 +115,9 @@ impl<'a> Pool<'a> {
         Ok(pool)
     }
 
-    /// A pool that has no addresses yet; up to `ranges` ranges of them can be added. The pool has nodes for `live`
-    /// blocks and the holes between them; where there are fewer holes, it can hold more blocks. `Err` if `alignment` is
-    /// no power of two, `live` is above [`MOST_LIVE`], or `memory` is too short.
+    /// A pool that has no addresses yet; up to `ranges` ranges of them can be added. The pool has memory for `live`
+    /// blocks and the holes (runs of free bytes) between them; where there are fewer holes, it can hold more blocks.
+    /// `Err` if `alignment` is no power of two, `live` is above [`MOST_LIVE`], or `memory` is too short.
     pub(super) fn over(ranges: usize, alignment: u64, live: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
         if !alignment.is_power_of_two() {
             return Err(Error::Alignment { block: None, alignment });
@@ -191,8 +194,8 @@ impl<'a> Pool<'a> {
     /// Allocates `bytes` bytes; returns an address at which no live block lies. O(log n).
     ///
     /// # Errors
-    /// [`Error::ZeroSize`]; [`Error::OutOfMemory`] if no hole is large enough; [`Error::BufferTooSmall`] if there are
-    /// as many blocks as the pool can hold.
+    /// [`Error::ZeroSize`]; [`Error::OutOfMemory`] if no run of free bytes is large enough; [`Error::BufferTooSmall`]
+    /// if there are as many blocks as the pool can hold.
     pub fn malloc(&mut self, bytes: u64) -> Result<u64, Error> {
         self.malloc_tagged(bytes, 0)
     }
@@ -215,8 +218,8 @@ impl<'a> Pool<'a> {
     }
 
     /// Allocates as [`malloc`](Self::malloc) does, at an address that is a multiple of `alignment`, a power of two
-    /// above the pool's alignment. Takes the smallest hole that is sure to be large enough, whatever address it begins
-    /// at. O(log n).
+    /// above the pool's alignment. Takes the smallest run of free bytes that is sure to be large enough, whatever
+    /// address it begins at. O(log n).
     pub(super) fn malloc_aligned(&mut self, bytes: u64, alignment: u64) -> Result<u64, Error> {
         let size = bytes.checked_next_multiple_of(self.alignment).filter(|&size| size > 0);
         let enough = size.and_then(|size| size.checked_add(alignment.max(self.alignment) - self.alignment));
@@ -291,19 +294,20 @@ impl<'a> Pool<'a> {
         Ok(tag)
     }
 
-    /// Allocates a block of at least `bytes` bytes for an arena, in which up to `blocks` blocks will be live when the
-    /// arena is [dissolved](Self::dissolve). Keeps back the nodes that dissolving will need. Returns the address and
-    /// the length of the arena, in bytes. There is only one arena at a time. `Err` where [`malloc`](Self::malloc)
-    /// fails.
+    /// Allocates a block of at least `bytes` bytes as the arena of a plan: the memory that the plan divides up.
+    /// `blocks` is the most blocks that will be live in it when it is [dissolved](Self::dissolve), and the nodes
+    /// (entries for blocks and runs of free bytes) that dissolving needs are kept back. Returns the address and the
+    /// length of the arena, in bytes. There is only one arena at a time. `Err` where [`malloc`](Self::malloc) fails.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
         Ok((begin, bytes.checked_next_multiple_of(self.alignment).unwrap_or(bytes)))
     }
 
-    /// Frees the arena, the block that begins at `begin`, and makes a block of each part of it that stays in use. A
-    /// part is given as its offset from `begin`, its size and its tag. O(log n) for each part. `Err` if no live block
-    /// begins there, a part does not lie in a hole, or there are as many blocks as the pool can hold.
+    /// Frees the arena of a plan (the block that begins at `begin`), and makes a block of each part of it that stays in
+    /// use. A part is given as its offset from `begin`, its size in bytes and its tag, a number to be kept with the
+    /// block. O(log n) for each part. `Err` if no live block begins there, a part does not lie in free memory, or there
+    /// are as many blocks as the pool can hold.
     pub(super) fn dissolve(
         &mut self,
         begin: u64,
@@ -315,7 +319,7 @@ impl<'a> Pool<'a> {
     }
 
     /// Makes a live block of the bytes `[address, address + size)`; both ends must be multiples of the alignment. `Err`
-    /// if these bytes do not lie in one hole, or there are as many blocks as the pool can hold. O(log n).
+    /// if these bytes are not all free, or there are as many blocks as the pool can hold. O(log n).
     fn reserve(&mut self, address: u64, size: u64, tag: u32) -> Result<(), Error> {
         let node = self.by_address.at_most(&address, by_address(&self.nodes));
         let [begin, length] = self.nodes[node];
@@ -350,16 +354,16 @@ impl<'a> Pool<'a> {
         self.peak
     }
 
-    /// The bytes from the start of a range of addresses to the highest end of a block in it so far, added up over all
-    /// ranges.
+    /// The most memory that blocks have taken so far, in bytes: in each range of addresses, the bytes from its start to
+    /// the highest end of a block so far, used or not; added up over all ranges.
     #[must_use]
     pub const fn footprint(&self) -> u64 {
         self.footprint
     }
 
-    /// Makes a block of the `size` bytes at `address`, which lie in the hole `node`. What is left of this hole, below
-    /// and above the block, becomes holes of its own. Returns `address`; `Err` if there are as many blocks as the pool
-    /// can hold.
+    /// Makes a block of the `size` bytes at `address`, which lie in the hole `node` (a run of free bytes). What is left
+    /// of this hole, below and above the block, becomes holes of its own. Returns `address`; `Err` if there are as many
+    /// blocks as the pool can hold.
     fn cut(&mut self, node: u32, address: u64, size: u64, tag: u32) -> Result<u64, Error> {
         let [begin, length] = self.nodes[node];
         let (below, above) = (address - begin, begin + length - (address + size));
@@ -396,7 +400,8 @@ impl<'a> Pool<'a> {
         self.nodes[node][1]
     }
 
-    /// Adds a new hole to both orders: of all nodes by address, and of the holes by size.
+    /// Adds a new hole (a run of free bytes) to both search trees: that of all blocks and holes by address, and that of
+    /// the holes by size.
     fn enter_hole(&mut self, node: u32) {
         self.by_address.insert(node, by_address(&self.nodes));
         self.holes.insert(node, by_size(&self.nodes));

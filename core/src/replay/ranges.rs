@@ -106,7 +106,8 @@ impl<'a> Ranges<'a> {
         self.list[i] = self.list[self.count];
     }
 
-    /// Whether a range begins at this address. If so, a hole that ends here is not merged with a hole that begins here.
+    /// Whether a range begins at this address. If so, free bytes that end here are not merged with free bytes that
+    /// begin here.
     pub(super) fn begins_at(&self, address: u64) -> bool {
         self.list.first(self.count).iter().any(|range| range[0] == address)
     }
@@ -128,8 +129,8 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// Lowers the highest end of a block in range number `i`, as noted so far, to the address `end`. If the noted end
-    /// is lower already, it stays.
+    /// Sets the highest end of a block that is noted for range number `i` to the address `end`, if that is lower than
+    /// the noted one. It never gets below the start of the range.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
         let [begin, bytes, top, age] = self.list[i];
         let end = end.max(begin).min(top);

@@ -1,11 +1,13 @@
-//! An ordered set of node numbers in lent memory.
+//! An ordered set of numbers, in memory that the caller lends.
 //!
-//! Problem: the pool keeps its blocks in the order of their addresses and its holes in the order of their sizes. It
-//! asks each of the two sets for the member nearest to a key. The memory of the pool is fixed.
+//! Problem: the pool (the allocator that uses these sets) keeps its blocks in the order of their addresses, and its
+//! holes (runs of free bytes) in the order of their sizes. It asks each of the two sets for the member with the key
+//! (address or size) nearest to a given one. The memory of the pool is fixed.
 //!
 //! Paper: treaps (Aragon and Seidel 1989): a search tree by key that is a heap by priority. Priorities are a hash of
-//! the node's number, so that the tree is the same in every run. The caller has the keys, and gives them as a function
-//! of the number. No two members have the same key, and the order of members must not change while they are in the set.
+//! the node's number, so that the tree is the same in every run. Keys are not stored: the caller gives a function that
+//! returns the key of a number. No two members have the same key, and the order of members must not change while they
+//! are in the set.
 //!
 //! Cost: O(log n) expected for each call, without recursion; two 32-bit indices a node.
 

@@ -1,8 +1,9 @@
 //! Turns a rewritten trace into one that looks as if it had been recorded, so that another pass can read it.
 //!
-//! Each live range of a block becomes a block of its own, and each run of an operator an operator of its own. Both are
-//! numbered in the order in which they begin; tables lead back to the old numbers. Rows get the times of a run that
-//! waits for no copy. Cost: O(rows).
+//! In a rewritten trace, a block may be freed and allocated again, and an operator may run again to recompute its
+//! outputs. Here each live range of a block (from its malloc to its free) becomes a block of its own, and each run of
+//! an operator an operator of its own. Both are numbered in the order in which they begin; tables lead back to the old
+//! numbers. Each row gets the time at which it ends when the rewritten trace is simulated. Cost: O(rows).
 
 use crate::simulate::{self, Device, Timing};
 use crate::trace::{Event, Op, Recorded, Row};
@@ -10,8 +11,9 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen};
 
 workspace! {
-    /// The original numbers of the blocks and operators of a flat trace: one in which each live range of a block is a
-    /// block of its own, and each run of an operator an operator of its own. The flat trace has at most `rows` rows.
+    /// The original numbers of the blocks and operators of a flat trace. In a flat trace each live range of a block
+    /// (from a malloc to its free) is a block of its own, and each run of an operator an operator of its own. The flat
+    /// trace has at most `rows` rows.
     pub(super) struct Flat<'a>(rows) {
         lists {
             /// For each block of the flat trace, the number of the original block of which it is a live range.

@@ -4,14 +4,14 @@
 //! the device are free while all these operators run. Copies happen at the boundaries between operators. A *version* is
 //! the value that a block holds from one write to the next: one copy on the host serves all gaps of a version.
 //!
-//! A persistent block has a gap before its first access, the *head*, and, where iterations repeat, one after its last,
-//! the *tail*. In its head a block may be swapped as in any other gap. The block may also be on the host already when
-//! the iteration begins. Then the next iteration has to begin in the same way, so the block's final version has to be
-//! on the host at the end. In exchange, the gaps of its initial version need no copy out. A block may be on the host in
-//! the tail only if it is there at the start too.
+//! A persistent block (alive for the whole iteration, as weights are) may have a gap before its first access, the
+//! *head*. If it has, it may also have one after its last access, the *tail*. In its head a block may be swapped as in
+//! any other gap. The block may also be on the host already when the iteration begins. Then the next iteration has to
+//! begin in the same way, so the block's final version has to be on the host at the end. In exchange, the gaps of its
+//! initial version need no copy out. A block may be on the host in the tail only if it is there at the start too.
 //!
-//! Blocks below the least size have no gaps. Every gap ends with an access or with the iteration, never with a free.
-//! Cost: O(rows).
+//! Blocks smaller than a given size have no gaps. Every gap ends with an access or with the iteration, never with a
+//! free. Cost: O(rows).
 
 use super::ids::BlockId;
 use super::program::Program;
@@ -50,16 +50,16 @@ record! {
         /// and the other way round. None for every other gap, and where the block has only one of the two.
         pub(super) other_end: Option<GapId>,
         pub(super) kind: GapKind,
-        /// Whether the block is persistent and never written in the iteration: the host then has its value from the
-        /// start.
+        /// Whether the block is persistent (alive for the whole iteration) and never written in it: the host then has
+        /// its value from the start.
         pub(super) clean: bool,
     }
 }
 
 impl Gap {
-    /// Whether the gap lies before the first access of a persistent block or after its last, and the block is written
-    /// in the iteration. If such a block is on the host when the iteration begins or ends, its final value has to be on
-    /// the host at the end.
+    /// Whether the gap lies before the first access of a persistent block (alive for the whole iteration) or after its
+    /// last, and the block is written in the iteration. If such a block is on the host when the iteration begins or
+    /// ends, its final value has to be on the host at the end.
     #[inline]
     pub(super) fn crosses_end(&self) -> bool {
         (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean
@@ -76,16 +76,16 @@ pub(super) enum GapKind {
     /// A gap between two accesses of a block, of which the second is a write: nothing is copied, as the old value is
     /// never read again.
     Dead,
-    /// The gap before the first access of a persistent block, where that access is a read. The block is copied back to
-    /// the device at the end of the gap. It is copied to the host at the start of the gap, unless it is on the host
-    /// already when the iteration begins.
+    /// The gap before the first access of a persistent block (alive for the whole iteration), where that access is a
+    /// read. The block is copied back to the device at the end of the gap. It is copied to the host at the start of the
+    /// gap, unless it is on the host already when the iteration begins.
     Head,
-    /// The gap before the first access of a persistent block, where that access is a write: nothing is copied at the
-    /// start or the end of the gap. But if the block is on the host when the iteration begins, its final value is
-    /// copied out for the next iteration.
+    /// The gap before the first access of a persistent block (alive for the whole iteration), where that access is a
+    /// write: nothing is copied at the start or the end of the gap. But if the block is on the host when the iteration
+    /// begins, its final value is copied out for the next iteration.
     DeadHead,
-    /// The gap after the last access of a persistent block: the block is copied to the host, and is there when the
-    /// iteration ends.
+    /// The gap after the last access of a persistent block (alive for the whole iteration): the block is copied to the
+    /// host, and is there when the iteration ends.
     Tail,
 }
 
@@ -145,8 +145,8 @@ workspace! {
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
             /// For each boundary between operators (boundary o is before operator o), the number of the first version
-            /// that can be copied out at this boundary or later. The entry after the last boundary is the number of all
-            /// versions.
+            /// (value of a block) that can be copied out, but not before this boundary. The entry after the last
+            /// boundary is how many versions there are.
             first_version: u32[rows + 2],
             /// The first operator of each gap (time in which a block is not accessed), a copy of `Gap::begin`: the
             /// search for swaps reads the entries of many gaps in a row.
@@ -198,8 +198,8 @@ impl<'a> Gaps<'a> {
         self.gap.get(gap)
     }
 
-    /// The first operator of each gap (time in which a block is not accessed) with a number from `from` on and below
-    /// `to`.
+    /// The first operators of the gaps (times in which a block is not accessed) whose numbers are at least `from` and
+    /// below `to`.
     #[inline]
     pub(super) fn begins(&self, from: GapId, to: GapId) -> &[u32] {
         self.begin.range(from, to)
@@ -294,8 +294,9 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// Fills `first_version`, which tells the versions that can be copied out from each boundary on. Versions that can
-    /// never be copied out are counted too; [`released`](Self::released) passes over them.
+    /// Fills `first_version`: for each boundary between operators, the number of the first version (value of a block)
+    /// that can be copied out, but not before this boundary. Versions that can never be copied out have numbers in
+    /// between; [`released`](Self::released) passes over them.
     fn list_releases(&mut self) {
         let mut version = 0;
         for boundary in 0..=self.program.operators {

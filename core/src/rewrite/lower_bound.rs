@@ -1,10 +1,11 @@
-//! A lower bound on the load: no schedule of a given overhead has a lower peak.
+//! A lower bound on the peak load of all schedules (traces with swaps added) that take at most a given time, the
+//! overhead, longer than the trace.
 //!
-//! It is a relaxation: blocks move in parts and without latency, and each row is looked at on its own. At the time of a
-//! row, the link out (from the device to the host) can have moved only bytes that were ready early enough, and the link
-//! in must bring them back before they are needed. So each block that is away has a window of time on each link. On the
-//! link out the windows of all blocks end together, on the link in they begin together. Taking the block with the
-//! shortest window first gives the most bytes that the link can move.
+//! It is a relaxation: blocks move in parts and without latency, and each row of the trace is looked at on its own. At
+//! the time of a row, the link out (from the device to the host) can have moved only bytes that were ready early
+//! enough, and the link in must bring them back before they are needed. So each block that is away has a window of time
+//! on each link. On the link out the windows of all blocks end together, on the link in they begin together. Taking the
+//! block with the shortest window first gives the most bytes that the link can move.
 //!
 //! Blocks of any size may move. The gaps (times in which a block is not used) of blocks that are never freed cross the
 //! end of the iteration. One copy out serves all gaps until the next write. A block that is read before it is written
@@ -311,10 +312,11 @@ workspace! {
         tables {
             /// The bytes of each block that may be on the host.
             pub(super) size[AwayId]: u64[most],
-            /// For each block that may be on the host, the time since its value was written, in ns; `u64::MAX` if the
-            /// host has the value from the start.
+            /// For each block that may be on the host, the time from when its value was written to when a copy to the
+            /// host has to end, in ns; `u64::MAX` if the host has the value from the start.
             since[AwayId]: u64[most],
-            /// For each block that may be on the host, the time until it must be back on the device, in ns.
+            /// For each block that may be on the host, the time from when a copy back can begin to when the block must
+            /// be on the device, in ns.
             until[AwayId]: u64[most],
             /// The indices of the blocks that may be on the host, the one with the shortest time since its value was
             /// written first.
@@ -372,7 +374,7 @@ impl Away<'_> {
     }
 
     /// Adds the block of the idle time with index `k` to those that may be on the host, if the block is idle at the
-    /// time that is looked at. `after` is whether this time is after the access that begins the idle time; `before`,
+    /// time that is looked at. `after` says whether this time is after the access that begins the idle time, `before`
     /// whether it is before the access that ends it. A copy out has to end by `start`. A copy in begins at `finish` and
     /// has to end by `deadline`. These times are in ns, each from the start of the iteration in which it lies.
     fn add(
@@ -420,8 +422,8 @@ impl Away<'_> {
         }
     }
 
-    /// The most bytes that the links can copy both out and back in, of the blocks that may be on the host. Operators
-    /// run later than in the original by `delay`.
+    /// The most bytes that the two links can copy in time, of the blocks that may be on the host: out by one link, and
+    /// back by the other. `delay` says how much more time than in the original there is for this.
     pub(super) fn copied(&self, device: &Device, delay: Delay) -> f64 {
         // The bytes of these blocks that a link moves, if each has `window` ns.
         let moved = |order: &Table<'_, u32>, bandwidth: f64, window: &dyn Fn(AwayId) -> f64| {
@@ -442,7 +444,8 @@ impl Away<'_> {
     }
 }
 
-/// How the overhead of a schedule is divided into time before one operator and time after it, in ns.
+/// The overhead of a schedule (the time that it takes longer than the original), divided into time before one operator
+/// and time after it. All times are in ns.
 #[derive(Clone, Copy)]
 pub(super) struct Delay {
     /// How much later the operator runs than in the original.
@@ -453,8 +456,9 @@ pub(super) struct Delay {
     pub(super) whole: f64,
 }
 
-/// How many steps the search for the best division of an overhead takes, into time before an operator and time after
-/// it. Each step shortens the interval in which the best division lies by a third.
+/// The overhead of a schedule (the time that it takes longer than the original) is divided into time before an operator
+/// and time after it. The search for the best division takes at most this number of steps; each shortens the interval
+/// in which it lies by a third.
 const DIVISIONS: u32 = 48;
 
 /// The most bytes that can be away from the device while an operator runs, if the iteration takes `whole` ns longer.

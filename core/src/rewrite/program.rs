@@ -14,7 +14,8 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace};
 
 workspace! {
-    /// The operators and blocks of a trace in which nothing is copied or recomputed and every block has one live range.
+    /// The operators and blocks of a trace in which nothing is copied or recomputed and every block is allocated only
+    /// once.
     pub(super) struct Program<'a>(rows, blocks; trace: &'a [Row]) {
         tables {
             /// The first row of each operator; in the entry after the last operator's, the number of rows.

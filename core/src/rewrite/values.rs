@@ -5,12 +5,13 @@
 //! - *local*: the block is allocated and freed by one operator, as its workspace;
 //! - *managed*: it is freed within the trace, and each of its versions can be recomputed. It may be freed and
 //!   recomputed wherever that helps;
-//! - *lasting*: it is freed within the trace and cannot be recomputed. It lives from its first write to its last access
-//!   only, since recordings often free such blocks late;
-//! - *recorded*: all others. They live as recorded.
+//! - *lasting*: it is freed within the trace, and one of its versions cannot be recomputed. It lives from its first
+//!   write to its last access only, since recordings often free such blocks late;
+//! - *recorded*: all others. They are allocated and freed as in the recording.
 //!
 //! An operator may be recomputed if its [`Operator::rerun`](crate::trace::Operator::rerun) says so and all that it
-//! reads is defined. A recomputation leaves out the persistent blocks that the operator updates. Cost: O(rows).
+//! reads has a value: it was written before, or its block is persistent (alive for the whole iteration). A
+//! recomputation does not access the persistent blocks that the operator both reads and writes. Cost: O(rows).
 
 use super::ids::BlockId;
 use super::program::Program;
@@ -60,8 +61,8 @@ pub(super) struct Reference {
     pub(super) version: VersionId,
     /// Whether the operator writes the block; else it reads it.
     pub(super) writes: bool,
-    /// Whether the block is persistent and the operator both reads and writes it. A recomputation of the operator does
-    /// not access such a block.
+    /// Whether the block is persistent (alive for the whole iteration) and the operator both reads and writes it. A
+    /// recomputation of the operator does not access such a block.
     pub(super) updated: bool,
     owner: Owner,
 }
@@ -93,8 +94,8 @@ record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: BlockId,
-        /// The operator that writes the version; none if the block holds the version from the start, or if the version
-        /// is undefined.
+        /// The operator that writes the version. None if the block is read before any operator writes it: the block
+        /// holds the version from the start, or the version is undefined.
         pub(super) writer: Option<u32>,
         /// The first operator that overwrites or frees the block while it holds the version; [`NONE`] if none does.
         until: u32,
@@ -150,7 +151,7 @@ workspace! {
             /// For each operator, the bytes that it allocates less those that it frees, counting the blocks that are
             /// allocated and freed as recorded. In two's complement, as an operator may free more than it allocates.
             pub(super) left: u64[rows + 1],
-            /// The most bytes of each operator's workspaces at once.
+            /// For each operator, the most bytes that its workspaces take at one time.
             pub(super) local: u64[rows + 1],
             /// For each operator, 1 if it may be recomputed, else 0.
             recomputable: u32[rows + 1],
@@ -161,8 +162,8 @@ workspace! {
             first_managed: u32[rows + 2],
             /// For each operator, the first operator that overwrites or frees one of its blocks (those that it reads or
             /// writes), so that it cannot be recomputed after that. [`NONE`] if there is none. Only blocks that are
-            /// allocated and freed as recorded count. Persistent blocks that the operator updates do not: a
-            /// recomputation leaves them out.
+            /// allocated and freed as recorded count. Persistent blocks (alive for the whole iteration) that the
+            /// operator both reads and writes do not: a recomputation leaves them out.
             until: u32[rows + 1],
             /// For each operator, the index in `made` of the first value that it writes and that can be recomputed.
             first_made: u32[rows + 2],
@@ -306,14 +307,15 @@ impl<'a> Values<'a> {
 
     /// Whether a value that `operator` reads or writes is lost when operator `before` begins: an operator ahead of
     /// `before` has overwritten or freed the value's block. Only blocks that are allocated and freed as recorded count.
-    /// Persistent blocks that `operator` updates do not: a recomputation leaves them out.
+    /// Persistent blocks (alive for the whole iteration) that `operator` both reads and writes do not: a recomputation
+    /// leaves them out.
     #[inline]
     pub(super) fn is_gone(&self, operator: u32, before: u32) -> bool {
         self.until[operator] < before
     }
 
-    /// Whether an operator may be recomputed right before operator `now`: it may be recomputed at all, and none of its
-    /// values [is gone](Self::is_gone) by then.
+    /// Whether an operator may be recomputed right before operator `now`: it may be recomputed at all, and no value
+    /// that it reads or writes [is gone](Self::is_gone) by then.
     pub(super) fn may_recompute(&self, operator: u32, now: u32) -> bool {
         self.is_recomputable(operator) && !self.is_gone(operator, now)
     }

@@ -1,4 +1,4 @@
-//! Writes rows one after the other into lent memory.
+//! Writes the rows of a trace one after the other into memory that the caller lends.
 
 use super::ids::BlockId;
 use crate::Error;
@@ -34,7 +34,7 @@ impl<'a> Writer<'a> {
         self.time_ns = row.time_ns;
     }
 
-    /// Writes a row with the time of the row above it.
+    /// Writes a row, with the time of the row that was written before it.
     pub(super) fn event(&mut self, event: Event, block: BlockId, bytes: u64, op: Op) {
         self.push(Row { time_ns: self.time_ns, bytes, block: block.number(), op, event });
     }

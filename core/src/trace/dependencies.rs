@@ -7,13 +7,14 @@
 //! wherever it is listed.
 //!
 //! 1. The accesses are gathered by tensor, in the order in which the graph lists the operators.
-//! 2. Each access has at most two edges; an edge leads from an operator to one that waits for it. The first edge is
-//!    from the last update before the access, or from the producer. The second is to the next update after the access.
-//!    An update that has reads since the last update waits for these reads instead of for that update.
+//! 2. The pairs of operators of which the second waits for the first are found tensor by tensor. An access waits for
+//!    the last update before it or, if there is none, for the producer. But an update waits for the reads since the
+//!    last update, if there are any. In all there are at most two pairs for each access.
 //! 3. Kahn's algorithm (1962) takes the operator that is listed first among those that are ready. So a list in
 //!    topological order keeps its order.
 //!
-//! O(operands + operators · log operators); scratch linear in tensors, operators and operands.
+//! Cost: O(operands + operators · log operators) time, where the operands are the inputs and outputs of all operators;
+//! memory linear in tensors, operators and operands.
 
 use super::network::{Graph, Storage};
 use crate::heap::Heap;
@@ -23,7 +24,7 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 const READ: u32 = 1;
 const WRITE: u32 = 2;
 
-/// Length of the workspace that [`Dependencies::new`], which finds the edges and an order of a graph, needs.
+/// Length of the workspace that [`Dependencies::new`] needs, which finds which operators of a graph wait for which.
 pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     WorkspaceLen { words: nodes, indices: 2 * tensors + 7 * nodes + 4 * operands }
 }
@@ -32,24 +33,26 @@ pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> 
 pub(crate) struct Dependencies<'a> {
     /// For each tensor: the index in `accesses` of its first access.
     first: Table<'a, u32>,
-    /// For each tensor: how many entries of `accesses` it has, one for each node that reads or writes it.
+    /// For each tensor: how many entries of `accesses` it has, one for each node (operator) that reads or writes it.
     len: Table<'a, u32>,
-    /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists the nodes. An entry is the
-    /// number of a node, and bits that say whether it reads ([`READ`]) and writes ([`WRITE`]) the tensor.
+    /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists its nodes (operators). An
+    /// entry is the number of a node, and two bits: whether the node reads ([`READ`]) and whether it writes ([`WRITE`])
+    /// the tensor.
     accesses: Table<'a, [u32; 2]>,
-    /// For each node: the index in `to` of the first node that waits for it. One more entry, after the last node, is
-    /// the length of the part of `to` that is in use.
+    /// For each node (operator): the index in `to` of the first node that waits for it. One more entry, after the last
+    /// node, is the length of the part of `to` that is in use.
     begin: Table<'a, u32>,
-    /// The successors of each node (the numbers of the nodes that wait for it), node by node. A successor may be listed
-    /// twice.
+    /// The successors of each node (operator), node by node: the numbers of the nodes that wait for it. A successor may
+    /// be listed twice.
     to: Table<'a, u32>,
-    /// The nodes in topological order.
+    /// The numbers of the nodes (operators) in topological order: each after all nodes that it waits for.
     order: Table<'a, u32>,
 }
 
 impl<'a> Dependencies<'a> {
-    /// Finds which nodes of a graph wait for which, and a topological order of the nodes. An operand that is no tensor
-    /// of the graph, a second producer of a tensor, or a cycle is an error.
+    /// Finds which nodes (operators) of a graph wait for which, and a topological order of the nodes. Returns an error
+    /// for an input or output that is no tensor of the graph, for a tensor that a second node produces, and for a
+    /// cycle.
     pub(crate) fn new(graph: &Graph<'_>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let (tensors, nodes, operands) = (graph.tensors.len(), graph.nodes.len(), graph.operands());
         for n in [tensors, nodes, operands] {
@@ -71,12 +74,12 @@ impl<'a> Dependencies<'a> {
         Ok(new)
     }
 
-    /// The nodes in topological order.
+    /// The numbers of the nodes (operators) in topological order: each after all nodes that it waits for.
     pub(crate) fn order(&self) -> &[u32] {
         self.order.first(u32::MAX)
     }
 
-    /// The numbers of the nodes that wait for the node `node`. A node may be listed twice.
+    /// The numbers of the nodes (operators) that wait for the node `node`. A number may be listed twice.
     pub(crate) fn successors(&self, node: u32) -> &[u32] {
         let (begin, end) = (self.begin[node], self.begin[node + 1]);
         let to = self.to.first(end);
@@ -103,8 +106,8 @@ impl<'a> Dependencies<'a> {
         self.first[tensor]..self.first[tensor] + self.len[tensor]
     }
 
-    /// Lists in `accesses` which nodes read or write each tensor, tensor by tensor. Returns an error for an operand
-    /// that is no tensor of the graph, and for a tensor with a second producer.
+    /// Lists in `accesses` which nodes (operators) read or write each tensor, tensor by tensor. Returns an error for an
+    /// input or output that is no tensor of the graph, and for a tensor that a second node produces.
     fn gather(&mut self, graph: &Graph<'_>) -> Result<(), Error> {
         for (node, n) in (0..).zip(graph.nodes) {
             for &tensor in n.inputs.iter().chain(n.outputs) {
@@ -169,7 +172,8 @@ impl<'a> Dependencies<'a> {
         }
     }
 
-    /// Puts the nodes of the graph in topological order, by Kahn's algorithm; an error if they form a cycle.
+    /// Puts the nodes (operators) of the graph in topological order, by Kahn's algorithm; an error if they form a
+    /// cycle.
     fn sort(&mut self, nodes: u32, scratch: &mut Workspace<'a>) -> Result<(), Error> {
         let n = self.order.len();
         let mut heap = Heap::lend(n, scratch);
@@ -219,8 +223,9 @@ impl<'a> Dependencies<'a> {
     }
 }
 
-/// Calls `edge` with pairs of nodes of which the second has to wait for the first because both access one tensor.
-/// `entries` are the indices of this tensor's accesses. Pairs that follow from other pairs are left out.
+/// Calls `edge(a, b)` for pairs of nodes (operators) that access one tensor, where b has to wait for a. `entries` are
+/// the indices in `accesses` of this tensor's accesses. A pair is left out if b waits for a anyway, because it waits
+/// for a third node that waits for a.
 fn each_edge(accesses: &Table<'_, [u32; 2]>, entries: core::ops::Range<u32>, mut edge: impl FnMut(u32, u32)) {
     let producer = entries.clone().find(|&i| accesses[i][1] == WRITE);
     let mut last = producer.map(|i| accesses[i][0]);

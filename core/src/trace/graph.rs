@@ -14,10 +14,11 @@
 //! 4. At the end the tensors of [`Storage::Iteration`] are freed, in their order.
 //!
 //! An operator that reads and writes the same tensor updates that tensor in place, and no row allocates memory for it.
-//! An operator that may work in place, but need not, has two tensors; whether they share memory is for a later pass to
-//! say.
+//! An operator that may work in place, but need not, has two tensors, an input and an output. Each gets memory of its
+//! own here; this module does not decide whether they share it.
 //!
-//! O(operands + operators · log operators), scratch linear in tensors, operators and operands.
+//! Cost: O(operands + operators · log operators) time, where the operands are the inputs and outputs of all operators;
+//! memory linear in tensors, operators and operands.
 
 use super::dependencies::{self, Dependencies};
 pub use super::network::{Graph, Node, Storage, Tensor};
@@ -39,8 +40,8 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 /// # Errors
 /// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that two operators
 /// produce, [`Error::Cycle`], [`Error::ZeroSize`] for a tensor that is used and has no bytes; [`Error::TooManyBlocks`]
-/// and [`Error::Row`] for more than can be counted; [`Error::BufferTooSmall`] if the rows are fewer than
-/// [`Graph::most_rows`] or the workspace is too short.
+/// for 2²⁸ or more tensors, operators or operands, [`Error::Row`] for 2³² or more rows; [`Error::BufferTooSmall`] if
+/// `rows` is shorter than [`Graph::most_rows`] or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
@@ -115,9 +116,9 @@ struct Writer<'a, 'g> {
 }
 
 impl Writer<'_, '_> {
-    /// Writes the rows of a trace that come before those of the first operator. The persistent tensors are allocated
-    /// first, before anything is written, so that they hold the values of the iteration before; then the inputs of the
-    /// iteration are allocated and written.
+    /// Writes the rows of a trace that come before those of the first operator. The persistent tensors (weights and
+    /// their state) are allocated first, since a block that is allocated before the first access counts as holding its
+    /// value from the iteration before. Then the inputs of the iteration are allocated and written.
     fn given(&mut self, dependencies: &Dependencies<'_>) -> Result<(), Error> {
         for (tensor, t) in (0..).zip(self.graph.tensors) {
             self.users[tensor] = dependencies.users(tensor);

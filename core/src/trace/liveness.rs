@@ -1,12 +1,13 @@
-//! Makes blocks of a trace: finds how long each allocation lives.
+//! Finds how long each allocation of a trace lives, so that each can be placed as a block with a lifetime.
 //!
 //! The lifetime of a block is `[row of its malloc, row of its free)`; a block that is never freed ends one past the
-//! last row. A block of a rewritten trace may be allocated again after its free. It then has several residencies, each
-//! of which is a block for placement. One pass over the rows; scratch: a word and two indices for each block of the
-//! trace.
+//! last row. In a trace that was rewritten to save memory, a block may be allocated again after its free. It then has
+//! several residencies (live ranges), and each is placed as a block of its own. Cost: one pass over the rows; scratch
+//! memory of one `u64` and two `u32`s for each block of the trace.
 //!
-//! Where an operator works in place, a residency reuses the memory of another: [`merge`] makes one block of such a
-//! chain, and [`spread`] gives its offset to each of its residencies.
+//! Where an operator writes its output over an input, the output's residency takes over the memory of the input's.
+//! [`merge`] makes one block of residencies that share memory in this way. [`spread`] then gives the offset of this
+//! block to each of them.
 
 use super::recorded::Running;
 use super::{Event, Row};
@@ -92,7 +93,7 @@ pub fn lifetimes(
     Ok(needed)
 }
 
-/// Length of the workspace that [`of_rows`], which finds the residency of each row, needs.
+/// Length of the workspace that [`of_rows`] needs, which finds the live range to which each row belongs.
 pub(crate) const fn of_rows_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: rows }.and(workspace(blocks))
 }
@@ -117,7 +118,8 @@ pub(crate) fn of_rows<'a>(
     Ok(of)
 }
 
-/// Returns the error that [`lifetimes`] would return for these rows, if there is one.
+/// Checks that each row of a trace can follow the rows before it; if not, returns the error that [`lifetimes`] would
+/// return.
 pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) -> Result<(), Error> {
     block::check_count(block_count)?;
     follow(rows, block_count, scratch, |_, _, _, _| ())
@@ -187,10 +189,11 @@ pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
 }
 
 /// Merges residencies (live ranges of blocks) that share memory because an operator writes its output over an input:
-/// both become one block for placement. In such an operator, between its accesses, the free of one block stands
-/// directly before the malloc of another of the same size. `blocks` holds the residencies that [`lifetimes`] wrote for
-/// these rows, and afterwards the merged blocks, in the order in which they begin. `part_of` gets for each residency
-/// the index of its merged block. Returns how many merged blocks there are. O(rows).
+/// both become one block for placement. Such an operator is told by its rows: between two of its accesses, the free of
+/// one block is directly followed by the malloc of another of the same size. Before the call `blocks` holds the
+/// residencies that [`lifetimes`] wrote for these rows. Afterwards it begins with the merged blocks, in the order in
+/// which they begin, and `part_of` has for each residency the index of its merged block. Returns how many merged blocks
+/// there are. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for a block number that is not below `block_count`; [`Error::BufferTooSmall`] if `blocks`, `part_of`

@@ -4,24 +4,25 @@
 //! the last. Which topological order has the least max load? It is NP-hard (Sethi 1975); real networks are easy.
 //!
 //! Steps:
-//! 1. The order as it is given is the incumbent. The bytes that one operator touches are a lower bound on the max load
-//!    of all orders. If the max load of the incumbent is not higher, the incumbent is proved to be the best. `cut`
-//!    finds a higher lower bound: the least load at each operator, whatever the order.
+//! 1. The order as it is given is the incumbent, the best order so far. The bytes that one operator touches are a lower
+//!    bound on the max load of all orders. If the max load of the incumbent is not higher, the incumbent is proved to
+//!    be the best. `cut` finds a higher lower bound: for each operator, the fewest bytes that can be alive while it
+//!    runs; the highest of these figures is the bound.
 //! 2. `exact`: best-first search over the sets of operators that have run. The set with the least max load on the way
 //!    to it is extended first. The search proves that the order that it finds is the best. If it runs out of memory, it
 //!    still proves a lower bound.
-//! 3. `beam`: a beam search, if no order is proved to be the best by then. It adds one operator after the other, and
-//!    keeps only the best sets of each number of operators.
+//! 3. `beam`: a beam search, if no order is proved to be the best by then. It runs one operator after the other. After
+//!    each, it keeps only the best of the sets of operators that may have run by then.
 //!
-//! Both searches run an operator at once if it is ready, needs no more bytes than the max load so far, and does not
-//! raise the load. `model` says why this cannot lead to a higher max load.
+//! If an operator is ready, needs no more bytes than the max load so far, and does not raise the load, both searches
+//! run it next, and try no other in its place. `model` says why this cannot lead to a higher max load.
 //!
 //! Papers: Ahn et al. 2020 (Serenity: sets of operators, dynamic programming); Liberis and Lane 2019 (enumeration by
 //! recursion, for microcontrollers). The obvious alternative, a list scheduler that takes the operator that frees most,
 //! has a max load 5 to 30 % above the least on branched networks, and proves nothing.
 //!
-//! Cost: a set takes a bit of memory for each operator. The time to extend a set is linear in the operators that are
-//! ready and in the edges.
+//! Cost: each set takes memory of one bit for each operator. The time to extend a set is linear in the operators that
+//! are ready and in the edges.
 
 mod beam;
 mod cut;
@@ -45,9 +46,11 @@ const MOST_LOOKS: u64 = 100_000_000;
 /// Limits on the work of the search for the order of operators with the least max load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How many sets of operators the exact search may remember; with 0 there is no exact search.
+    /// How many states the exact search may remember; a state is a set of operators that have run. With 0 there is no
+    /// exact search.
     pub states: u32,
-    /// How many sets the beam search keeps for each number of operators that have run; with 0 there is no beam search.
+    /// The width of the beam search: after each operator that it adds, it keeps this many sets of operators that may
+    /// have run by then. With 0 there is no beam search.
     pub width: u32,
 }
 
@@ -113,14 +116,15 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: O
         .and(search_workspace(tensors, nodes, options).max(cut_workspace(tensors, nodes, operands)))
 }
 
-/// Length of the workspace of [`by_cuts`], which finds a lower bound by minimum cuts. The model of the graph is not
-/// part of it.
+/// Length of the workspace of [`by_cuts`], which finds a lower bound by minimum cuts. The memory of the [`Model`] on
+/// which it works is not counted.
 const fn cut_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let ranked = WorkspaceLen { words: nodes, indices: 2 * nodes };
     model::walk_workspace(tensors, nodes).and(ranked).and(cut::workspace(tensors, nodes, operands, 2 * operands))
 }
 
-/// Length of the workspace that [`search`], the search for an order of operators, needs beside the model of the graph.
+/// Length of the workspace that [`search`], the search for an order of operators, needs. The memory of the [`Model`] on
+/// which it works is not counted.
 pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: Options) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 2 * operators }.and(
         exact::workspace(tensors, operators, options.states).max(beam::workspace(tensors, operators, options.width)),
@@ -128,8 +132,8 @@ pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: 
 }
 
 /// Finds an order of the operators of a static graph with the least max load, and writes their numbers to `order`. If
-/// no operator works in place, the returned max load is the max load of the trace that [`rows`](super::graph::rows)
-/// writes of the operators in the found order.
+/// no operator works in place, the returned max load is that of the trace that [`rows`](super::graph::rows) writes of a
+/// graph that lists its operators in this order.
 ///
 /// `operators` says, by operator number, which operators may work in place (see [`Operator`]). Such an operator takes
 /// no memory for its first output if its first input has the same size and is read for the last time. Operators beyond
@@ -185,7 +189,7 @@ pub fn least_load(
 /// operators may write their outputs. Of the reuses of one operator only the first two count.
 ///
 /// # Errors
-/// As [`least_load`], and [`Error::UnknownTensor`] for a reuse by no operator or of no tensor.
+/// As [`least_load`], and [`Error::UnknownTensor`] for a reuse whose operator or tensor is not in the graph.
 ///
 /// ```
 /// use sublet_core::Workspace;
@@ -284,8 +288,9 @@ pub(crate) fn search(
     found
 }
 
-/// Makes the model of a graph, on which the search for an order works. `reuse` is called to tell the model over which
-/// inputs operators may write their outputs.
+/// Makes the [`Model`] of a graph, on which the search for an order works: the operators, the tensors that they touch,
+/// and which operators wait for which. Calls `reuse` to add to the model over which inputs operators may write their
+/// outputs.
 fn of_graph<'a>(
     graph: &Graph<'_>,
     dependencies: &Dependencies<'_>,

@@ -6,25 +6,28 @@
 //! the dependencies allow (`MXNet`, "Memory consumption", on parallel operations). `MXNet` uses colours of paths in
 //! place of ancestors; here the ancestors are exact.
 //!
-//! Placement takes lifetimes as intervals, and lets any two blocks share memory whose intervals do not overlap. So
-//! lifetimes are extended over a topological order until every pair that does not overlap is ordered by ancestors. For
-//! a pair that is not ordered there are two ways: A lives on until B has begun, or B begins before A ends. If only ends
-//! are extended, each end has exactly one least value. If only beginnings are extended, each beginning has exactly one
-//! latest value:
+//! Placement takes lifetimes as intervals of steps, and lets any two blocks share memory whose intervals do not
+//! overlap. A step here is an operator's index in one topological order. So lifetimes are extended until any two blocks
+//! overlap that may be in use at the same time. Say that in this order A is used for the last time before B begins, but
+//! the dependencies do not require it. Then there are two ways: the end of A is moved to after the beginning of B, or
+//! the beginning of B to before the end of A. If only ends are moved, there is an earliest end that is enough for each
+//! block. If only beginnings are moved, there is a latest beginning that is enough:
 //!
-//! 1. For each operator v, two operators are found: the last in the order that begins a block and is no descendant of
-//!    v, and the first that uses a block and is no ancestor of v. This is done with bit sets over slices of 64
-//!    operators of the order, one slice at a time.
-//! 2. The order is cut into regions: everything before a region is an ancestor of every operator that begins a block in
-//!    the region or after it. No lifetime is extended out of its region. In each region, either ends or beginnings are
-//!    extended, whichever gives the lower max load in the region; ends if both give the same.
+//! 1. For each operator v, two operators are found. One is the last in the order that begins a block and is no
+//!    descendant of v: a block that v is the last to use must live until then. The other is the first that uses a block
+//!    and is no ancestor of v: a block that v begins must be there by then. Both are found with bit sets, for 64
+//!    operators of the order at a time.
+//! 2. The order is cut into regions, so that no lifetime is extended out of its region: everything before a region is
+//!    an ancestor of every operator that begins a block in the region or after it. In each region, either ends or
+//!    beginnings are extended, whichever gives the lower max load in the region; ends if both give the same.
 //!
-//! Operators on the same stream run in the order, which gives each one more edge. [`longest_paths`] puts operators on
-//! streams as `MXNet` colours them: the longest path, the longest of what is left, and so on.
+//! Operators on the same stream run one after the other, in the topological order; this counts as a dependency too.
+//! [`longest_paths`] puts operators on streams as `MXNet` colours them: the operators of the longest path on the first
+//! stream, those of the longest path of the others on the second, and so on.
 //!
-//! Cost: O(edges · operators / 64) time, scratch linear in tensors, operators and operands. Limits: of two chains that
-//! run beside each other, each could reuse its own memory. Intervals cannot express this; all blocks of one of the
-//! chains are then kept alive together.
+//! Cost: O(edges · operators / 64) time, scratch linear in tensors, operators and operands. Limits: where two chains of
+//! operators run beside each other, each chain could reuse its own memory. Intervals cannot express this; all blocks of
+//! one of the chains are then kept alive together.
 
 use super::dependencies::{self, Dependencies};
 use super::liveness::Residency;
@@ -52,9 +55,9 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 /// which [`graph::rows`](super::graph::rows) runs the operators. Persistent tensors are always alive; other tensors
 /// that no operator uses have no block.
 ///
-/// `streams` says on which stream each operator runs, after the operators of this stream that come before it in the
-/// order. An operator whose stream is not below the number of operators, or for which `streams` has no entry, runs
-/// whenever its dependencies allow.
+/// `streams` says on which stream each operator runs. The operators of one stream run one after the other, in the
+/// topological order. An operator whose stream is not below the number of operators, or for which `streams` has no
+/// entry, is on no stream: it runs whenever its dependencies allow.
 ///
 /// # Errors
 /// As [`graph::rows`](super::graph::rows); [`Error::SizeOverflow`]; [`Error::BufferTooSmall`] if `blocks` or `names` is
@@ -185,8 +188,8 @@ pub fn longest_paths(
     Ok(())
 }
 
-/// What is extended so that operators that may run at the same time share no memory: the ends of lifetimes, their
-/// beginnings, or neither.
+/// How lifetimes are extended, so that operators that may run at the same time share no memory: their ends are moved to
+/// later steps, or their beginnings to earlier ones, or neither.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extend {
     Nothing,
@@ -197,25 +200,25 @@ enum Extend {
     Chosen,
 }
 
-/// The place of each operator (its index in the topological order), and how far the lifetimes that end or begin at each
-/// place are extended because other operators may run at the same time.
+/// The place of each operator (its index in the topological order). For each place also how far a lifetime is extended
+/// that ends or begins there, because other operators may run at the same time.
 struct Orders<'a> {
     /// For each node (operator): its place, which is its index in the topological order.
     place: Table<'a, u32>,
     /// For each place (index of an operator in the topological order): 1 + the place of the next operator on the same
     /// stream; 0 if there is none.
     next: Table<'a, u32>,
-    /// For each place (index of an operator in the topological order): the end of a lifetime with its last use here, if
-    /// ends of lifetimes are extended. It is 1 + the place of the last operator that begins a block and does not wait
-    /// for the operator here; at least 1 + this place.
+    /// For each place (index of an operator in the topological order): the extended end of a lifetime whose last use is
+    /// here. It is 1 + the place of the last operator that begins a block without waiting for the operator here, so
+    /// that it might run before this last use; at least 1 + this place.
     late: Table<'a, u32>,
-    /// For each place (index of an operator in the topological order): the start of the lifetime of a block that begins
-    /// here, if beginnings are extended. It is the place of the first operator that uses a block and for which the
-    /// operator here does not wait; at most this place.
+    /// For each place (index of an operator in the topological order): the extended beginning of the lifetime of a
+    /// block that the operator here allocates. It is the place of the first operator that uses a block and for which
+    /// the operator here does not wait; at most this place.
     early: Table<'a, u32>,
-    /// For each place (index of an operator in the topological order): 1 if the ends of lifetimes are extended there, 0
-    /// if the beginnings are. Lifetimes are extended so that operators that may run at the same time share no memory.
-    /// The value is the same in a whole region of the order.
+    /// For each place (index of an operator in the topological order): 1 if lifetimes are extended at their ends there,
+    /// 0 if at their beginnings, so that operators that may run at the same time share no memory. The value is the same
+    /// within a region, a part of the order out of which no lifetime is extended.
     ends: Table<'a, u32>,
     /// For each node (operator): the number of the block for its workspace; not used if it has no workspace.
     workspaces: Table<'a, u32>,
@@ -270,10 +273,10 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`: for each place (index of an operator in the topological order), the end of a lifetime with its
-    /// last use there, if ends are extended. It is 1 + the place of the last operator that begins a block and is no
-    /// descendant of the operator there. Descendants are found with bit sets, 64 places at a time, from the end of the
-    /// order.
+    /// Fills `late`: for each place (index of an operator in the topological order), the extended end of a lifetime
+    /// whose last use is there. It is 1 + the place of the last operator that begins a block and is no descendant of
+    /// the operator there; at least 1 + that place. `begins` marks the places at which blocks begin. Descendants are
+    /// found with bit sets, 64 places at a time, from the end of the order.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -300,10 +303,10 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`: for each place (index of an operator in the topological order), the start of the lifetime of a
-    /// block that begins there, if beginnings are extended. It is the place of the first operator that uses a block and
-    /// is no ancestor of the operator there. Ancestors are found with bit sets, 64 places at a time, from the beginning
-    /// of the order.
+    /// Fills `early`: for each place (index of an operator in the topological order), the extended beginning of the
+    /// lifetime of a block that the operator there allocates. It is the place of the first operator that uses a block
+    /// and is no ancestor of the operator there; at most that place. `uses` marks the places at which blocks are used.
+    /// Ancestors are found with bit sets, 64 places at a time, from the beginning of the order.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -336,11 +339,10 @@ impl<'a> Orders<'a> {
         dependencies.successors(node).iter().map(|&next| self.place[next]).chain(on_stream)
     }
 
-    /// Decides for each region of the topological order whether the ends or the beginnings of lifetimes are extended
-    /// there: whichever gives the lower max load in the region. They are extended so that operators that may run at the
-    /// same time share no memory. A region is a part of the order out of which no lifetime is extended. `ends` and
-    /// `beginnings` give the bytes alive at each place (index in the order) if only ends or only beginnings are
-    /// extended.
+    /// Decides for each region whether the ends or the beginnings of lifetimes are extended there, so that operators
+    /// that may run at the same time share no memory: whichever gives the lower max load in the region. A region is a
+    /// part of the topological order out of which no lifetime is extended. `ends` gives the bytes alive at each place
+    /// (index in the order) if only ends are extended, `beginnings` those if only beginnings are.
     fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
         let mut first = 0;
         let mut last = 0;

@@ -8,7 +8,8 @@
 //! Paper: Zhang et al. 2019, section V, detect "two consecutive subsequences that are repeating" and do not say how.
 //!
 //! Steps, for each event:
-//! 1. The event goes into a ring buffer that holds two of the longest periods.
+//! 1. The event goes into a ring buffer, which holds as many events as two periods of the greatest length that is
+//!    looked for.
 //! 2. A rolling fingerprint of the last eight events (Karp and Rabin 1987) is looked up in a table of where each
 //!    fingerprint was last seen. The distance to the event where it was seen is a candidate for the period, if there is
 //!    no candidate yet.
@@ -18,17 +19,18 @@
 //!    Events that repeat while the live bytes grow are not an iteration but a loop within one.
 //! 5. The first event that differs from the event one period before ends the candidate, accepted or not.
 //!
-//! Loops within iterations (gradient accumulation: a, a, a, b, over and over) are accepted as long as nothing else is
-//! known. So an accepted period that ends may have been such a loop. From then on a candidate with the same events,
-//! once or several times over, is accepted only if it repeats for longer than the ended period did, by one period of
-//! its own. A sum over the period tells that the events are the same, wherever the period begins. A candidate with
-//! other events is accepted as before: it may be the same network with another batch. The ended period is forgotten
-//! after as many events as the ring holds, since no longer period that contains the ended one fits into the ring.
+//! An iteration may contain a loop: gradient accumulation is a, a, a, b, over and over. Such a loop is accepted as a
+//! period as long as nothing else is known. So when an accepted period ends, it may have been one. From then on a
+//! candidate with the same events, once or several times over, is accepted only if it repeats for longer than the ended
+//! period did, by at least its own length. A sum of hashes over the period tells that the events are the same, wherever
+//! the period begins. A candidate with other events is accepted as before: it may be the same network with another
+//! batch size. An ended period is forgotten after as many events as the ring holds, since no longer period that
+//! contains it would then fit into the ring.
 //!
 //! Ties: of several events with the same fingerprint the latest counts, so that the candidate is the shortest distance.
 //!
-//! Cost: constant work for each event, in the worst case too; eight words and up to eight indices for each event of the
-//! longest period.
+//! Cost: constant work for each event, in the worst case too; eight `u64`s and up to about eight `u32`s of memory for
+//! each event of the longest period.
 
 use super::Event;
 use crate::table::Table;
@@ -39,8 +41,8 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// so many events, and so do not suggest a period.
 const SPAN: u32 = 8;
 
-/// While a candidate period is verified, this many older events are checked with each new event: does each equal the
-/// event one period before it? The check goes back from the event at which the candidate was found. With four, a
+/// How many older events are checked with each new event while a candidate period is verified. The check goes back from
+/// the event at which the candidate was found, and compares each event with the one a period before it. With four, a
 /// candidate found in the first four fifths of the second period is verified when that period ends.
 const BACKWARD: u32 = 4;
 
@@ -50,9 +52,9 @@ const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
 const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
 
 /// The odd number by which a fingerprint (rolling hash) is multiplied before the middle bits of the product choose its
-/// bucket in the hash table. The middle bits depend on all bits of the events. The low bits of the fingerprint itself
-/// depend on few: the fingerprints of one period could all share their buckets with others, and be overwritten before
-/// they come again, so that the period would never be found.
+/// bucket in the hash table. The middle bits depend on all bits of the events; the low bits of the fingerprint itself
+/// depend on few. If those chose the bucket, all fingerprints of a period could share their buckets with others, and be
+/// overwritten before they come again. The period would then never be found.
 const SCATTER: u64 = 0x94D0_49BB_1331_11EB;
 
 /// The highest position of an event in the stream; the event after it has the position 1 again. 0 is no position.
@@ -61,9 +63,9 @@ const MOST_POSITION: u32 = (1 << 31) - 1;
 /// Watches a stream of mallocs, frees, reads and writes for its period: the number of events after which it repeats.
 /// Its memory does not grow.
 pub struct Detector<'a> {
-    /// The latest events, in a ring buffer. Four words for each: the bytes of the block; the distance to the block's
-    /// previous event, and the event's kind, in one word; the bytes of all blocks live right after the event; and the
-    /// sum of the hash [`mix`] over all events up to this one.
+    /// The latest events, in a ring buffer. Four words for each event: the bytes of its block; its kind and, in the
+    /// same word, how many events ago the previous event of its block was; the bytes of all blocks that are live right
+    /// after it; and the sum of the hash [`mix`] over all events up to it.
     ring: Table<'a, [u64; 4]>,
     /// The hash table, by bucket: the position in the stream of the latest event at which the fingerprint (hash of the
     /// latest events) fell into this bucket; 0 if there was none.
@@ -83,8 +85,8 @@ pub struct Detector<'a> {
     ended: Option<Ended>,
 }
 
-/// The accepted period that ended last. The events repeated with this period for so long that it was taken for the
-/// length of an iteration; then an event came that differed from the event one period before.
+/// The latest of the accepted periods that have ended. The events repeated with this period for so long that it was
+/// taken for the length of an iteration; then an event came that differed from the event one period before.
 #[derive(Clone, Copy)]
 struct Ended {
     period: u32,
@@ -100,13 +102,14 @@ struct Ended {
 #[derive(Clone, Copy)]
 struct Candidate {
     period: u32,
-    /// How many events have come since this candidate period was suggested, that first event included. Each of them
-    /// equals the event one period before it.
+    /// How many events have come since this candidate period was suggested, with the event that suggested it. Each of
+    /// them equals the event one period before it.
     forward: u64,
     /// How many events right before the one at which this candidate period was suggested are known to equal the event
     /// one period before them.
     backward: u32,
-    /// Whether the check still goes backward, comparing older and older events each with the event one period before.
+    /// Whether older events are still to be compared, from the event that suggested this period backward, each with the
+    /// event one period before it. False once enough are compared, or one differs, or the ring holds no older ones.
     open: bool,
     accepted: bool,
 }

@@ -1,12 +1,13 @@
 //! Records an iteration: turns calls, one for each malloc, free, read and write, into the rows of a trace.
 //!
 //! A [`Recorder`] writes rows into a buffer, lent by the caller or its own. It numbers blocks from 0 in the order of
-//! their mallocs, and operators in the order in which they begin. [`liveness`](super::liveness) and the passes read the
-//! rows that it writes; they refuse rows that cannot follow each other, such as a second free.
+//! their mallocs, and operators in the order in which they begin. [`liveness`](super::liveness) and the other modules
+//! that read the rows refuse rows that cannot follow each other, such as a second free of a block.
 //!
-//! Between [`interrupt`](Recorder::interrupt) and [`resume`](Recorder::resume) (Sekiyama et al. 2018, section 4.3)
-//! requests are not part of the plan: their blocks have the number [`OUTSIDE`], and nothing is ever recorded of them. A
-//! block from before the interruption stays part of the plan, and with it its accesses and its free.
+//! Blocks that are allocated between [`interrupt`](Recorder::interrupt) and [`resume`](Recorder::resume) (Sekiyama et
+//! al. 2018, section 4.3) are not part of the plan: they all have the number [`OUTSIDE`], and nothing is ever recorded
+//! of them. A block from before the interruption stays part of the plan, and its accesses and its free are recorded at
+//! any time.
 //!
 //! Cost: O(1) a call, no memory but the rows.
 

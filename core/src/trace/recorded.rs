@@ -1,10 +1,10 @@
-//! The recorded iteration, and which of its accesses a rewritten trace has still to do.
+//! The recorded iteration, for comparison with a trace that was rewritten from it to save memory.
 //!
-//! A rewritten trace is read beside the recorded one: each operator of the rewritten trace is an operator of the
-//! recording, which runs or is recomputed. [`Operators`] finds the recorded operator, and tells which of its accesses
-//! are to come; the simulator and the verifier both use it. The verifier alone judges in which order the accesses may
-//! come. Building [`Operators`] costs a sort of the rows, O(rows); beginning an operator costs its rows and O(log
-//! rows).
+//! Each operator of the rewritten trace is an operator of the recording, in its regular run or recomputed. While the
+//! rewritten trace is read row by row, [`Operators`] finds the recorded operator that is under way, and which of its
+//! accesses (reads and writes of blocks) are still to come. The simulator and the verifier both use it; the verifier
+//! alone judges in which order the accesses may come. Building [`Operators`] costs a sort of the rows, O(rows);
+//! beginning an operator costs its rows and O(log rows).
 
 use super::{Event, Op, Row};
 use crate::error::RowFault;
@@ -132,32 +132,34 @@ pub(crate) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 2 * rows + 3 * blocks }
 }
 
-/// The operators of a recorded iteration. A rewritten trace is read beside them: each of its operators has to do the
-/// accesses that it did in the recording.
+/// The operators of a recorded iteration. A trace that was rewritten from it to save memory is compared with them: each
+/// of its operators has to do the accesses (reads and writes of blocks) that it did in the recording.
 pub(crate) struct Operators<'a> {
     rows: &'a [Row],
     /// The row of the first access of each operator, in the order of the operators' numbers. Accesses that belong to no
     /// operator are left out.
     first: Table<'a, u32>,
     first_count: u32,
-    /// Where to look for the next access that belongs to no operator: the recorded row to begin with.
+    /// The recorded row from which on the next access that belongs to no operator is looked for.
     loose: usize,
     /// For each block: 1 if it is allocated at time 0 and never freed, 0 if not.
     persistent: Table<'a, u32>,
-    /// For each block, two numbers about the last recomputed operator that accesses it. The first is 1 + the recorded
-    /// row of that operator's first access; 0 if there is no such operator. The second says how the operator accesses
-    /// the block: 1 for reads, 2 for writes, 3 for both.
+    /// For each block: which recomputed operator was the last to begin of those that access it, and how it does. The
+    /// first number is 1 + the recorded row of that operator's first access; 0 if there is no such operator. The second
+    /// number is 1 if it reads the block, 2 if it writes it, 3 if both.
     touched: Table<'a, [u32; 2]>,
 }
 
-/// An operator of a rewritten trace that is under way: its rows in the recording, and how many of them it has done.
+/// An operator of a rewritten trace that is under way: which rows it has in the recording, and how far it has come in
+/// them.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
-    /// The recorded row of the operator's first access.
+    /// The index, in the recording, of the row of the operator's first access.
     pub(crate) first: usize,
-    /// The recorded row after the operator's latest access; the row of its first access if it has done none.
+    /// The index, in the recording, of the row after the operator's latest access; that of its first access if it has
+    /// done none so far.
     pub(crate) next: usize,
-    /// The recorded row after the operator's last access.
+    /// The index, in the recording, of the row after the operator's last access.
     pub(crate) end: usize,
     pub(crate) rerun: bool,
 }
@@ -234,9 +236,9 @@ impl<'a> Operators<'a> {
         Some(progress)
     }
 
-    /// The recorded accesses that an operator of the rewritten trace has still to do, each with its recorded row and
-    /// that row's number. A recomputed operator does not access again the persistent blocks that it both reads and
-    /// writes.
+    /// The accesses that an operator of the rewritten trace has still to do, each as the number of its row in the
+    /// recording and this row. A recomputed operator leaves out the persistent blocks that it both reads and writes:
+    /// its first run has updated them, and they must not be updated twice.
     pub(crate) fn to_come(&self, progress: Progress) -> impl Iterator<Item = (usize, &'a Row)> {
         let rows = self.rows.get(progress.next..progress.end).unwrap_or_default();
         let updated = move |r: &Row| progress.rerun && self.is_persistent(r.block) && self.touched[r.block][1] == 3;

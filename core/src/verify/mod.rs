@@ -199,8 +199,8 @@ enum Key {
 /// the first are not 0, a third marks those of the second, and so on. O(log₆₄ n) for each operation.
 struct Ranks<'a> {
     words: Table<'a, u64>,
-    /// By level of bit sets, the lowest first: the index in `words` at which the level's bit set begins; 0 for levels
-    /// that are not used (from `height` on). The lowest level has a bit for each rank (a block's place in the order of
+    /// For each level of bit sets, the lowest first: the index in `words` at which the level begins; 0 for levels that
+    /// are not used (from `height` on). The lowest level has a bit for each rank (a block's place in the order of
     /// offsets), each higher level a bit for each word of the level below. 6 levels are enough for all ranks of 32
     /// bits.
     levels: [u32; 6],

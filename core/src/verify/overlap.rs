@@ -2,13 +2,14 @@
 //! reads.
 //!
 //! The constraints are those of the parent module, except for the pairs of blocks that an [`Overlap`] names. Such a
-//! pair may share bytes if the output begins at least `distance` bytes below the begin of the input. Pairs are looked
-//! at one by one: `O(n log n + p · o)` for p pairs that are alive together and o overlaps.
+//! pair may share bytes if the output begins at least `distance` bytes below the begin of the input: then the kernel
+//! has read each byte of the input before it writes over it. Pairs are looked at one by one: `O(n log n + p · o)` for p
+//! pairs that are alive together and o overlaps.
 //!
 //! The lower bound on the peak: at each step, the most bytes that outputs may share with their inputs are subtracted
-//! from the bytes alive; the bound is the highest difference. An output shares with one input at most its own size less
-//! the distance, and at most the input's size. With several inputs, it shares at most the sum of that, and at most its
-//! own size less the least distance.
+//! from the bytes alive; the bound is the highest difference. An output shares with one input at most the input's size,
+//! and at most its own size less the distance. With several inputs, it shares at most the sum of these bytes, and at
+//! most its own size less the least distance.
 
 use super::{VerifiedPlan, Violation, check_block};
 use crate::error::Buffer;

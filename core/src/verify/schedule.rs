@@ -4,13 +4,13 @@
 //! copies to and from the host, recomputed operators, and masks. Has every block the right value when an operator reads
 //! it, and can the iteration be repeated? The rules:
 //!
-//! - Order: operators that are [ordered](crate::trace::Operator::ordered), and accesses without an operator, stand in
-//!   the order of the recording; all others stand anywhere.
+//! - Order: operators that are [ordered](crate::trace::Operator::ordered), and accesses that belong to no operator,
+//!   stand in the order of the recording; all others stand anywhere.
 //! - Values: a write gives a block a value, a malloc leaves its value undefined, a free loses it, a copy out keeps it
 //!   on the host, and a copy in restores the latest copy. Every operator reads the values that it read in the
-//!   recording; accesses without an operator may read any value. A recomputed operator that reads the values of its
-//!   first run writes the values of its first run, otherwise undefined values. It does not write the persistent blocks
-//!   that it updates.
+//!   recording; accesses that belong to no operator may read any value. A recomputed operator that reads the values of
+//!   its first run writes the values of its first run, otherwise undefined values. It does not write again the
+//!   persistent blocks that it updated in its first run.
 //! - Masks: a mask holds the sign of each element of a block. Its malloc has at least one bit for each element; the
 //!   ReLU operators that access the block say how large an element is. The mask is written right after a ReLU that
 //!   accesses the block. The ReLU's gradient may read the mask in place of the block.
@@ -237,8 +237,8 @@ fn values(
     state.end().map_err(|fault| Error::Row { row: end, fault })
 }
 
-/// What the recording tells: the sizes of its blocks, and the values that its rows read and write. A number stands for
-/// each value. Equal numbers are equal values, and 0 is an undefined value.
+/// What is known of the recording: the sizes of its blocks, and the values that its rows read and write. A number
+/// stands for each value. Equal numbers are equal values, and 0 is an undefined value.
 struct Seen<'a> {
     /// By block: its size in bytes; 0 if it is never allocated.
     size: Table<'a, u64>,
@@ -344,8 +344,9 @@ struct State<'a> {
     /// By block, two marks, 1 for yes and 0 for no. First: is the block on the device at the start? Second: was it
     /// copied in before its first copy out, so that the host's copy of its initial value was used?
     marks: Table<'a, [u32; 2]>,
-    /// By block: of the operators that in the recording allocate or free the block between their accesses, the last to
-    /// begin so far. Stored as 1 + the recorded row of the operator's first access; 0 if there is none.
+    /// By block: the latest operator to begin that, in the recording, allocates or frees the block between its own
+    /// accesses. The operator may do so here too. Stored as 1 + the recorded row of its first access; 0 if there is
+    /// none.
     own: Table<'a, u32>,
     /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,

@@ -56,27 +56,28 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// A GPU. Clones are the same GPU.
+/// A GPU, to run programs on. Clones are the same GPU.
 #[derive(Clone)]
 pub struct CudaBackend {
     shared: Arc<Shared>,
 }
 
-/// A stream on a GPU.
+/// A stream on a GPU: a queue of work that runs in order. Dropping this destroys the stream, unless it was
+/// [borrowed](CudaBackend::borrow_stream).
 pub struct Stream {
     shared: Arc<Shared>,
     raw: CUstream,
     owned: bool,
 }
 
-/// An event on a GPU.
+/// An event on a GPU: a point in the work of a stream, which other streams and the host can wait for.
 pub struct Event {
     shared: Arc<Shared>,
     raw: CUevent,
     timed: bool,
 }
 
-/// An arena on a GPU.
+/// An arena on a GPU: the range of device memory in which blocks are placed.
 pub struct Arena {
     shared: Arc<Shared>,
     address: u64,

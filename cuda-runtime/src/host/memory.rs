@@ -1,4 +1,4 @@
-//! The device's memory, and pinned memory, of a host that stands in for a device.
+//! The memory of a host that stands in for a device: the device's memory, and pinned memory.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -42,8 +42,8 @@ impl Allocation {
         Some(Self { start, bytes, whole, layout, is_given_back: AtomicBool::new(false) })
     }
 
-    /// Marks the memory as freed by its owner, and fills the first `used` bytes with [`POISON`]. From here on work on
-    /// this memory is a fault of the device.
+    /// Marks the memory as freed by its owner, and fills the first `used` bytes with [`POISON`]. Work that uses this
+    /// memory from now on makes the device fail.
     pub(super) fn give_back(&self, used: u64) {
         self.is_given_back.store(true, Ordering::SeqCst);
         let used = usize::try_from(used).map_or(self.bytes, |used| used.min(self.bytes));

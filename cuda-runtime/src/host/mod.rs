@@ -55,20 +55,20 @@ pub struct HostBackend {
     shared: Arc<Shared>,
 }
 
-/// A stream of a [`HostBackend`].
+/// A stream of a [`HostBackend`]: a queue of work that runs in order.
 pub struct Stream {
     shared: Arc<Shared>,
     lane: usize,
 }
 
-/// An event of a [`HostBackend`].
+/// An event of a [`HostBackend`]: a point in the work of a stream, which other streams and the host can wait for.
 pub struct Event {
     shared: Arc<Shared>,
     last: Mutex<Option<Arc<Point>>>,
     timed: bool,
 }
 
-/// An arena of a [`HostBackend`].
+/// An arena of a [`HostBackend`]: the range of memory in which blocks are placed.
 pub struct Arena {
     shared: Arc<Shared>,
     memory: Arc<Allocation>,
@@ -98,12 +98,12 @@ impl HostBackend {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Gives a stream a kernel, which takes `ns` ns of simulated time. When the stream reaches it, `kernel` is called
-    /// with the bytes of the operands, in the order of `operands`.
+    /// Puts a kernel into the queue of a stream; the kernel takes `ns` ns of simulated time. When the stream reaches
+    /// it, `kernel` is called with the bytes of the operands, in the order of `operands`.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] for an operand outside the arenas; [`Error::OperandsOverlap`] if two operands share bytes
-    /// and one is written; [`Error::Lost`] after a fault.
+    /// and one is written; [`Error::Lost`] after the device has failed.
     pub fn launch(
         &self,
         stream: &Stream,
@@ -154,7 +154,7 @@ impl HostBackend {
     /// [`Mode::Ordered`] this thread does the work.
     ///
     /// # Errors
-    /// [`Error::Lost`] after a fault.
+    /// [`Error::Lost`] after the device has failed.
     pub fn idle(&self) -> Result<()> {
         match self.shared.options.mode {
             Mode::Ordered(order) => self.shared.work_until(order, |_| false),

@@ -28,7 +28,7 @@ pub(super) type Run = Box<dyn FnOnce() -> Result<(), Fault> + Send>;
 pub(super) enum Task {
     /// A kernel, a copy or a host call: the function that does it, and how long that takes, in ns.
     Work(Run, f64),
-    /// Marks the point, at which an event was recorded, as reached.
+    /// Notes that the stream has reached this point, at which an event was recorded: the event has happened.
     Record(Arc<Point>),
     /// Waits for an event: until another stream has reached the point at which the event was recorded.
     Wait(Arc<Point>),

@@ -94,8 +94,8 @@ impl Races {
         }
     }
 
-    /// Returns what is sure to be done when an event happens that is recorded on this stream now: for each stream, the
-    /// number of the last such piece of its work.
+    /// For an event that is recorded on this stream now: returns for each stream the number of the last piece of its
+    /// work that is sure to be done when the event happens.
     pub(super) fn record(&mut self, stream: usize) -> Clock {
         self.clock(stream).clone()
     }

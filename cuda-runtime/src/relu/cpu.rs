@@ -19,7 +19,7 @@ use super::{Activation, Error, Format, mask_words};
 const BLOCK: usize = 32;
 
 mod sealed {
-    /// The operations on elements that the loops of the activations use.
+    /// The operations on numbers of one type (`f32`, `f16` or `bf16`) by which ReLU and leaky ReLU are computed.
     pub trait Bits: Copy {
         const ZERO: Self;
 
@@ -41,7 +41,7 @@ mod sealed {
 
 use sealed::Bits;
 
-/// A type of element that the activations are made for: `f32`, `f16` or `bf16`.
+/// A type of element that ReLU and leaky ReLU can be computed for: `f32`, `f16` or `bf16`.
 pub trait Element: Bits + 'static {
     /// How an element of this type is stored in memory.
     const FORMAT: Format;
@@ -402,7 +402,8 @@ macro_rules! in_vectors {
 in_vectors!(between, between_plain(x: &[E], y: &mut [E]));
 in_vectors!(within, within_plain(x: &mut [E]));
 
-/// Calls `block` with every 32 elements of `x` and their word of the mask, and writes its results to `y`.
+/// Calls the function `block` with every 32 elements of `x` and their word of the mask, and writes the elements that it
+/// returns to `y`.
 #[inline]
 fn between_plain<E: Bits, W>(
     x: &[E],
@@ -421,7 +422,8 @@ fn between_plain<E: Bits, W>(
     }
 }
 
-/// Calls `block` with every 32 elements of `x` and their word of the mask, and writes its results over these elements.
+/// Calls the function `block` with every 32 elements of `x` and their word of the mask, and writes the elements that it
+/// returns over those of `x`.
 #[inline]
 fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: impl Fn(&[E; BLOCK], W) -> [E; BLOCK]) {
     let (whole, rest) = x.as_chunks_mut();

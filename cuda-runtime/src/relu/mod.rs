@@ -27,8 +27,8 @@
 //!   `dy * slope`. The product of 16-bit formats is rounded twice, to f32 and then to the format.
 //! - A NaN that has been multiplied is a NaN; which one is left to the processor, as in PyTorch.
 //!
-//! In place, PyTorch takes the side of zero from `y`, and refuses negative slopes for that reason; here the bit is that
-//! of `x`, and negative slopes are allowed.
+//! Where the result is written over `x`, PyTorch finds out from `y` on which side of zero `x` was, and refuses negative
+//! slopes for that reason; here the bit tells the side, and negative slopes are allowed.
 //!
 //! Cost: one pass over the data. Limits: elements are contiguous; `x` and `y` are the same memory or share none.
 

@@ -1,4 +1,5 @@
-//! The driver of one device: stream-ordered allocations from a pool of its own.
+//! The CUDA driver of one device, as the allocator for PyTorch uses it: allocations take effect in the order of a
+//! stream's work, and come from a memory pool of the driver's that nothing else uses.
 //!
 //! Where the device has no such pools (old Jetsons), allocations are plain (`cuMemAlloc`), and a free first waits until
 //! its stream's work is done.
@@ -87,7 +88,7 @@ pub struct Cuda {
 // SAFETY: handles of the driver, which any thread may use.
 unsafe impl Send for Cuda {}
 
-/// The driver's handle of a stream.
+/// Turns the number of a stream into the driver's handle of it.
 const fn stream_of(stream: Stream) -> CUstream {
     ptr::without_provenance_mut(stream)
 }

@@ -24,7 +24,7 @@ const RANGE: u64 = 1 << 60;
 /// The driver's other name of the legacy default stream (`CU_STREAM_LEGACY`), besides 0.
 const LEGACY: Stream = 1;
 
-/// An allocation of the driver that backs an arena.
+/// Device memory for a plan's arena, allocated by the driver as one piece.
 struct Backing {
     /// The number of the allocation's first byte. The allocator plans in numbers instead of addresses: the block `d`
     /// bytes after the first byte has the number `start + d`.
@@ -332,7 +332,7 @@ impl<D: Driver> Device<D> {
         })
     }
 
-    /// The driver, for tests.
+    /// The driver that this device calls; tests look into it.
     pub const fn driver(&mut self) -> &mut D {
         &mut self.driver
     }
@@ -461,7 +461,7 @@ impl<D: Driver> Device<D> {
         followed.and(self.release_retired())
     }
 
-    /// Makes `stream` wait for the work of `others`; returns the first error.
+    /// Makes later work of `stream` wait for the work that `others` have been given so far; returns the first error.
     fn follow(&mut self, stream: Stream, others: impl IntoIterator<Item = Stream>) -> Result<()> {
         let mut followed = Ok(());
         for other in others.into_iter().filter(|other| *other != stream) {
@@ -470,7 +470,7 @@ impl<D: Driver> Device<D> {
         followed
     }
 
-    /// Frees a block that has an allocation of its own by the driver.
+    /// Frees a block that lies outside the arena, in memory that the driver allocated for it alone.
     fn free_apart(&mut self, address: u64, stream: Stream, users: &[Stream]) -> Result<()> {
         let number = self.apart.remove(&address).ok_or(Error::OutOfRange { address, bytes: 0 })?;
         let noted = number.map_or(Ok(()), |number| self.allocator.free(number));

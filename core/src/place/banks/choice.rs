@@ -7,11 +7,11 @@
 //! Steps: in order of begin each block is taken or left. A *state* is the set of blocks that were taken and are still
 //! alive, with the most that is gained by any choice that leads to it. If one of two states gains no less and holds no
 //! block that the other does not hold, the other is dropped. If more than [`WIDTH`] are left, one of two things is
-//! done. Either the worst are dropped; then the choice that comes out is good but not proved. Or the worst become one
-//! state, which holds only the blocks that all of them hold, with the highest of their gains; then the result is at
-//! least what any choice can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). The worst are those
-//! that have gained least so far: of a block that is still alive, only the part of its gain counts that is for the
-//! steps that have passed.
+//! done. Either the worst are dropped; then the choice that comes out is good, but not proved to be the best. Or the
+//! worst become one state, which holds only the blocks that all of them hold, with the highest of their gains; then the
+//! result is at least what any choice can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). The
+//! worst are those that have gained least so far: of a block that is still alive, only the part of its gain counts that
+//! is for the steps that have passed.
 //!
 //! A state has bits for 64 blocks that are alive together; the number of a block's bit is its *slot*. A block that
 //! begins when no slot is free is left out of the bank. For an upper bound on the gain, its gain counts and its bytes
@@ -25,7 +25,7 @@ use crate::{Workspace, WorkspaceLen, sort};
 /// The most states that are kept from one block to the next. A state is a set of blocks to put in the bank of memory,
 /// of those looked at so far.
 const WIDTH: u32 = 256;
-/// The most blocks alive together that the search can tell apart: each has a bit in the `u64` that says which living
+/// The most blocks alive together that the search can decide about: each has a bit in the `u64` that says which living
 /// blocks are chosen. Further blocks get no bit.
 const SLOTS: u32 = 64;
 
@@ -123,24 +123,27 @@ struct States<'a> {
     /// How many words each state (a set of blocks to put in the bank of memory) has in `taken`, which has a bit for
     /// each block.
     words: u32,
-    /// By state, a set of blocks to put in the bank of memory: which blocks of the set are alive, as bits. The number
-    /// of a block's bit is its slot.
+    /// For each state (a set of blocks to put in the bank of memory): which blocks of the set are alive now, as bits.
+    /// The number of a block's bit is its slot.
     mask: Table<'a, u64>,
-    /// By state, a set of blocks to put in the bank of memory: the bytes of those blocks of the set that are alive.
+    /// For each state (a set of blocks to put in the bank of memory): the bytes that the blocks of the set take there
+    /// now; only living blocks count.
     load: Table<'a, u64>,
-    /// By state, a set of blocks to put in the bank of memory: the cost that the set saves, ended blocks included.
+    /// For each state (a set of blocks to put in the bank of memory): the cost that the set saves. Blocks that have
+    /// ended count too.
     gain: Table<'a, u64>,
-    /// By state, a set of blocks to put in the bank of memory: the cost that the set has saved so far. Of the saving by
-    /// a block that is still alive only a part counts, that for the part of its lifetime that has passed.
+    /// For each state (a set of blocks to put in the bank of memory): the cost that the set has saved so far. For a
+    /// block that is still alive, only that part of its saving counts which is for the steps that have passed.
     score: Table<'a, u64>,
-    /// By state, a set of blocks to put in the bank of memory: all blocks of the set, ended ones included. Bit p is the
-    /// block at index p of `by_start`; a state has as many words in this table as `words` says.
+    /// For each state (a set of blocks to put in the bank of memory): all blocks of the set, as bits, those that have
+    /// ended too. Bit p stands for the block at index p of `by_start`. Each state has `words` words in this table.
     taken: Table<'a, u64>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     kept: Table<'a, u32>,
-    /// The slots that are in use, as bits. A slot is a number below 64 that a block has while it is alive: that of its
-    /// bit in every state (a set of blocks to put in the bank of memory).
+    /// The slots that are in use, as bits. A slot is a number below 64 that a block has while it is alive. In every
+    /// state (a set of blocks to put in the bank of memory), the bit of this number says whether the block is in the
+    /// set.
     used: u64,
     /// By slot (a number below 64 that each living block has): the bytes that the block takes in the bank of memory.
     size: Table<'a, u64>,
@@ -191,8 +194,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Gives `c`, a block that begins, a free slot (a number below 64), and enters the block there; `None` if all slots
-    /// are in use.
+    /// Gives `c`, a block that begins, a slot (a number below 64 that no other living block has). Enters the block in
+    /// the tables that are indexed by slot. `None` if all slots are in use.
     fn slot(&mut self, c: &Candidate) -> Option<u32> {
         let slot = (!self.used).trailing_zeros();
         if slot >= SLOTS {
@@ -207,7 +210,8 @@ impl<'a> States<'a> {
     }
 
     /// Replaces each state (a set of blocks to put in the bank of memory) by two: one without the block `c`, unless it
-    /// has to lie in the bank, and one with it, if it fits.
+    /// has to lie in the bank, and one with it, if it fits. `slot` is the number of the block's bit among the living
+    /// blocks, `place` its index in `by_start`.
     fn branch(&mut self, place: u32, slot: u32, c: &Candidate) {
         let mut len = if c.forced { 0 } else { self.len };
         for s in 0..self.len {
@@ -223,9 +227,9 @@ impl<'a> States<'a> {
         self.len = len;
     }
 
-    /// Adds the cost that a block saves to all states (sets of blocks to put in the bank of memory), as if the block
-    /// lay in the bank and took no bytes. Called when an upper bound is wanted, with a block that has no bit in the
-    /// states because all [`SLOTS`] are in use.
+    /// Adds `gain`, the cost that a block saves, to all states (sets of blocks to put in the bank of memory), as if the
+    /// block lay in the bank and took no bytes. So the result stays an upper bound where a block gets no bit in the
+    /// states, because all [`SLOTS`] bits are in use.
     fn give(&mut self, gain: u64) {
         for s in 0..self.len {
             self.gain[s] += gain;
@@ -244,9 +248,10 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Drops each state (a set of blocks to put in the bank of memory) if another one saves at least as much cost and
-    /// has no living block that the dropped one lacks. If more than [`WIDTH`] are left, drops or merges those that are
-    /// least promising at `step`, where the present block begins. Returns whether at most [`WIDTH`] were left.
+    /// Drops each state (a set of blocks to put in the bank of memory) that is no better than another: the other saves
+    /// at least as much cost, and all of its living blocks are in the dropped one too. If more than [`WIDTH`] are left,
+    /// drops or merges those that are least promising at `step`, where the present block begins. Returns whether at
+    /// most [`WIDTH`] were left.
     fn narrow(&mut self, step: u32) -> bool {
         // Every state that gains more comes before: each is compared only with those before it.
         sort::identity(&mut self.order, self.len);
@@ -294,8 +299,9 @@ impl<'a> States<'a> {
         sort::by_key(&mut self.kept, left, &mut self.aside, |s| !score[s]);
     }
 
-    /// The part of a block's saving in the bank of memory that is for the steps from `step` on; each step of the
-    /// block's lifetime has an equal part. The block is the living one in the slot `slot`.
+    /// How much of the cost that a block saves in the bank of memory is for the steps from `step` on. Each step of the
+    /// block's lifetime has an equal part. The block is given by its slot, the number of its bit among the living
+    /// blocks.
     fn owed(&self, slot: u32, step: u32) -> u64 {
         let [start, end, step] = [self.start[slot], self.end[slot], step].map(u128::from);
         let part = (u128::from(self.slot_gain[slot]) * end.saturating_sub(step)).checked_div(end - start);

@@ -8,10 +8,10 @@
 //!
 //! Steps:
 //! 1. The *price* of a block in a bank is the bytes touched times the cost. The banks are filled one by one, the
-//!    cheapest first. Each gets the blocks that save most against the next more costly bank, if only the bytes alive at
-//!    each step have to fit (`choice`). If they cannot be placed, one is left out and goes to a later bank: of the
-//!    block that did not fit and those alive with it, the one that saves least for each byte. Then the same with the
-//!    large blocks alone.
+//!    cheapest first. Each gets the set of blocks that saves most, compared with the next more costly bank. This choice
+//!    only sees to it that the bytes alive at each step fit (`choice`). If the blocks cannot be placed, one is left out
+//!    and goes to a later bank: of the block that did not fit and those alive with it, the one that saves least for
+//!    each byte. Then all of this is tried with the large blocks alone.
 //! 2. Another way: the blocks go one by one to the cheapest of their banks in which they can be placed beside those
 //!    that are there. Those come first that lose most for each byte and step if they do not lie in their cheapest bank;
 //!    a block that may lie in one bank alone comes before all others. Then the same with the largest first.
@@ -103,8 +103,8 @@ enum Way {
 /// blocks go one by one into the cheapest bank with room: first those that lose most elsewhere, or the largest first.
 const WAYS: [Way; 5] = [Way::Choice(0), Way::Choice(64), Way::Choice(16), Way::Loss, Way::Size];
 
-/// How many times a block that did not fit its bank of memory is moved to the front of the order in which the bank is
-/// filled.
+/// Where a block does not fit its bank of memory, it is moved to the front of the order in which the blocks of the bank
+/// are placed, and all are placed again. This is done at most this number of times.
 const TRIES: u32 = 32;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -222,8 +222,8 @@ impl Packing<'_> {
     }
 
     /// Gives every block a bank of memory by `way`, then moves blocks to cheaper banks that have room; returns the
-    /// cost. The error tells of a block that fits in none of its banks; it is `None` where [`Way::Choice`] left a block
-    /// without a bank.
+    /// cost. `Err` if a block is left without a bank. With [`Way::Choice`] it holds `None`, else the error that names
+    /// the block.
     fn fill(
         &mut self,
         way: Way,
@@ -319,8 +319,8 @@ impl Packing<'_> {
     }
 
     /// Moves block `i` to the cheapest of its banks of memory whose price for it is below `most` and in which all
-    /// blocks can then be placed; of equal prices to the first bank. False if there is none: the block stays. A price
-    /// is bytes touched times the cost of a byte.
+    /// blocks can then be placed; if several have the same price, to the first of them. False if there is none: the
+    /// block stays. A price is bytes touched times the cost of a byte.
     fn move_below(&mut self, i: u32, most: u128) -> bool {
         let before = self.bank[i];
         let mut last: Option<(u128, u32)> = None;
@@ -458,7 +458,7 @@ fn price(uses: &[Use], banks: &[Bank], i: u32, k: u32) -> u128 {
     u128::from(use_of(uses, i).touched) * u128::from(bank(banks, k).cost)
 }
 
-/// The banks of memory of least cost, taken as one bank.
+/// The banks of memory of least cost, seen as one bank that has the sum of their capacities. Used for lower bounds.
 struct Fast<'a> {
     blocks: &'a [Block],
     uses: &'a [Use],
@@ -518,10 +518,10 @@ fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Wor
     alone + chosen.max(bound_by_step(&fast, scratch))
 }
 
-/// A lower bound on the extra cost of a placement because the *fast* banks of memory, those of least cost, cannot hold
-/// all blocks. First, the extra cost is computed as if no block lay there. From this is subtracted the most that a set
-/// of blocks can save by lying in the fast banks, within their capacity. The unit is bytes times that of
-/// [`Bank::cost`].
+/// A lower bound on the *extra* cost of a placement: what it costs beyond the sum of the least prices of all blocks,
+/// because the *fast* banks of memory, those of least cost, cannot hold all blocks. First, the extra cost is computed
+/// as if no block lay in the fast banks. From this is subtracted the most that a set of blocks can save by lying in the
+/// fast banks, within their capacity. The unit is bytes times that of [`Bank::cost`].
 fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = fast.blocks.len();
     let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));
@@ -549,9 +549,10 @@ fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     sum.saturating_sub(u128::from(found.gain.unwrap_or(0)) << shift)
 }
 
-/// A lower bound on the extra cost of a placement because the *fast* banks of memory, those of least cost, cannot hold
-/// all blocks. At each step, the bytes alive beyond their capacity must lie in other banks; the least that this costs
-/// more is computed. Returns the highest of these numbers, in bytes times the unit of [`Bank::cost`].
+/// A lower bound on the *extra* cost of a placement: what it costs beyond the sum of the least prices of all blocks,
+/// because the *fast* banks of memory, those of least cost, cannot hold all blocks. At each step, the bytes alive
+/// beyond the capacity of the fast banks must lie in other banks. The least that this adds to the cost is computed for
+/// each step. Returns the highest of these numbers, in bytes times the unit of [`Bank::cost`].
 fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = count(fast.blocks);
     let (mut by_rate, mut aside) = (scratch.indices(fast.blocks.len()), scratch.indices(fast.blocks.len()));

@@ -14,8 +14,8 @@ const BACK: u32 = 8;
 /// Where a block fits nowhere, an attempt to place all blocks goes back twice as far at each further try. After this
 /// number of tries, it goes back by only [`BACK`] blocks again.
 const CYCLE: u32 = 4;
-/// Two failures of an attempt to place all blocks count as at the same place, if the second block that fits nowhere
-/// comes at most this number of blocks after the first.
+/// An attempt to place all blocks goes back where a block fits nowhere. Until it has come more than this number of
+/// blocks past that one, it counts as stuck at the same place.
 const NEAR: u32 = 8;
 /// How often an attempt to place all blocks goes back from one place where a block fits nowhere, and tries again. Then
 /// the attempt is given up.
@@ -25,15 +25,16 @@ pub(super) const MOST_TRIES: u32 = 12;
 pub(super) const MOST_DOUBLINGS: u32 = 4;
 
 /// Bounds of the random numbers that are added to the cost of each possible place for a block, in 256ths of a unit of
-/// cost. The first round of attempts takes the first entry. Later rounds, and new tries where a block fits nowhere, take
-/// the others in turn, over and over.
+/// cost. The first round of attempts takes the first entry. Later rounds, and new tries where a block fits nowhere,
+/// take the other entries in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
 /// The last place at which the present attempt to place all blocks has failed.
 #[derive(Default)]
 pub(super) struct Hard {
-    /// The step, an index in `Beam::order`, at which no arrangement had room for the block.
+    /// The step, an index in `Beam::order`, whose block fitted nowhere.
     step: u32,
-    /// How many times the attempt has gone back from this place; 0 if there is no such place, or it has been passed.
+    /// How many times the attempt to place all blocks has gone back because blocks fitted nowhere at or near `step`; 0
+    /// if that has not happened, or if the attempt has come past this place since.
     pub tries: u32,
 }
 
@@ -48,8 +49,8 @@ impl Hard {
         (self.tries <= MOST_TRIES).then(|| (step + 1).saturating_sub(BACK << ((self.tries - 1) % CYCLE)))
     }
 
-    /// Whether the attempt, which now comes to `step`, has passed the place at which it failed last. If so, forgets
-    /// that place.
+    /// Whether the attempt to place all blocks, which now comes to `step`, is more than [`NEAR`] blocks past the place
+    /// from which it went back. If so, forgets that place.
     pub(super) fn is_behind(&mut self, step: u32) -> bool {
         let behind = self.tries > 0 && step > self.step + NEAR;
         if behind {
@@ -68,9 +69,10 @@ impl Beam<'_> {
         self.most_ways = u32::try_from(WAYS).unwrap_or(1) * self.width;
     }
 
-    /// Makes the arrangements (lists of the living blocks with their offsets) again that were kept before the block of
-    /// `step`, an index in `order`, was placed. Returns the section of time in which the block placed before it begins;
-    /// `u32::MAX` if no block was placed yet. Cost: O(steps back to the first living block) for each arrangement.
+    /// Restores the arrangements (lists of the living blocks with their offsets) that were kept before the block of
+    /// `step`, an index in `order`, was placed. Returns the section of time in which the last block placed before it
+    /// begins; `u32::MAX` if no block was placed yet. Cost: O(steps back to the first living block) for each
+    /// arrangement.
     pub(super) fn go_back(&mut self, step: u32) -> u32 {
         let Some(last) = step.checked_sub(1) else {
             (self.now.count, self.now.len[0], self.now.value[0]) = (1, 0, [0; 2]);
@@ -90,9 +92,9 @@ impl Beam<'_> {
         section
     }
 
-    /// Makes arrangement `i` (a list of the living blocks with their offsets) again as it was before the block of
-    /// `step` was placed. It has the placed blocks that are alive in `section`, a section of time; `alive` says how
-    /// many there are.
+    /// Restores arrangement `i` (a list of the living blocks with their offsets) as it was before the block of `step`
+    /// was placed. It has the placed blocks that are alive in `section`, a section of time; `alive` says how many there
+    /// are.
     fn put_together(&mut self, i: u32, step: u32, alive: u32, section: u32) {
         let row = i * self.row;
         let (mut step, mut arrangement, mut len, mut hash) = (step, i, 0, 0u64);

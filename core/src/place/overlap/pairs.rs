@@ -7,12 +7,14 @@ use crate::{Block, Overlap, Workspace, WorkspaceLen};
 /// The most inputs that an output may overlap; overlaps of an output with further inputs are ignored.
 const INPUTS: usize = 2;
 
-/// The blocks, and for each the inputs that it may overlap as an output.
+/// The blocks, and for each that is the output of an operator, the inputs with which it may share bytes.
 pub(super) struct Pairs<'a> {
     pub(super) blocks: &'a [Block],
-    /// By block, as an output: 1 + the index of each of the inputs that it may overlap; 0 for none.
+    /// By block: if it is an output, 1 + the index of each input with which it may share bytes; 0 in place of an input
+    /// that it does not have.
     inputs: Table<'a, [u32; INPUTS]>,
-    /// By block, as an output: by how many bytes at least it begins below each of its inputs, in the order of `inputs`.
+    /// By block: if it is an output, the least number of bytes by which it begins below each of its inputs, in the
+    /// order of `inputs`.
     distances: Table<'a, [u64; INPUTS]>,
     /// Whether all overlaps are used. False if an output has more than two inputs: overlaps with further ones are
     /// ignored.

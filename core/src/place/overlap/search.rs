@@ -1,4 +1,4 @@
-//! Exact search where outputs may reach into dying inputs.
+//! Exact search where the output of an operator may share bytes with an input that is not used after the operator.
 //!
 //! Problem: is there a placement within a capacity? Of two blocks that are alive together, one begins at least a
 //! distance above the other, and this distance depends on which of them is lower. The search for placements without
@@ -9,13 +9,14 @@
 //! 1. Only placements are looked at in which every block lies on 0, on another one, or at its pin. A block that is not
 //!    placed yet is *open*. It has a *least* offset: the lowest that the placed blocks leave it. It is *lifted* if it
 //!    lies on none of them there: then it lies on an open block.
-//! 2. A node is branched on a block b that no open block can be below while b is at its least offset. Left: b lies
-//!    there, and all open blocks that are alive with it are above. Right: b lies on an open block; its least offset
-//!    becomes the lowest at which it can lie on one. As no two blocks can be each other's input, there always is such a
-//!    block b.
-//! 3. In a section (a stretch of time), the open blocks take their bytes, less those that overlaps may spare, above the
-//!    lowest of them. A block whose least offset does not leave room for all of them cannot be the lowest, and is above
-//!    one that can. If one of two blocks cannot be the lower one, the other is.
+//! 2. Each node of the search tree has a block b that no open block can be below while b is at its least offset, and
+//!    has two branches. In the first, b lies there, and all open blocks that are alive with it are above. In the
+//!    second, b lies on an open block; its least offset becomes the lowest at which it can lie on one. As no two blocks
+//!    can be each other's input, there always is such a block b.
+//! 3. In each section (a stretch of time), all open blocks have to fit above the offset of the lowest of them. They
+//!    take the sum of their sizes, less the bytes that overlaps may spare. A block that, at its least offset, does not
+//!    leave this room below the capacity cannot be the lowest, and is above one that can. If one of two blocks cannot
+//!    be the lower one, the other is.
 //! 4. The next block comes from the section with the least slack, divided by its number of failures plus 1. The slack
 //!    is the number of bytes by which the lowest of the least offsets there could rise, with room left for all open
 //!    blocks. The block is the one with this lowest offset; of equals the largest. If an open block can lie below that
@@ -168,8 +169,8 @@ struct Search<'a, 'b> {
     trail_of: Table<'b, u32>,
     /// How many changes are recorded in `trail`, to be taken back later.
     mark: u32,
-    /// Whether this try of a capacity is given up, because the trail has no room left or no block was found to branch
-    /// on.
+    /// Whether the try to place all blocks within the present capacity is given up: the trail (the list of changes that
+    /// can be taken back) has no room left, or no block was found for the next decision.
     full: bool,
     /// By depth of the search tree: the block that the decision there was about.
     placed: Table<'b, u32>,

@@ -1,43 +1,47 @@
 //! Exact search: the least peak, and the proof that there is none below.
 //!
-//! Problem: offline dynamic storage allocation is NP-hard (Garey and Johnson 1979, SR2). Is there a placement within a
-//! capacity c? Peers are `MiniMalloc` (Moffitt 2023) and `SuperMalloc`.
+//! Problem: offline dynamic storage allocation is NP-hard (Garey and Johnson 1979, SR2). Blocks have sizes and
+//! lifetimes; blocks that are alive at the same time must not overlap in memory. Is there a placement, an offset for
+//! each block, in which no block ends above a capacity c? Peers are `MiniMalloc` (Moffitt 2023) and `SuperMalloc`.
 //!
 //! Steps; in brackets the function and, if it can be turned off, the name of the [`Technique`]:
 //! 1. Times are compressed to *sections*, the maximal cliques: sets of blocks that are alive together (`Search::new`).
 //!    Sizes are divided by their greatest common divisor. Blocks are numbered by content, so that names, order of rows
 //!    and scale of time do not matter (`Search::new`, `unit`).
-//! 2. Only placements are looked at in which every block lies on 0, on another block or on a pinned one; and of like
-//!    blocks the lower number lies lower (`State::load`, `twins`). They are built from the bottom: every block that is
-//!    still *open* (not placed yet) lies above the placed ones that are alive with it.
-//! 3. A node is branched on an open block b whose least possible offset m is the least in its component. Left: b lies
-//!    at m, and all open blocks that are alive with it above. Right: b does not lie at m. So b lies on another open
-//!    block, and its m becomes the least end that one of those can have, over and over until nothing moves
+//! 2. Only placements are looked at in which every block lies at offset 0, on another block or on a pinned one (whose
+//!    offset is given). Of blocks that are alike, the one with the lower number lies lower (`State::load`, `twins`).
+//!    Placements are built from the bottom: every block that is still *open* (not placed yet) lies above the placed
+//!    ones that are alive with it.
+//! 3. Each node of the search tree decides about one open block b: one whose least possible offset m is the lowest of
+//!    all open blocks in its component (step 6). Left branch: b lies at m, and all open blocks that are alive with it
+//!    lie above. Right branch: b does not lie at m. Then it lies on another open block, so m rises to the least end
+//!    that an open block alive with b can have. That may raise the m of others in turn, until nothing moves
 //!    (`State::place`, `State::refuse`). No order of the blocks is fixed in advance.
-//! 4. A node fails when in some section the lowest m and the open bytes together exceed c (`State::refresh`). A block
-//!    whose own m exceeds c together with the open bytes cannot be the next one in that section: it lies above one that
-//!    can (`State::tighten`). Where small blocks climb on each other in turn, the end of the climb is found by shortest
-//!    paths (`State::settle`, `climbs`). In small instances the blocks of a section are looked at as the jobs of a
-//!    machine, and edges found: blocks that must lie below others (Carlier and Pinson 1989; `State::find_edges`,
-//!    `edges`).
-//! 5. The section to branch in has the lowest floor, the least m of its open blocks. Among equals it is the one with
-//!    the fewest blocks that could lie there, divided by the failures that it has seen (of which each restart forgets a
-//!    quarter; `Tree::choose`, `State::fade`, `failures`). In the section the block comes first that has the largest
-//!    load beside it, then the longest, then the largest area (`order::rank`).
+//! 4. A node fails when in some section the lowest m and the bytes of all open blocks together exceed c
+//!    (`State::refresh`). If a block's own m and these bytes exceed c, it cannot be the lowest open block of the
+//!    section: it lies above one that can (`State::tighten`). Where open blocks raise each other in many small steps,
+//!    shortest paths give each m after the last step at once (`State::settle`, `climbs`). In small instances, edges are
+//!    found: blocks that must lie below others. For this, the blocks of a section are seen as jobs that a machine does
+//!    one at a time (Carlier and Pinson 1989; `State::find_edges`, `edges`).
+//! 5. To choose b, a section is chosen first: one with the lowest *floor*, the least m of its open blocks. Among equals
+//!    it is the one with the fewest blocks that could lie at the floor, divided by 1 + the number of nodes that have
+//!    failed because of it (each restart forgets a quarter of these; `Tree::choose`, `State::fade`, `failures`). Of the
+//!    blocks that could lie at its floor, b is the one in whose lifetime the load (bytes alive at one time) rises
+//!    highest; of equals the longest, then the one of largest area (`order::rank`).
 //! 6. Where no open block crosses from one section to the next, the sections on both sides are *components*, which are
 //!    searched one by one. A failure in one goes back past all decisions that were about others (`Tree::narrow`,
 //!    `Tree::back`, `components`).
-//! 7. Run times are heavy-tailed: after a long first run, short ones follow (Luby, Sinclair and Zuckerman 1993). In
-//!    step 5, these change lengths and sizes at random by up to a tenth, and do not count the load (`Search::attempt`,
-//!    `restarts`).
-//! 8. At capacities above the bound, where something may be wasted, three runs of four keep the *ground*, the top of
-//!    the placed blocks, level, as heuristics for packing strips do (Burke, Kendall and Whitwell 2004). In step 5, a
-//!    block gains ranks for each end of the level ground that it reaches, and again if its top is level with what lies
-//!    beyond (`Tree::choose`, `level`).
-//! 9. States that were refuted are kept, and fail at once where other decisions lead to them again (`Nogoods`,
-//!    `nogoods`).
-//! 10. Where the bound is not reached, a part of the nodes goes to searches of windows of time, which may raise the
-//!     bound (`Windows::lift`, `windows`).
+//! 7. A search that takes very long with one order of the blocks may be short with another. So after a long first run
+//!    from the root of the tree, short ones follow (Luby, Sinclair and Zuckerman 1993). In step 5, these change lengths
+//!    and sizes at random by up to a tenth, and do not count the load (`Search::attempt`, `restarts`).
+//! 8. At capacities above the lower bound, where some bytes may stay unused, three runs of four keep the *ground*, the
+//!    top of the placed blocks, level, as heuristics for packing strips do (Burke, Kendall and Whitwell 2004). In step
+//!    5, a block then moves forward in the order for each end of its lifetime at which the level part of the ground
+//!    ends, and again if its top is level with the ground beyond that end (`Tree::choose`, `level`).
+//! 9. States that were refuted (searched to the end without a placement) are kept, and fail at once where other
+//!    decisions lead to them again (`Nogoods`, `nogoods`).
+//! 10. Where a try at a capacity ends without an answer, a part of the nodes goes to windows of time, whose blocks are
+//!     searched alone. If these do not fit within the lower bound, it is raised (`Windows::lift`, `windows`).
 //!
 //! To find the least peak, capacities are tried between the lower bound and the peak of the best plan so far: first the
 //! bound itself, then capacities below that peak by a half, a quarter and an eighth of the gap between the two. Each is
@@ -45,8 +49,9 @@
 //! are remembered throughout. Where the constraints have a capacity, nothing else is tried: a plan within it ends the
 //! search, and so does the proof that there is none.
 //!
-//! Cost: O(alive + changed) for each section that a node touches. Scratch: n²/64 words for who is alive where, and a
-//! trail of 128 n entries; a descent that needs a longer one is given up.
+//! Cost: O(blocks alive there + blocks changed) for each section that a node touches. Scratch: n²/64 words for which
+//! block is alive where, and lists of changes to take back, of 128 n entries each; a run that needs longer ones is
+//! given up.
 
 mod nogood;
 mod order;
@@ -73,33 +78,36 @@ use super::{Options, Solver, Summary, Watch, bound, finish, prepare};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The most blocks of an instance that [`Solver::Auto`] searches: the table of which block is alive when takes n²/64
-/// words.
+/// In instances of more blocks, [`Solver::Auto`] does not run this search: its table of which block is alive when takes
+/// n²/64 words for n blocks.
 pub const MOST_BLOCKS: usize = 6000;
 
 /// The capacities that are tried lie below the peak of the best plan so far, by a part of the gap between that peak and
 /// the lower bound: by all of it, a half, a quarter and so on. The gap is halved at most this number of times.
 const MOST_HALVINGS: u32 = 3;
-/// The number of nodes that are spent on each capacity in the first round, as a multiple of the length of the shortest
-/// run. The length of a run, a search from the root of the tree, is the number of nodes after which it ends.
+/// How many nodes are spent on each capacity that is tried in the first round, as a multiple of the length of the
+/// shortest run. Each further round tries capacities with twice the nodes. A run is a search from the root of the tree;
+/// its length is the number of nodes after which it ends.
 const RUNS: u64 = 32;
-/// Each round spends at least this number of nodes on the lower bound as the capacity, since most instances reach it.
-/// The number is given as a multiple of the length of the shortest run. The length of a run, a search from the root of
-/// the tree, is the number of nodes after which it ends.
+/// In each round of capacities that are tried, at least this number of nodes goes to the lower bound itself, as most
+/// instances have a plan with that peak. The number is given as a multiple of the length of the shortest run. A run is
+/// a search from the root of the tree; its length is the number of nodes after which it ends.
 const RUNS_AT_BOUND: u64 = 256;
 /// The nodes that [`RUNS_AT_BOUND`] grants to the lower bound in each round are at most the search's whole budget of
 /// nodes divided by this number.
 const PART_AT_BOUND: u64 = 4;
-/// The budget of nodes counts as small up to this number of times the length of the shortest run, a search from the
-/// root of the tree. If it is small and the load is the max load at every step, the first capacity that is tried is
-/// near the peak of the best plan so far.
+/// The search's budget of nodes is small if it is at most this number times the length, in nodes, of the shortest run
+/// (a search from the root of the tree). If it is, and the load is the max load at every step, the first capacity that
+/// is tried is near the peak of the best plan so far, and not the lower bound.
 const RUNS_NEAR: u64 = 1_024;
-/// One node in this number may go to the searches of windows of time, which raise the lower bound.
+/// One in this number of the search's nodes may go to windows of time, whose blocks are searched alone to raise the
+/// lower bound.
 const PART_OF_WINDOWS: u64 = 8;
 /// The searches of windows of time are granted a part of the search's nodes. For each node granted they may look at
 /// this number of their own, which are cheaper because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
-/// Runs of the search prefer blocks that keep the top of what is placed level. One run in this number does not.
+/// At capacities above the lower bound, most runs of the search (from the root of its tree) prefer blocks that keep the
+/// top of the placed blocks level. One run in this number does not.
 const UNLEVELLED: u64 = 4;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -113,8 +121,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Looks for the placement of least peak or, if there is a capacity, for one within it. Ends when that is found or
-/// proved not to exist, when `options.nodes` are used up, or when `watch` breaks, which is called every few hundred
-/// nodes and at each improvement.
+/// proved not to exist, when `options.nodes` are used up, or when `watch` returns a break. `watch` is called every few
+/// hundred nodes and at each improvement.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -163,7 +171,7 @@ struct Search<'a> {
     windows: Windows<'a>,
     tree: Tree<'a>,
     key: Table<'a, u64>,
-    /// By block of the search: its index in the caller's slice.
+    /// For each block, by its number in the search: its index in the caller's slice of blocks.
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     random: Xoshiro256PlusPlus,
@@ -295,8 +303,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Raises the lower bound by searches of windows of time, until `limit` nodes of the search's budget have been
-    /// spent, those of the windows included.
+    /// Raises the lower bound by searches of windows of time, in which the blocks of a window are placed alone. Goes on
+    /// until `limit` nodes of the whole search's budget have been spent, those of the windows included.
     fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
         let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
         let (mut progress, before) = (self.summary(), self.tree.nodes);
@@ -313,8 +321,8 @@ impl<'a> Search<'a> {
         end
     }
 
-    /// Whether there is nothing left to look for: the peak is the bound or within the capacity, or it is proved that no
-    /// plan is within the capacity.
+    /// Whether there is nothing left to look for: the best plan has the lower bound as its peak or is within the
+    /// capacity, or it is proved that no plan is within the capacity.
     fn satisfied(&self) -> bool {
         let enough = self.capacity.unwrap_or(0).max(self.lower);
         self.capacity.is_some_and(|capacity| capacity < self.lower)
@@ -326,8 +334,9 @@ impl<'a> Search<'a> {
         self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
     }
 
-    /// Looks for a placement within `capacity` units, by one run from the root of the tree after the other, until
-    /// `limit` nodes have been spent, as [`Tree::spent`] counts them.
+    /// Looks for a placement within `capacity` (in units of the search) by runs one after the other, each from the root
+    /// of the tree. Ends when a run finds a placement or proves that there is none, or when `limit` nodes have been
+    /// spent, as [`Tree::spent`] counts them.
     fn attempt(&mut self, capacity: u64, limit: u64, offsets: &mut [u64], watch: Watch<'_>) -> End {
         let mut progress = self.summary();
         for run in 0.. {
@@ -369,7 +378,8 @@ impl<'a> Search<'a> {
         End::Limit
     }
 
-    /// What the search has spent so far, in nodes, as [`Tree::spent`] counts.
+    /// What the search has spent so far, in nodes of its tree: those it has looked at, and more for the blocks and
+    /// sections of time looked at ([`Tree::spent`]).
     fn spent(&self) -> u64 {
         self.tree.spent(&self.state)
     }
@@ -410,7 +420,7 @@ fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> NonZeroU64 {
     NonZeroU64::new(unit).unwrap_or(NonZeroU64::MIN)
 }
 
-/// The number of units that hold these bytes, rounded up.
+/// How many units of `unit` bytes it takes to hold `bytes` bytes, rounded up.
 fn units(bytes: u64, unit: NonZeroU64) -> u64 {
     bytes / unit + u64::from(bytes % unit != 0)
 }

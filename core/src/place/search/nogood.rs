@@ -1,14 +1,15 @@
-//! States that were refuted (searched to the end without a placement), so that the search goes through each only once.
+//! States of the search that were refuted (searched to the end without a placement), kept so that it goes through each
+//! only once.
 //!
 //! A *component* is a range of time that no open block crosses; *open* blocks are those that are not placed yet.
 //! Whether a component can be completed depends on its open blocks alone: on the least offset that each can have, and
-//! on whether it lies on another of them. Other orders of the same placed blocks lead to the same state again. A state
-//! that was searched to the end is kept; where it comes again, in the same run, after a restart or at a lower capacity,
-//! it fails at once.
+//! on whether it can lie there only on another open block. Placing the same blocks in another order leads to the same
+//! state again. A state that was searched to the end is kept; where it comes again, in the same run, after a restart or
+//! at a lower capacity, it fails at once.
 //!
-//! States are compared word by word, the hash only finds them: so no proof rests on a probability. They are written one
-//! after the other into a ring buffer, and new ones overwrite the oldest. Cost: O(blocks of the component) for each
-//! look.
+//! A hash only finds a state; its words are then compared one by one, so no proof rests on a probability. States are
+//! written one after the other into a ring buffer, and new ones overwrite the oldest. Cost: O(blocks of the component)
+//! for each look.
 
 use super::state::State;
 use crate::table::Table;
@@ -34,8 +35,8 @@ const HEAD: u64 = 2;
 pub(super) struct Nogoods<'a> {
     ring: Table<'a, u64>,
     ring_len: u64,
-    /// By hash of a state, modulo `index_len`: where the latest refuted state with that remainder begins in the ring
-    /// buffer, as 1 + the number of words written before it; 0 if there is none.
+    /// A hash table: for each remainder of a state's hash divided by `index_len`, where the latest refuted state with
+    /// that remainder begins in the ring buffer. Kept as 1 + the number of words written before it; 0 if there is none.
     index: Table<'a, u64>,
     index_len: u64,
     /// How many words have been written to the ring buffer since the search began, overwritten ones included.

@@ -1,4 +1,4 @@
-//! The order in which the search tries blocks. One block is to lie lowest in memory, and several could be the one.
+//! The order in which the search tries blocks, where several blocks could be the next to be placed.
 
 use rand_xoshiro::rand_core::Rng;
 

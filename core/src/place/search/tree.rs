@@ -1,4 +1,5 @@
-//! The search tree: runs from its root, the decisions on the way to the present node, and the way back.
+//! The search tree: runs of the search from its root, the decisions that lead to the present node, and how they are
+//! taken back.
 
 use core::ops::ControlFlow;
 
@@ -11,7 +12,7 @@ use crate::{Workspace, WorkspaceLen};
 /// The work of the search is counted in nodes of its tree. Blocks and sections of time that are looked at count too:
 /// this number of them counts as one node.
 const WORK_OF_NODE: u64 = 1_024;
-/// `watch` is called each time that the search has spent this number of nodes.
+/// The caller's function `watch` is called each time that the search has spent this number of nodes.
 const NODES_OF_WATCH: u64 = 256;
 
 /// How a run of the search, from the root of its tree, has ended.
@@ -55,10 +56,11 @@ pub(super) struct Tree<'a> {
     nogoods: Nogoods<'a>,
     /// How many decisions lead to the present node.
     depth: u32,
-    /// The component that is searched, as a range of sections: no block that is still to be placed crosses its ends.
+    /// The component that is searched, as a range of sections of time: no block that is still to be placed crosses its
+    /// ends.
     part: (u32, u32),
-    /// How much it counts in the choice of the next block ([`Tree::choose`]) that a block fits the *level ground*, the
-    /// range of time around the chosen section in which the lowest offset for a block is the same. The block moves this
+    /// How much *level ground* counts in the choice of the next block ([`Tree::choose`]). Level ground is the range of
+    /// time around the chosen section in which the lowest offset for an unplaced block is the same. A block moves this
     /// number of places forward in the order for each end of its lifetime that is an end of this range, and as many
     /// again if its top is level with the ground beyond that end. 0 if level ground does not count.
     pub fit: u32,
@@ -194,11 +196,11 @@ impl<'a> Tree<'a> {
     }
 
     /// The block to place next. First a section of time is chosen: one with the lowest floor, the least offset that an
-    /// unplaced block there can have. Of equals, it is the one with the fewest blocks that could lie at the floor,
-    /// divided by 1 + the failed nodes counted there. Of these blocks, the one of least rank is placed. A rank counts
-    /// as lower by `fit` for each end of the block that is an end of the level ground, the sections around the chosen
-    /// one with the same floor. It counts as lower once more if the block's top is level with the floor beyond that
-    /// end.
+    /// unplaced block there can have. Of equals, it is the one with the least quotient: the number of blocks that could
+    /// lie at the floor, divided by 1 + the failed nodes counted there. Of these blocks, the one of least rank (place
+    /// in the order of blocks) is returned. A rank counts as lower by `fit` for each end of the block that is an end of
+    /// the level ground, the sections around the chosen one with the same floor. It counts as lower once more if the
+    /// block's top is level with the floor beyond that end.
     fn choose(&self, state: &State<'_>) -> u32 {
         let (mut chosen, mut floor, mut choices, mut weight) = (0, u64::MAX, 1, 0);
         for s in self.part.0..self.part.1 {

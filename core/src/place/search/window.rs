@@ -1,9 +1,9 @@
-//! Lower bounds above the max load: windows of time that have no placement.
+//! Lower bounds above the max load, from windows of time whose blocks do not fit.
 //!
-//! Problem: the max load looks at one step at a time. Blocks that cross from one crowded step to the next may have no
-//! place that suits both. What is alive in a window of time, cut off at its ends, is an instance of its own. If it has
-//! no placement within a capacity, the whole has none: destructive lower bounds (Klein and Scholl 1999), by the search
-//! itself.
+//! Problem: the max load (the most bytes alive at a step) is a lower bound on the peak, but looks at one step at a
+//! time. Blocks that cross from one crowded step to the next may have no place that suits both. So the blocks of a
+//! window of time, cut off at its ends, are placed alone, by the exact search itself. If they have no placement within
+//! a capacity, the whole instance has none: destructive lower bounds (Klein and Scholl 1999).
 //!
 //! Steps:
 //! 1. Windows have two sections (stretches of time), then four, eight and so on; each begins a quarter of its length
@@ -12,12 +12,13 @@
 //! 2. Blocks that are alive in all of a window can lie at its bottom: in any placement they can be taken out, the
 //!    blocks above them move down, and they are put below. So they are left out, and the capacity is lower by their
 //!    bytes. This is not done where something is pinned or aligned.
-//! 3. A window that has no placement within a capacity is searched again, with capacities that grow in steps that
-//!    double, until it has a placement.
+//! 3. If a window has no placement within a capacity, the lower bound is raised above it, and the window is searched
+//!    again, with capacities that grow in steps that double. The window is done when it has a placement within the
+//!    bound, or when its search is cut off.
 //!
-//! When all windows have been searched, those that may still have no placement are searched again with four times the
-//! nodes. Ties: windows come by their length, then by their beginning. Cost: a window costs as many nodes as it has
-//! blocks, beside the nodes of its search. Memory for one window of few blocks.
+//! When all windows have been searched, those whose search was cut off are searched again with four times the nodes.
+//! Ties: windows come by their length, then by their beginning. Cost: a window costs as many nodes as it has blocks,
+//! beside the nodes of its search. Memory for one window of few blocks.
 
 use core::ops::ControlFlow;
 
@@ -80,7 +81,8 @@ pub(super) struct Budget<'a> {
     pub watch: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 
-/// The most blocks that a window of time may have to be searched, in an instance of `n` blocks.
+/// The most blocks of a window of time that is searched, in an instance of `n` blocks. Windows with more blocks are
+/// left out.
 const fn most(n: usize) -> usize {
     if n < SMALL { n } else { SMALL }
 }
@@ -127,7 +129,8 @@ impl<'a> Windows<'a> {
     }
 
     /// Raises the lower bound `lower`, in units of a fixed number of bytes, by searches of windows of time. Ends when
-    /// `lower` is one more than `enough`, when the budget is used up, or when no window is left.
+    /// `lower` exceeds `enough`, the highest capacity that is of interest; when the budget is used up; or when no
+    /// window is left.
     pub(super) fn lift(&mut self, whole: &State<'_>, lower: &mut u64, enough: u64, budget: &mut Budget<'_>) -> End {
         // A window of all sections is left out: its search would be that of the whole instance.
         while self.length < whole.sections {
@@ -201,8 +204,9 @@ impl<'a> Windows<'a> {
         Some(k)
     }
 
-    /// Raises the lower bound `lower` as far as the search of one window of time proves, to one more than `enough` at
-    /// most. Returns [`End::Found`] if the window has a placement within `lower`.
+    /// Searches one window of time, and raises the lower bound `lower` as far as this proves, but to no more than one
+    /// above `enough`, the highest capacity that is of interest. Returns [`End::Found`] if the window has a placement
+    /// within `lower`.
     fn ask(
         &mut self,
         whole: &State<'_>,

@@ -62,8 +62,9 @@ impl Tiling<'_> {
     }
 
     /// Keeps the event by which `item` was made, as event number `event`: the blocks that ended, those that took their
-    /// place, and the PQ-tree before it. An item is a PQ-tree of orders of the living blocks, after some of those that
-    /// end before `section`, a section of time, were replaced. None if there is no room for the tree.
+    /// place, and the PQ-tree before it. An item is a set of orders of the living blocks, as a PQ-tree, on the way to
+    /// `section`, a section of time: some or all of the blocks that end before it have been replaced. None if there is
+    /// no room for the tree.
     fn keep(&mut self, event: u32, section: u32, item: u32) -> Option<()> {
         let [mut used, mut ended, mut begun] = self.event[event];
         let source = self.items.source[item];

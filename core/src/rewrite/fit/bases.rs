@@ -19,14 +19,16 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// The orders of the operators that are tried, one after the other; `None` is the recorded one.
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
-/// The search for the lowest limit that works halves an interval of limits at most this many times. At first the
-/// interval reaches from half of the least footprint that was made to that footprint.
+/// How often, at most, the search for the lowest limit within which a schedule fits halves its interval of limits. The
+/// interval first reaches from half of the least footprint (memory taken on the device) found before to the whole of
+/// it.
 const PROBES: u32 = 7;
-/// While the lowest limit that works is searched for, several limits are tried. For each of them, a search for swaps or
-/// recomputation may do the work that the options allow divided by this.
+/// While the lowest limit within which a schedule fits is searched for, several limits are tried. For each of them, a
+/// search for swaps or recomputation may do only the work that the options allow divided by this.
 const PROBE: u64 = 16;
 
-/// The least size of a block that may be recomputed is the max load of the recording divided by 2 to the power of this.
+/// Blocks that are smaller than the max load of the recording (the most bytes alive at once) divided by 2 to the power
+/// of this are not freed for recomputation.
 const LEAST: u32 = 14;
 
 /// A recording, and room for the traces that are made from it in one order of the operators: with masks and in-place
@@ -44,7 +46,7 @@ pub(super) struct Orders<'s> {
     pub(super) shared: &'s mut [Row],
 }
 
-/// How many rows [`Orders`] need for a recording of `recorded` rows.
+/// How many rows (events of a trace) have to be lent to [`Orders::new`] for a recording of `recorded` rows.
 pub(super) const fn rows(recorded: usize) -> usize {
     recorded + 3 * means::most_rows(recorded)
 }
@@ -59,8 +61,8 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 }
 
 impl<'s> Orders<'s> {
-    /// Divides `out`, lent room for as many rows as [`rows`] says, into the room for three traces of the recording in
-    /// one order of its operators: without masks, with masks, and with masks and in-place reuse.
+    /// Divides `out`, which has room for as many rows as [`rows`] says, into the room for three traces of the recording
+    /// in one order of its operators: without masks, with masks, and with masks and in-place reuse.
     pub(super) fn new(recorded: &'s Recorded<'s>, options: &'s Options, out: &'s mut [Row]) -> Self {
         let (rows, out) = out.split_at_mut_checked(recorded.rows.len()).unwrap_or_default();
         let (masked, shared) = out.split_at_mut_checked(means::most_rows(rows.len())).unwrap_or_default();
@@ -128,8 +130,9 @@ impl<'s> Orders<'s> {
     }
 }
 
-/// Two loads of a trace, in bytes: its max load, and the max load that is left if all blocks that no operator accesses
-/// when the load is highest are swapped out then (`load_min` of Zhang et al. 2019). `Err` if a row is refused.
+/// Two figures of a trace, in bytes. The first is its max load: the most bytes alive at once. The second is the max
+/// load that is left if every block that is idle while the operator with the max load runs is swapped out for that time
+/// (`load_min` of Zhang et al. 2019). `Err` if a row is refused.
 fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<(u64, u64), Error> {
     let mut scratch = scratch.reborrow();
     let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
@@ -151,8 +154,8 @@ pub(super) struct Bases<'s> {
     starts: [Option<Base<'s>>; 2],
     /// The max load, in bytes, of the recording with its operators in this order, before masks and in-place reuse.
     pub(super) peak: u64,
-    /// The max load that is left, in bytes, if every block that no operator accesses at the max load (`peak`) is
-    /// swapped out then: `load_min` of Zhang et al. 2019.
+    /// The max load that is left, in bytes, if every block that is idle while the operator with the max load runs is
+    /// swapped out for that time: `load_min` of Zhang et al. 2019.
     pub(super) load_min: u64,
 }
 
@@ -173,8 +176,8 @@ impl Bases<'_> {
         self.each(options, most, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
     }
 
-    /// Calls `then` with a [`Pass`] (the work on one trace) for each of these traces in turn, until the best schedule
-    /// takes no more than `most` ns longer than the original or the work is ended.
+    /// Calls `then` with a [`Pass`] (the work on one trace) for each trace of this order of the operators in turn,
+    /// until the best schedule takes no more than `most` ns longer than the original or the work is ended.
     pub(super) fn each<'a, 'w>(
         &self,
         options: &Options,
@@ -206,10 +209,10 @@ impl Bases<'_> {
         Ok(stage)
     }
 
-    /// Searches for the lowest limit, in bytes, that works. `least` is one that works; the interval from half of
-    /// `least` to `least` is halved several times. Returns the lowest limit that was found to work. The limits that are
-    /// tried do not depend on the limit in the options, so that a fit to the returned one succeeds. A schedule that
-    /// fits the limit in the options ends the search.
+    /// Searches for the lowest limit, in bytes, within which a schedule fits, and returns the lowest that was found.
+    /// `least` is a limit within which one fits; the interval from half of `least` to `least` is halved several times.
+    /// The limits that are tried do not depend on the limit in the options, so that a fit to the returned limit
+    /// succeeds. The search ends early where a schedule fits the limit in the options.
     pub(super) fn least_limit<'a, 'w>(
         &self,
         mut least: u64,

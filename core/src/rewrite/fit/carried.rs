@@ -1,4 +1,4 @@
-//! What the links carry: how many bytes can be on the host while each operator runs.
+//! What the links between device and host carry: how many bytes can be on the host while each operator runs.
 //!
 //! The values that are not recomputed can be swapped. While an operator runs, as many of their bytes can be on the host
 //! as the links have copied out by then and can copy back in before they are read: few at the start and at the end of
@@ -20,11 +20,12 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     IdleBlocks::workspace(rows, blocks).and(Away::workspace(rows + blocks)).and(carried)
 }
 
-/// Tells the recomputer how far to lower the load (bytes alive) in each operator: to the limit of the fit plus the
-/// bytes that swaps can keep on the host then. Only values that `recomputer` may not evict (free, to be recomputed) are
-/// swapped. The iteration may take `delay` ns longer, half of it before the operator and half after. Returns the
-/// highest of these loads, in bytes: it is one limit for all operators. The headroom of each operator is set to this
-/// limit less the load that the operator is to have.
+/// Sets, for each operator, the load (bytes alive) down to which `recomputer` frees values and recomputes them: the
+/// limit of the fit plus the bytes that swaps can keep on the host while the operator runs. Swaps take only values that
+/// `recomputer` may not free. The iteration may take `delay` ns longer, half of it before the operator and half after.
+/// The recomputer knows one limit, and for each operator a headroom: bytes to be held back below the limit. So the
+/// highest of the loads is returned as the limit, in bytes, and the headroom of each operator is set to the difference
+/// between this limit and its own load.
 pub(super) fn hold_back(
     recomputer: &mut Recomputer<'_>,
     options: &Options,

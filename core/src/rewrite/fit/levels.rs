@@ -1,24 +1,25 @@
 //! Recomputation down to a level, then a search for swaps down to the limit.
 //!
-//! A level says how much is recomputed: down to which load, and which values, namely those whose recompute cost per
-//! byte is least. Values that are dear to recompute are left to the links, to be swapped. The load is
-//! - the same in all operators, between the limit and the peak: good where the links are busy all the time
-//!   (transformers);
-//! - or in each operator the limit and what the links [carry](super::carried) there (the bytes that can be on the host
+//! A level says how much is recomputed: down to which load (bytes alive while an operator runs), and which values,
+//! namely those whose recompute cost per byte is least. The other values may only be swapped. The load is
+//! - the same in all operators, between the limit and the max load of the recording: good where the links between
+//!   device and host are busy all the time (transformers);
+//! - or in each operator the limit plus what the links [carry](super::carried) there (the bytes that can be on the host
 //!   while the operator runs): more in the middle of the iteration than at its ends. Good where the limit is tight and
 //!   the links have time.
 //!
-//! Where the links are mostly idle (convolutions), a few cheap values are best, down to the limit.
+//! Where the links are mostly idle (convolutions), it is best to recompute only a few cheap values, down to the limit.
 //!
 //! Steps:
-//! 1. The time that a level adds is estimated for several levels: loads at even distances, where all values may be
-//!    recomputed; parts of the values, down to the limit; what the links carry within several delays. Then come
-//!    neighbours of good levels, at half the distance each time: by turns those of the best level, and those of the
-//!    best level whose neighbours are not known yet. An estimate is a search with a part of the work, without a
+//! 1. The time that a level adds to the original is estimated for several levels. First come loads at even distances,
+//!    where all values may be recomputed. Then come parts of the values, recomputed down to the limit, and what the
+//!    links can carry if the iteration takes longer by one of several delays. Last come neighbours of good levels:
+//!    levels that differ little from them, and less each time. By turns they are neighbours of the best level, and of
+//!    the best level whose neighbours are not known yet. An estimate is a search with a part of the work, without a
 //!    placement.
-//! 2. For some levels with the best estimates, schedules are made and placed until one fits; where none does, for more
-//!    levels.
-//! 3. The search goes on from the level whose schedule takes least time, and from the level with the best estimate.
+//! 2. For some levels with the best estimates, schedules are made and placed until one fits. If none does for any of
+//!    these levels, more levels follow.
+//! 3. A longer search is made for the level whose schedule takes least time, and for the level with the best estimate.
 //!
 //! Levels with equal estimates count once; of equals the first is taken.
 
@@ -30,22 +31,27 @@ use super::trial::Swaps;
 use crate::Error;
 use crate::rewrite::means::swap::Policy;
 
-/// How many targets of recomputation are estimated: loads at even distances between the limit and the peak. Values are
-/// recomputed until the load is down to the target; swaps then bring it down to the limit.
+/// How many loads (bytes alive while an operator runs), at even distances between the limit and the max load of the
+/// recording, are tried as targets. Values are recomputed until the load is down to the target; swaps then bring it
+/// down to the limit. The time that both add is estimated.
 const LOADS: u64 = 8;
 /// The values that can be recomputed are divided into this many parts of equal bytes, the cheapest to recompute first.
-/// For each k from 1 to `PARTS` - 1, an estimate is made in which only the first k parts may be recomputed.
+/// For each k from 1 to `PARTS` - 1, it is estimated how much time is added if only the first k parts may be
+/// recomputed, and swaps do the rest.
 const PARTS: u64 = 8;
-/// Delays of the whole iteration, in hundredths of the original's time. For each, an estimate is made in which swaps
-/// take as many bytes as the links can copy if the iteration takes so much longer, and recomputation the rest.
+/// Delays of the whole iteration, in hundredths of the original's time. For each, it is computed how many bytes the
+/// links between device and host can copy if the iteration takes so much longer. These are left to swaps, recomputation
+/// saves the rest, and the time that both add is estimated.
 const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
-/// Which values may be recomputed in the estimates for each of the [`DELAYS`], as the [`Level::cheap`] of a level: all
-/// of them, or all but the quarter, the sixteenth or the thirty-second of the bytes that is dearest to recompute. Those
-/// are left to swaps. It makes a great difference to swap the few values that take very long to recompute.
+/// How many of the [`Level::ALL`] parts of the values' bytes may be recomputed, the cheapest first. Each of these
+/// numbers is tried with each of the [`DELAYS`]. The bytes left over (none, a quarter, a sixteenth or a thirty-second
+/// of all) are the dearest to recompute and are left to swaps. This makes a great difference where a few values take
+/// very long to recompute.
 const SHARES: [u64; 4] = [Level::ALL, Level::ALL / 4 * 3, Level::ALL / 16 * 15, Level::ALL / 32 * 31];
-/// The estimates are refined in this many rounds, each of which estimates the four neighbours of one [`Level`]. In the
-/// first, the third and the fifth round this is the level with the best estimate. In the others it is the best level
-/// that was not refined so far, since many neighbours have the same estimate. Levels with equal estimates count once.
+/// The estimates are refined in this many rounds. Each round takes one [`Level`] (how much is recomputed) and estimates
+/// its four neighbours: with a lower or a higher target, or with fewer or more values that may be recomputed. The
+/// first, the third and the fifth round take the level with the best estimate. The others take the best level that no
+/// round has taken so far. Levels with equal estimates count once, since many neighbours have the same.
 const ROUNDS: usize = 6;
 /// The most [`Level`]s of recomputation that are estimated. They are [`LOADS`] loads, [`PARTS`] - 1 parts of the
 /// values, each of the [`DELAYS`] with each of the [`SHARES`], and four levels in each of the [`ROUNDS`].
@@ -58,26 +64,26 @@ const TRIED: usize = 6;
 const ESTIMATE: u64 = 10;
 /// The first search for swaps after recomputation to a [`Level`] may do the work of a whole search divided by this.
 const FIRST: u64 = 4;
-/// A [`Level`] of recomputation is passed over if a lower bound shows that it adds too much time: at least this many
-/// times the sum of the best estimate and [`LITTLE`] of the original's time.
+/// A [`Level`] of recomputation gets no estimate if it is known to add too much time: at least this many times the sum
+/// of the best estimate and [`LITTLE`] of the original's time.
 const POOR: f64 = 2.0;
 /// A fraction of the original's time, which is added to the best estimate in the comparison by [`POOR`]. So levels that
 /// add little are estimated even if the best one is estimated to add nothing: the schedule of the best may not fit once
 /// it is placed.
 const LITTLE: f64 = 0.01;
-/// The search does not go on from a schedule that adds at least this many times the time that the best schedule adds to
-/// the original.
+/// The last, longer search is not made for a [`Level`] whose schedule adds at least this many times the time that the
+/// best schedule adds to the original.
 const WORTH_CLIMBING: f64 = 2.0;
 
-/// A [`Level`] of recomputation that was estimated.
+/// A [`Level`] (how much is recomputed before swaps), and the time that it is estimated to add.
 #[derive(Clone, Copy)]
 struct Estimate {
     /// The time in ns that recomputation to the level, and then swaps, are estimated to add to the original.
     promise: f64,
     level: Level,
-    /// How often this level was refined: each time, levels near it are estimated, at half the distance of the time
-    /// before. A level that was found in this way begins with the count of the level near which it lies. 0 for the
-    /// levels that are estimated first.
+    /// How often neighbours of this level were estimated, each time at half the distance of the time before. A
+    /// neighbour begins with the count of its level, so that its own neighbours are nearer still. 0 for the levels that
+    /// are estimated first.
     halvings: u32,
 }
 

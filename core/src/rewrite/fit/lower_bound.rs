@@ -7,18 +7,19 @@
 //! - by a copy, which leaves after the value was made, and is back before the next use. No link moves more than its
 //!   bandwidth allows in the time between;
 //! - by recomputation, which costs the time of the operator that made the value, shared out among the bytes that this
-//!   operator writes. Its inputs are taken to be on the device, with one exception: an input that cannot be recomputed
-//!   itself, is not smaller than the value, and is read by nobody else by then. Either this input or the value has to
-//!   be kept, so the value counts as one that has to be copied.
+//!   operator writes. Its inputs are taken to be on the device, except for an input that cannot be recomputed itself,
+//!   is not smaller than the value, and is not accessed again once the value is idle. Either this input or the value
+//!   has to be kept, so the value counts as one that has to be copied.
 //!
 //! A part of the overhead is spent before the operator and the rest after it. The part before gives copies out more
 //! time. The part after gives copies in more time, or is spent on recomputation, since a value that is away while the
-//! operator runs is recomputed after it. Copies across the end of the iteration get the whole overhead.
+//! operator runs is recomputed after it. A copy that may begin in one iteration and end in the next gets the whole
+//! overhead.
 //!
-//! The bound is the least overhead for which some division lets copies and recomputation together bring back enough
-//! bytes. The bytes that are cheapest to recompute are recomputed first (a fractional knapsack, Dantzig 1957). Blocks
-//! move in parts and without latency. Outputs that may be written over an input of their size take no memory, masks
-//! take none, and blocks that only gradients of `ReLU`s read next may be away for nothing.
+//! The bound is the least overhead that can be divided into two such parts so that copies and recomputation together
+//! bring back enough bytes. The bytes that are cheapest to recompute are recomputed first (a fractional knapsack,
+//! Dantzig 1957). Blocks move in parts and without latency. Outputs that may be written over an input of their size
+//! take no memory, masks take none, and blocks that only gradients of `ReLU`s read next may be away for nothing.
 //!
 //! Where operators may run in another order ([`Means::Order`]), nothing is known of when a block is idle. The blocks
 //! that an operator touches have to be on the device all the same, and the bound says only whether they are within the
@@ -44,8 +45,8 @@ use crate::{Error, Workspace, WorkspaceLen, block, sort};
 /// The bound looks at this many operators at most. They are those that need most bytes, counting the blocks that the
 /// operator touches and the blocks that are idle while it runs.
 pub(super) const FEW: u32 = 256;
-/// How many times bisection halves the interval in which an operator's least overhead lies. That is the least added
-/// time in which copies and recomputation can bring back as many bytes as the operator is above the limit.
+/// How many times bisection halves an interval to find the least overhead of one operator: the least added time in
+/// which copies and recomputation can bring back all the bytes that have to be away while the operator runs.
 const BISECTIONS: u32 = 48;
 /// An overhead in ns that is longer than any real one: as a bound it means that no schedule is within the limit.
 const FOREVER: f64 = 1e18;
@@ -62,8 +63,8 @@ pub const fn lower_bound_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
         .and(Returns::workspace(rows, blocks))
 }
 
-/// A lower bound on how much longer than the trace any schedule within `options.limit` takes, by the means that
-/// `options` allow, in ns. Infinite where no schedule is within the limit.
+/// A lower bound, in ns, on how much longer than the trace a schedule takes that is within `options.limit` and saves
+/// memory only by the means that `options` allow. Infinite where the bound proves that there is no such schedule.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a trace that is not as recorded;
@@ -107,8 +108,8 @@ pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, scratch: Works
 }
 
 /// Whether the lower bound proves that every schedule within `options.limit` takes at least `overhead` ns longer than
-/// the trace. Only the `few` operators that are most above the limit are looked at: if there is a proof, one of the
-/// first mostly gives it.
+/// the trace. Only the `few` operators that need most bytes above the limit are looked at: if there is a proof, one of
+/// the first of them mostly gives it.
 ///
 /// # Errors
 /// As [`least_overhead`].
@@ -130,8 +131,8 @@ pub(super) fn takes_at_least(
     Ok(proved)
 }
 
-/// Calls `each` for each of the `few` operators that are most above the limit, with the blocks that are idle while the
-/// operator runs and the bytes by which it is above the limit. Ends early where `each` breaks. Errors as
+/// Calls `each` for each of the `few` operators that need most bytes above the limit, with the blocks that are idle
+/// while the operator runs and the number of bytes above the limit. Ends early where `each` breaks. Errors as
 /// [`least_overhead`].
 fn look(
     recorded: &Recorded<'_>,
@@ -180,7 +181,8 @@ fn look(
     Ok(())
 }
 
-/// What the bound is computed from: a recording, its program, and the means that may be used.
+/// What the bound is computed from: a recording, its program (operators and the blocks that they access), and the ways
+/// to save memory that may be used.
 struct Network<'a> {
     recorded: &'a Recorded<'a>,
     program: &'a Program<'a>,
@@ -189,7 +191,7 @@ struct Network<'a> {
 }
 
 impl Network<'_> {
-    /// What the recording says of an operator.
+    /// What the recording says of an operator: its kind, and whether it may be recomputed or write in place.
     fn operator(&self, o: u32) -> Operator {
         self.recorded.operator(self.program.op(o))
     }
@@ -215,8 +217,8 @@ record! {
         changes: bool,
         /// The last operator that accesses the block.
         last: u32,
-        /// The block that is made from this source, so that one of the two has to be kept, on the device or on the
-        /// host. A source counts for one block only; none if it counts for none so far.
+        /// The one block for which this source counts: its value is made from the source, and one of the two has to be
+        /// kept, on the device or on the host. None if the source counts for no block so far.
         kept_for: Option<BlockId>,
     }
 }
@@ -346,7 +348,7 @@ impl Needs<'_> {
         counts
     }
 
-    /// The most bytes on the device at once of the blocks that an operator touches or allocates.
+    /// The most bytes that the blocks which an operator touches or allocates take on the device at once.
     fn touched(&mut self, network: &Network<'_>, o: u32) -> u64 {
         let program = network.program;
         // What the operator allocates itself is counted with the rows below.

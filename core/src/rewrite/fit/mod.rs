@@ -2,8 +2,9 @@
 //! the residencies of the rewritten trace.
 //!
 //! Steps:
-//! 1. Each order of the operators is tried by itself (`means/order`): the recorded one, and if operators may be
-//!    reordered, one with early updates and the one with the least max load. The next steps are done for each order.
+//! 1. Each order of the operators is tried by itself (`means/order`): the recorded one and, if operators may be
+//!    reordered, two more. In one, operators that lower the load (updates of parameters, for example) run as early as
+//!    they can; the other is the one of least max load that a search finds. The next steps are done for each order.
 //! 2. Where masks or in-place reuse change the trace, two traces are tried: first the one that has masks and in-place
 //!    reuse, then the recorded one. Masks are made first, since they change which blocks are alive. In-place reuse is
 //!    made last, in the rows that swaps and recomputation give, and these take it into account. Masks and in-place
@@ -24,15 +25,15 @@
 //!    the limit, so that the least limit that is reported is one that works.
 //!
 //! Nothing is tried that the [lower bound](least_overhead) proves to be no better than the best schedule so far. The
-//! bound is asked of each means alone, of both together, of swaps after a level of recomputation, and of each order of
-//! the operators, which is left out if no schedule in it fits. While no schedule fits, the work is limited over all
-//! orders together.
+//! bound is computed for swaps alone, for recomputation alone, for both together, for swaps after a level of
+//! recomputation, and for each order of the operators. An order is left out if the bound proves that no schedule in it
+//! fits. While no schedule fits, the work is limited over all orders together.
 //!
-//! The schedule of least time wins. Each means alone is tried as if it were the only one, and on the recorded trace
-//! too, except where the bound proves that it cannot win, or where its plan takes much longer than the best schedule
-//! before it is placed. So a fit with more means is seldom worse than one with fewer.
-//! The result has been accepted by [`verify::schedule`](crate::verify::schedule::schedule) for iterations that repeat:
-//! persistent blocks may be on the host at the start and the end of the iteration.
+//! The schedule of least time wins. Swaps and recomputation are also tried alone, each as if it were the only means,
+//! and on the recorded trace too. This is left out only where the bound proves that it cannot win, or where a plan is
+//! found to take much longer than the best schedule: it is not placed then. So a fit with more means is seldom worse
+//! than one with fewer. The result has been accepted by [`verify::schedule`](crate::verify::schedule::schedule) for
+//! iterations that repeat: persistent blocks may be on the host at the start and the end of the iteration.
 
 mod bases;
 mod carried;
@@ -149,8 +150,8 @@ impl Lengths {
         Self::of_counts(rows.len(), accesses, liveness::residencies(rows), block_count)
     }
 
-    /// Lengths as of [`Lengths::of`], for a trace of `rows` rows and `blocks` block numbers, of which `accesses` rows
-    /// are accesses and `mallocs` rows are mallocs.
+    /// The lengths that [`Lengths::of`] returns for a trace of `rows` rows and `blocks` block numbers, of which
+    /// `accesses` rows are accesses and `mallocs` rows are mallocs.
     #[must_use]
     pub const fn of_counts(rows: usize, accesses: usize, mallocs: usize, blocks: usize) -> Self {
         let gaps = accesses + blocks;
@@ -185,9 +186,9 @@ pub struct Fitted<'a> {
     pub policy: Policy,
     /// The max load of the original trace, in bytes.
     pub original_peak: u64,
-    /// The max load that is left, in bytes, if every block that no operator accesses at the original's max load is
-    /// swapped out then (`load_min` of Zhang et al. 2019). It is about swaps alone: with other means a footprint may be
-    /// lower.
+    /// The max load that is left, in bytes, if every block that is idle while the operator with the original's max load
+    /// runs is swapped out for that time (`load_min` of Zhang et al. 2019). It is about swaps alone: with other means a
+    /// footprint may be lower.
     pub load_min: u64,
 }
 
@@ -275,9 +276,9 @@ pub fn fit_watched<'a>(
     fit_patiently(recorded, options, scratch, output, watch, pass::patience(work(recorded, options)))
 }
 
-/// As [`fit_watched`], but while no schedule fits, work is spent only up to `patience`, in blocks placed. If none fits,
-/// as much work again may be spent to find the least limit that works. Some schedules are tried once even if the work
-/// is spent.
+/// As [`fit_watched`], but while no schedule fits, only the work `patience` is spent, in units of the work to place one
+/// block. If none fits, as much work again may be spent to find the lowest limit within which one does. Some schedules
+/// are tried once even if the work is spent.
 fn fit_patiently<'a>(
     recorded: &Recorded<'_>,
     options: &Options,
@@ -363,7 +364,7 @@ fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
     }
 }
 
-/// The max load of the rows, in bytes.
+/// The max load of a trace: the most bytes alive at once.
 fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     let mut size = scratch.words(blocks);
     let (mut load, mut most) = (0u64, 0);

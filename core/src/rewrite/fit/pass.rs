@@ -29,16 +29,16 @@ const CHOICES: u32 = 10;
 /// Recomputation is planned again, with more headroom (bytes held back below the limit), where a placement is above the
 /// limit. Each such plan may do the work of the first plan divided by this.
 const LATER: u64 = 12;
-/// A part of the work that may be spent while no schedule fits ([`patience`]), in blocks placed. The work of one search
-/// for swaps is added to it, and the sum is multiplied by [`VAIN`].
+/// The work that may be spent while no schedule fits ([`patience`]), in blocks placed, is [`VAIN`] times the sum of
+/// this and the work of one search for swaps.
 const BLOCKS: u64 = 2_000_000;
 /// While no schedule fits, the sum of [`BLOCKS`] and the work of one search for swaps may be spent this many times. All
 /// traces that are tried share this work ([`patience`]): up to two for each order of the operators.
 const VAIN: u64 = 20;
 
-/// The work that may be spent on all traces together while no schedule fits, in blocks placed. `work` is what one
-/// search for swaps may do, in operators and gaps (idle times of blocks) looked at; [`WORK_PER_BLOCK`] of them count as
-/// one block placed.
+/// The work that may be spent on all traces together while no schedule fits, in units of the work to place one block.
+/// `work` is what one search for swaps may do, in operators and gaps (idle times of blocks) looked at;
+/// [`WORK_PER_BLOCK`] of them count as one block placed.
 pub(super) const fn patience(work: u64) -> u64 {
     VAIN * (BLOCKS + work / WORK_PER_BLOCK)
 }
@@ -96,7 +96,7 @@ impl Level {
     pub(super) const ALL: u64 = 128;
 }
 
-/// The trace that is fitted, and the memory to do it in.
+/// The work on one trace: the trace with which it begins, and the memory in which schedules are made from it.
 pub(super) struct Pass<'a, 'w, 's> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
@@ -106,8 +106,8 @@ pub(super) struct Pass<'a, 'w, 's> {
     stage: Stage<'a, 'w>,
 }
 
-/// Length of the workspace that a [`Pass`] needs itself, without that of its recomputer and its stage; enough for
-/// [`Stage::prove`] too.
+/// Length of the workspace that a [`Pass`] needs besides those of its recomputer and of its [`Stage`] (the memory of
+/// the schedules). It is enough for [`Stage::prove`] too.
 pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let (base, most, residencies) = (means::most_rows(rows), interim_rows(rows), lengths.residencies);
     // For at most `MOST_BLOCKS` blocks the placement runs a search, which needs more workspace than a placement of
@@ -137,7 +137,8 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .max(bound)
 }
 
-/// Length of the workspace of a [`Swapper`], with the program and the gaps that it plans on.
+/// Length of the workspace of a [`Swapper`], which plans swaps, and of the tables that it plans with: the program
+/// (operators and their accesses) and the gaps (idle times of blocks).
 const fn swapping(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks).and(Gaps::workspace(rows, blocks)).and(Swapper::workspace(rows, blocks))
 }
@@ -235,8 +236,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Recomputes as much as `level` says and searches for swaps until a schedule fits. If `climbs`, the search then
     /// goes on from that schedule to better ones. Returns how much longer than the original the best schedule takes, in
-    /// ns; none if none fits, or if the first plan is that of the level before, whose added time is in `before`
-    /// ([`Trial::level`]). `Err` if a row is refused or the memory is too short.
+    /// ns. Returns none if no schedule fits, or if the first plan adds exactly `before` ns and so is taken to be the
+    /// first plan of the call before; `before` becomes the time that the new plan adds ([`Trial::level`]). `Err` if a
+    /// row is refused or the memory is too short.
     pub(super) fn fit_level(
         &mut self,
         arrangement: &Arrangement<'_>,
@@ -342,10 +344,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.overhead()
     }
 
-    /// Tries `arrangement` (to swap or to recompute), and schedules that are planned with a little more time than the
-    /// best one too ([`Kept::loosen`](super::stage::Kept::loosen)). Afterwards the cutoff, the added time from which on
-    /// a schedule is not worth making, is the lower of the old and the new one. `Err` if a row is refused or the memory
-    /// is too short.
+    /// Tries `arrangement`: to swap or to recompute. Schedules are made even if they are planned to take a little
+    /// longer than the best one, as the search may go on from them to better ones
+    /// ([`Kept::loosen`](super::stage::Kept::loosen)). Afterwards the cutoff, the added time from which on a schedule
+    /// is not worth making, is the lower of the old and the new one. `Err` if a row is refused or the memory is too
+    /// short.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.loosen();
         self.fit(arrangement)?;
@@ -353,8 +356,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(())
     }
 
-    /// The least time, in ns, that is added to the original by a schedule of swaps that one of the published scores
-    /// plans ([`Policy::SCORES`]). Nothing is placed. Infinite if no such schedule is within the limit. `Err` if a row
+    /// Plans swaps by each of the published scores ([`Policy::SCORES`]), without placing anything. Returns the least
+    /// time, in ns, that one of these plans adds to the original; infinite if none is within the limit. `Err` if a row
     /// is refused.
     pub(super) fn quickest(&mut self) -> Result<f64, Error> {
         let Self { recorded, options, base, scratch, stage, .. } = self;
@@ -425,8 +428,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Adds headroom for recomputation (bytes held back below the limit) where the last placement is above the limit:
-    /// `part` thirds of the excess, and at least 1/512 of the limit. An operator and the operators that are recomputed
-    /// right before it have one headroom together.
+    /// `part` thirds of the bytes above it, and at least 1/512 of the limit. An operator and the operators that are
+    /// recomputed right before it have one headroom together.
     fn add_headroom(&mut self, part: u32) {
         let limit = self.options.limit;
         let rows = self.stage.made.rows();

@@ -1,5 +1,5 @@
-//! The memory in which schedules are made: the trace between two passes, the schedule that was written and placed last,
-//! and the best one so far.
+//! The memory in which schedules are made: the trace after recomputation and before swaps, the schedule that was
+//! written and placed last, and the best one so far.
 
 use core::ops::ControlFlow;
 
@@ -17,11 +17,11 @@ use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// How many nodes of its tree the search for a placement may look at. This is enough to place most schedules whose load
-/// is within the limit; the others would take far more nodes.
+/// A placement is searched for in a tree, each node of which has some blocks placed. The search may look at this many
+/// nodes: enough to place most schedules whose load is within the limit; the others would take far more nodes.
 const NODES: u64 = 5_000;
-/// Looking at a node of the search for a placement takes as long as placing this many blocks: a node counts as so much
-/// work.
+/// Looking at a node of the tree search for a placement takes as long as placing this many blocks, and counts as so
+/// much work.
 const BLOCKS_PER_NODE: u64 = 8;
 /// The most blocks for which the tree search for a placement runs. With more blocks it finds nothing within the nodes
 /// that it may look at, so that only heuristics place them.
@@ -30,8 +30,8 @@ const MOST_SEARCHED: u64 = 600;
 /// needed then. It is given up after the tree search or, where there is none, once enough blocks have been placed.
 const FAR: u64 = 64;
 /// The work that the heuristics may do for one placement, in blocks placed, after the tree search or where there is
-/// none. It is little, as many placements are made, and a few starts of the heuristics show mostly whether a schedule
-/// fits.
+/// none. It is little, as many placements are made. A few starts of the heuristics, each of which places all blocks,
+/// mostly show whether a schedule fits.
 const WORK: u64 = 50_000;
 /// The heuristics for a placement start many times, each time to place all blocks by another rule or at random. This
 /// many starts are allowed even where they take more work than [`WORK`].
@@ -39,8 +39,8 @@ const STARTS: u64 = 9;
 /// The work that the heuristics may do for one placement where operators are recomputed, in blocks placed: more than
 /// [`WORK`], as more blocks live for a short time there, and are harder to place well.
 pub(super) const WORK_RECOMPUTING: u64 = 150_000;
-/// How many starts the heuristics for a placement are allowed in any case, each a placement of all blocks, for
-/// schedules in which operators are recomputed. For other schedules see [`STARTS`].
+/// As [`STARTS`], but for schedules in which operators are recomputed: so many starts of the heuristics for a placement
+/// are allowed even where they take more work than [`WORK_RECOMPUTING`].
 const STARTS_RECOMPUTING: u64 = 64;
 /// A schedule is not worth making if it is planned to add at least this many times the time that the best schedule adds
 /// to the original: neither its placement nor a search that goes on from it is likely to gain so much.
@@ -89,8 +89,8 @@ pub(super) struct Placed<'a, 'w> {
     /// How many blocks the latest call of [`Placed::place`] placed: one for each residency (live range on the device),
     /// but fewer where operators write in place.
     merged: usize,
-    /// How many blocks were placed so far, in all starts of all placements; a node of the search counts as
-    /// [`BLOCKS_PER_NODE`] blocks.
+    /// The work that all placements so far took together, in blocks placed: each start of the heuristics places all
+    /// blocks, and a node of the tree search counts as [`BLOCKS_PER_NODE`] blocks.
     cost: u64,
 }
 
@@ -100,8 +100,9 @@ pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
-    /// The least overhead, in ns, of the schedules that fit and were made since the last call of [`Stage::forget`];
-    /// infinite if there are none, or what [`Kept::loosen`] has set. Another schedule that takes as long or longer is not worth making.
+    /// A schedule that adds at least this many ns to the original is not worth making. Infinite for a new trace
+    /// ([`Stage::forget`]); each schedule that fits lowers this to the time that it adds, if that is less.
+    /// [`Kept::loosen`] sets it anew for a while.
     cutoff: f64,
     /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
     spent: u64,
@@ -278,8 +279,8 @@ fn unalign(recorded: &Recorded<'_>, rows: &mut [Row], mut scratch: Workspace<'_>
 }
 
 impl<'a> Kept<'a, '_> {
-    /// The cutoff, in ns: a schedule that takes at least so much longer than the original is not worth making. Once the
-    /// work has been ended, no schedule is.
+    /// The cutoff, in ns: a schedule that takes at least so much longer than the original is not worth making. Minus
+    /// infinity once the caller has ended the work: nothing is worth making then.
     pub(super) fn cutoff(&self) -> f64 {
         if self.watched.stopped() { f64::NEG_INFINITY } else { self.cutoff }
     }
@@ -357,12 +358,12 @@ impl Placed<'_, '_> {
     }
 
     /// The blocks that were placed last, and their offsets in bytes. Not to be called once [`Kept::offer`] has kept the
-    /// schedule.
+    /// schedule, since it may change these offsets.
     pub(super) fn blocks(&self) -> (&[Block], &[u64]) {
         (self.blocks.get(..self.merged).unwrap_or_default(), self.offsets)
     }
 
-    /// How many blocks were placed so far, in all starts of all placements.
+    /// The work that all placements so far took together, in blocks placed.
     pub(super) const fn blocks_placed(&self) -> u64 {
         self.cost
     }

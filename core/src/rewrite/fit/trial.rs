@@ -37,8 +37,9 @@ const OVER: u64 = 4;
 /// Placing a block takes as long as looking at this many operators and gaps (idle times of blocks) in a search. With
 /// this factor the work of searches is converted to blocks placed.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
-/// How many operators the lower bound on the time of a schedule looks at, before swaps are planned. One of the first
-/// mostly proves what can be proved. To look at all would take longer than the search that a proof saves.
+/// Before swaps are planned, a lower bound on the time of their schedules is computed. It looks at this many operators,
+/// those that need most memory: a proof that all schedules are too slow mostly comes from one of the first. To look at
+/// all operators would take longer than the search that a proof saves.
 const FEW_OPERATORS: u32 = 16;
 /// A placement far above the limit is given up only after this many blocks have been placed. This holds for the
 /// schedules of all policies but [`Policy::Auto`].
@@ -53,7 +54,7 @@ struct Climb {
     /// The work that may be spent ([`Trial::spent`]) before the search ends, in blocks placed for each row of the
     /// recording.
     budget: u64,
-    /// The least work that may be spent ([`Trial::spent`]), in blocks placed, however few rows the recording has.
+    /// So much work may be spent ([`Trial::spent`]) however few rows the recording has, in blocks placed.
     least: u64,
     /// The work of each plan is that of a whole search divided by this.
     part: NonZeroU64,
@@ -200,9 +201,9 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Searches for swaps in this trace, in which values are recomputed, until a schedule fits. If `climbs`, the search
     /// goes on from that schedule to better ones. `work` is how much a search may do, in operators and gaps (idle times
-    /// of blocks) looked at. Returns how much longer than the original the best schedule takes, in ns; none if none
-    /// fits, or if the first plan takes exactly as long as the first plan of the call before (`before`, in ns, which is
-    /// updated): the two are taken to be the same plan. `Err` if a row is refused or the memory is too short.
+    /// of blocks) looked at. Returns how much longer than the original the best schedule takes, in ns. Returns none if
+    /// no schedule fits, or if the first plan adds exactly `before` ns and so is taken to be the first plan of the call
+    /// before; `before` becomes the time that the new plan adds. `Err` if a row is refused or the memory is too short.
     pub(super) fn level(&mut self, work: u64, climbs: bool, before: &mut f64) -> Result<Option<f64>, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(None);
@@ -430,7 +431,7 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Adds headroom (bytes held back below the limit) in the operators where the last placement is above the limit:
-    /// `part` thirds of the excess, and at least 1/512 of the limit.
+    /// `part` thirds of the bytes above it, and at least 1/512 of the limit.
     fn add_headroom(&mut self, part: u32) {
         let (blocks, offsets) = self.made.blocks();
         self.swapper.add_headroom(blocks, offsets, self.options.limit, (part, 3));

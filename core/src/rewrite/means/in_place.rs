@@ -8,17 +8,16 @@
 //!
 //! 1. One pass over the rows finds, for each live range of a block, the last row that needs the block: an access, a
 //!    copy, or the write of a mask (one bit for each element) that is made from the block.
-//! 2. Each operator that may work in place is looked at, whether it runs as recorded or is recomputed. Its first input
-//!    and first output in the recording count, its workspaces left out. The output reuses the input's memory if neither
-//!    is persistent, both have the same size, nothing needs the input's live range after the operator's reads, and the
-//!    output is not touched before the operator's last read.
-//! 3. Then the `free` of the input and the `malloc` of the output stand directly after the operator's last read, and
-//!    nowhere else. Both live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the
-//!    placement.
+//! 2. Each operator that may work in place is looked at, whether it runs as recorded or is recomputed. Its input is the
+//!    first block that it reads in the recording, its output the first that it writes; its workspaces do not count. The
+//!    output reuses the input's memory if neither is persistent, both have the same size, nothing needs the input's
+//!    live range after the operator's reads, and the output is not touched before the operator's last read.
+//! 3. Then the `free` of the input and the `malloc` of the output are moved to directly after the operator's last read.
+//!    Both live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the placement.
 //!
-//! This pass runs last, over the rows that the other means of saving memory wrote. Those means look for the free of
-//! each block, and a block whose memory is reused has none of its own. The load (bytes alive at a step) rises nowhere.
-//! Each operator is decided alone, so there are no ties. Cost: O(rows log rows), linear workspace.
+//! This pass runs after masks are made and after recomputations are written: both need to find the free of each block
+//! where it was, and this pass moves frees. The load (bytes alive at a step) rises nowhere. Each operator is decided
+//! alone, so there are no ties. Cost: O(rows log rows), linear workspace.
 
 use crate::error::RowFault;
 use crate::id::Id;
@@ -117,15 +116,15 @@ record! {
 record! {
     /// An output block that takes over the memory of an input block of the same operator.
     struct Reuse {
-        /// The row of the malloc of the input; none if no memory is taken over here.
+        /// The row with the input's malloc; none in an entry that stands for no reuse.
         given: Option<u32>,
-        /// The row of the malloc of the output, which takes over the input's memory.
+        /// The row with the output's malloc; the output takes over the input's memory.
         taken: u32,
     }
 }
 
 workspace! {
-    /// The live ranges of a trace's blocks, and where one takes over the memory of another.
+    /// The live ranges of a trace's blocks, and the places where an output takes over the memory of an input.
     struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, of: Records<'a, ResidencyId>) {
         records {
             /// For each row: which output takes over the memory of an input directly after the row, if any does.

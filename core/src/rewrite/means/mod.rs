@@ -1,9 +1,9 @@
 //! The means of saving memory: their list, and a file or a folder for each.
 //!
 //! There are two kinds:
-//! - means that change the trace with which all others begin: [`order`], [`mask`], [`in_place`]. `rewrite` applies the
-//!   last two, masks first: masks change which blocks are alive, and in-place reuse depends on that;
-//! - means that are decided on to keep within a memory limit: [`swap`], [`recompute`]. [`fit`](super::fit) combines
+//! - means that rewrite a trace without regard to a memory limit: [`order`], [`mask`], [`in_place`]. `rewrite` applies
+//!   the last two, masks first: masks change which blocks are alive, and in-place reuse depends on that;
+//! - means that are planned to keep the memory within a limit: [`swap`], [`recompute`]. [`fit`](super::fit) combines
 //!   them.
 
 pub mod in_place;
@@ -170,9 +170,9 @@ pub(in crate::rewrite) struct Rewritten<'s> {
     pub(in crate::rewrite) in_place: bool,
 }
 
-/// The most rows that [`rewrite`] writes for a trace of `rows` rows: half as many again, for one mask in every six
-/// rows. A mask (bits that replace the elements that a ReLU's gradient reads) adds three rows. A trace that needs more
-/// masks gets none.
+/// The most rows that [`rewrite`] writes for a trace of `rows` rows: one and a half times as many. A mask (bits that
+/// replace the elements that a ReLU's gradient reads) adds three rows, so this is room for one mask in every six rows.
+/// A trace that needs more masks gets none.
 pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     rows + rows / 2
 }

@@ -17,8 +17,8 @@
 //!
 //! The other means take the result as their recording. It has the same rows as the recording, in another order.
 //!
-//! Cost: O(rows · operators that are ready) for [`Reordering::Early`]. The search of [`Reordering::LeastLoad`] does
-//! less for longer traces.
+//! Cost: O(rows · ready operators) for [`Reordering::Early`]; an operator is ready once it waits for no other. The
+//! search of [`Reordering::LeastLoad`] does less for longer traces.
 
 use crate::id::Id;
 use crate::rewrite::ids::BlockId;
@@ -62,11 +62,11 @@ const fn effort(rows: usize) -> Options {
     Options { states: states as u32, width: width as u32 }
 }
 
-/// The exact search for an order may keep at most this many sets, divided by the number of rows of the trace: in a
-/// longer trace each set takes more memory. A set holds the operators that have run.
+/// The exact search for an order of operators keeps sets of operators that have run. It keeps at most this many
+/// sets, divided by the number of rows of the trace: in a longer trace each set takes more memory.
 const REMEMBERED: usize = 100_000_000;
-/// The beam search for an order keeps at most this many sets of each size, divided by the square of the number of rows
-/// of the trace. A set holds the operators that have run.
+/// The beam search for an order of operators keeps sets of operators that have run. Of each size it keeps at most this
+/// many sets, divided by the square of the number of rows of the trace.
 const WORK: usize = 1_000_000_000;
 
 workspace! {
@@ -92,8 +92,8 @@ workspace! {
             order: u32[rows],
         }
         state {
-            /// How many operators of the recording access blocks. Only the last one may access none; it then has
-            /// mallocs and frees only.
+            /// How many operators of the recording access blocks: all of them, or all but the last, which may have
+            /// no access, just mallocs and frees.
             operators: u32 = 0,
         }
     }

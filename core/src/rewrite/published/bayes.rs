@@ -1,10 +1,11 @@
 //! Weights for the four scores by which gaps (times in which a block is idle) are chosen for swaps, by Bayesian
 //! optimisation (Zhang et al. 2019, section 4.3).
 //!
-//! A Gaussian process over the weights in [−1, 1]⁴, with a squared exponential kernel, models the overhead. Of a number
-//! of weights drawn at random, those with the largest expected improvement over the least overhead so far are tried
-//! next. The four single scores are the first weights, so that the result is never worse than the best of them.
-//! Overheads are standardised before each fit. Weights that give no schedule count as worse than the worst seen.
+//! A Gaussian process over the weights in [−1, 1]⁴, with a squared exponential kernel, models the overhead. Each time,
+//! sets of four weights are drawn at random, and the set with the largest expected improvement over the least overhead
+//! so far is tried next. The four single scores are the first weights, so that the result is never worse than the best
+//! of them. Overheads are standardised before each fit. Weights that give no schedule count as worse than the worst
+//! seen.
 //!
 //! Cost: 30 schedules, and for each a row of a Cholesky factor of at most 30 × 30; 12 KiB of stack.
 
@@ -54,7 +55,8 @@ pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) ->
 
 /// The weights for the scores tried so far, and the Gaussian process that predicts the overhead of others.
 struct Process {
-    /// The weights that were tried, each four numbers: the factors of the scores by which gaps are chosen for swaps.
+    /// The weights that were tried, each four numbers: the factors of the scores by which gaps (times in which a block
+    /// is not used) are chosen for swaps.
     weights: [[f64; 4]; TRIALS],
     /// For each set of weights that was tried, the overhead of its schedule, in ns. If the weights gave no schedule, it
     /// is a number above all overheads seen by then.
@@ -79,8 +81,8 @@ impl Process {
         }
     }
 
-    /// Adds a set of weights that was tried, and the overhead of its schedule in ns; appends its row to the Cholesky
-    /// factor.
+    /// Adds a set of weights that was tried, and the overhead of its schedule in ns; also appends a row for it to
+    /// `factor`, the Cholesky factor of the kernel matrix.
     fn add(&mut self, Weights(weights): Weights, overhead: f64) {
         let mut row = self.near(&weights);
         let squares: f64 = row.iter().take(self.len).map(|a| a * a).sum();
@@ -118,7 +120,8 @@ impl Process {
 
     #[expect(clippy::cast_precision_loss, reason = "a small count")]
     /// Draws [`DRAWS`] sets of weights at random, and returns the one to try next: that with the largest expected
-    /// improvement over the least overhead so far. A set has one weight for each of the four scores of a gap.
+    /// improvement over the least overhead so far. A set has one weight for each of the four scores of a gap (a time in
+    /// which a block is not used).
     fn propose(&mut self, random: &mut SplitMix64) -> Weights {
         let known = self.overheads.get(..self.len).unwrap_or_default();
         let n = known.len().max(1) as f64;

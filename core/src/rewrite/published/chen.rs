@@ -16,11 +16,11 @@
 //! Two faults of the paper and of its code are corrected. The last segment, which no candidate ends, counts in y (the
 //! bytes of the largest segment) too. And the last segment is not dropped, since the backward pass begins with it.
 //!
-//! The paper leaves open what the candidates for cuts are. Here they are steps of the forward pass. With [`Cuts::One`]
-//! they are those after which the forward pass reads only one earlier block, where blocks of at most 1/256 of the
-//! largest do not count. [`Cuts::Narrow`] adds the valleys of the bytes that live across a step, as they occur in
-//! recurrent networks: between two valleys the bytes rise by a quarter at least. Of the lowest steps of a valley the
-//! first is the candidate.
+//! The paper leaves open where the candidates for cuts are. Here they are places between operators of the forward pass.
+//! With [`Cuts::One`] a place is a candidate if later operators of the forward pass access only one of the blocks
+//! written before it, where blocks of at most 1/256 of the largest do not count. [`Cuts::Narrow`] adds those where the
+//! bytes that live across a cut have a local minimum, as occurs in recurrent networks: between two minima the bytes
+//! rise by a quarter at least. Of places with the same least bytes the first is the candidate.
 //!
 //! Of plans with equal cost the first is taken. Cost: that of `mirror`, for each plan.
 
@@ -70,8 +70,8 @@ pub struct Mirrored {
     /// The bytes that live across a cut of the forward pass, summed over the cuts (x in Chen et al. 2016); 0 for
     /// [`Plan::Cheap`].
     pub stored: u64,
-    /// The bytes of the largest segment of the forward pass, of those that its cuts make (y in Chen et al. 2016); 0 for
-    /// [`Plan::Cheap`].
+    /// The bytes of the largest of the segments into which the cuts divide the forward pass (y in Chen et al. 2016).
+    /// Results that the backward pass reads are counted. 0 for [`Plan::Cheap`].
     pub segment: u64,
     /// How many cuts divide the forward pass; for [`Plan::Recursive`], only the first cuts, not those of the parts; 0
     /// for [`Plan::Cheap`].
@@ -90,7 +90,8 @@ pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
         .and(Emitter::workspace(most, blocks))
 }
 
-/// Length of the workspace that a `Planner` needs.
+/// Length of the workspace that a `Planner` needs, to plan how a recording of `rows` rows with `blocks` block numbers
+/// recomputes each operator at most `depth` times.
 pub(in crate::rewrite) const fn planner_workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
     Mirror::workspace(rows, blocks, mirror::clamp(depth) as usize).and(Planner::workspace(rows))
 }
@@ -373,8 +374,9 @@ impl<'a> Planner<'a> {
         (0..forward).map(|operator| self.cut[operator]).sum()
     }
 
-    /// Marks the operators after which the blocks that the forward pass still accesses have a local minimum of bytes:
-    /// the forward pass may be cut there.
+    /// Marks more places where the forward pass may be cut: after the operators where the bytes of the blocks written
+    /// so far, and still accessed later in the forward pass, have a local minimum. Small dips do not count
+    /// ([`Cuts::Narrow`]).
     fn valleys(&mut self) {
         let mut falling = true;
         let mut extreme = 0;
@@ -394,8 +396,9 @@ impl<'a> Planner<'a> {
     }
 
     /// Cuts the forward pass after some of the operators that [`candidates`](Self::candidates) has marked, and returns
-    /// the figures of these cuts. `level` decides for each marked operator, from its number among them and the bytes of
-    /// the segment that would end there. It returns the level of the cut in the recursion, or none for no cut.
+    /// the figures of these cuts. `level` gets the number of each marked operator among them, and the bytes of the
+    /// segment that would end there. It returns the level of the cut in the recursion (0 for the first cuts), or none
+    /// for no cut.
     fn cut(&mut self, level: impl Fn(u32, u64) -> Option<u32>) -> Mirrored {
         let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
         let (mut candidate, mut gathered) = (0, 0u64);
@@ -419,8 +422,8 @@ impl<'a> Planner<'a> {
 
     /// Sets how often each operator of the forward pass is recomputed. Cuts of level 0 divide the pass into segments,
     /// cuts of level 1 divide these again, and so on. Operators after the last cut are not recomputed. Any other is
-    /// recomputed 1 + l times, where l is the higher level of the two cuts around it. But if its result is read across
-    /// cuts, the operator is recomputed only as often as the lowest level of those cuts says: never for level 0.
+    /// recomputed 1 + l times, where l is the higher level of the two cuts around it. But if the forward pass reads its
+    /// result beyond a cut of level m, the operator is recomputed at most m times: never beyond a cut of level 0.
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
         self.next_cut.set(forward, None);
@@ -459,8 +462,9 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The level, counted from 0, of the cut at place number `candidate` of the `n` places where the forward pass may be
-/// cut, if the recursion makes `at_once` cuts in each part. Its first cuts have level 0.
+/// The level of one cut of the recursion. There are `n` places where the forward pass may be cut; this is the cut at
+/// place number `candidate`. The recursion first makes `at_once` cuts, of level 0; then as many in each part that
+/// results, of level 1; and so on.
 fn level(candidate: u32, n: u32, at_once: u32) -> u32 {
     let (mut low, mut high) = (0, n);
     let mut level = 0;

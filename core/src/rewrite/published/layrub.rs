@@ -3,7 +3,7 @@
 //! Problem: how many bytes do a network's activations and their gradients take, if memory is managed by whole layers,
 //! as in Caffe?
 //!
-//! Paper: Jin et al. 2018, Layrub. Its means, on a recorded trace:
+//! Paper: Jin et al. 2018, Layrub. Its parts, and what they are on a recorded trace:
 //!
 //! - the *Tracer* counts how many layers still have to read an activation. Here a reference is a forward operator that
 //!   reads it, and the count is 0 after the last one.
@@ -11,18 +11,18 @@
 //!   first, then that of its data (the coordinated order); after that nothing needs the activation. Excluded are
 //!   operators that need the activation while the gradient is written: local response normalization, batch norm, scale,
 //!   product, maximum. The trace shows them: the backward operator reads the activation and writes a block of its size.
-//!   It is not excluded if it also makes the gradient of a parameter, which explains why it reads the activation, or if
-//!   it is the gradient of a ReLU, for which a mask is kept.
+//!   But an operator is not excluded if it also makes the gradient of a parameter, as it may read the activation for
+//!   that alone. Nor is the gradient of a ReLU, for which a mask (the signs of the activation) is kept.
 //! - *inter-layer*: activations are copied out after their last forward reader, and back one operator ahead of the next
 //!   reader: [`Policy::Layer`].
 //! - *hybrid*: both of these.
 //!
-//! The rows of the inter-layer means are a trace that can run. The intra-layer means is arithmetic: a recorded operator
-//! computes both gradients at once, and no row stands between them. Where an operator may write over its input,
-//! [`in_place`](crate::rewrite::means::in_place) makes it do so.
+//! Inter-layer swaps are written as the rows of a trace that can run. For intra-layer reuse only the bytes are counted:
+//! a recorded operator computes both gradients at once, so no row could tell where one ends and the other begins. Where
+//! an operator may write over its input, [`in_place`](crate::rewrite::means::in_place) makes it do so.
 //!
-//! The blocks that count are those that one operator makes and another reads, without parameters and their gradients.
-//! Masks have a bit for each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and O(rows).
+//! A block counts if more than one operator accesses it, and if it is no parameter and no gradient of one. Masks have a
+//! bit for each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and O(rows).
 
 use super::mirror::Mirror;
 use crate::rewrite::gaps::Gaps;
@@ -175,7 +175,8 @@ record! {
         is_overwritten: bool,
         /// If the block is a gradient: the activation over which it is written. None if there is no such activation.
         over: Option<BlockId>,
-        /// Whether the block has been freed once; noted only for a gradient that is written over an activation.
+        /// For a gradient that is written over an activation: whether it has been freed once. If it is allocated again
+        /// after that, it takes memory of its own.
         has_ended: bool,
         /// The row of the block's last free.
         last_free: Option<u32>,
@@ -283,8 +284,8 @@ impl Layers<'_> {
         }
     }
 
-    /// The bytes of the mask that is kept of a block if a gradient is written over it; 0 if no gradient of a ReLU reads
-    /// the block.
+    /// The bytes of the mask (the signs of the elements) that is kept of a block if a gradient is written over it; 0 if
+    /// no gradient of a ReLU reads the block.
     fn mask(&self, block: BlockId) -> u64 {
         let size = self.mirror.values.program.size[block];
         if self.known.get(block).is_signed { size.div_ceil(MASKED) } else { 0 }

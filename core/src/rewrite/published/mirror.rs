@@ -11,10 +11,10 @@
 //! need and that have not been made: runs with a lower number first, and those with the same number in the order of the
 //! recording. [`follow`](crate::rewrite::script::follow) makes the script of these runs.
 //!
-//! These are never recomputed: operators that [`Values`] does not let; those whose inputs are changed or freed before
-//! the last backward reader, or overwritten in place by another operator; those that make a block which the backward
-//! pass writes. Operators that write to the same block are recomputed together. The results of operators that cannot be
-//! recomputed are kept.
+//! These operators are never recomputed: those that may not be ([`Values`] knows which); those whose inputs are changed
+//! or freed before the last operator that reads a result (see below), or overwritten in place by another operator;
+//! those that make a block which the backward pass writes. Their results are kept. Operators that write to the same
+//! block are recomputed together.
 //!
 //! The forward pass ends with the last operator that may be recomputed. The blocks that the forward pass makes, and
 //! that are freed in the end, are its *results*.
@@ -62,7 +62,8 @@ record! {
         pub(in crate::rewrite) last_forward: Option<u32>,
         /// Whether the backward pass reads the block.
         pub(in crate::rewrite) kept: bool,
-        /// The version that the block holds at the end of the forward pass; none if the forward pass does not write it.
+        /// The version (a block's value between two writes) that the block holds at the end of the forward pass; none
+        /// if the forward pass does not write it.
         last_version: Option<VersionId>,
     }
 }
@@ -235,7 +236,8 @@ impl<'a> Mirror<'a> {
         (self.operators..self.values.program.operators).for_each(|operator| _ = self.run.push(Step::Run(operator)));
     }
 
-    /// Adds the recomputations that an operator of the backward pass needs.
+    /// Adds to `run` the recomputations that have to come before an operator of the backward pass, so that all that it
+    /// reads is there.
     fn runs_before(&mut self, operator: u32) {
         let mut batch = self.ask(operator, u32::MAX, 0);
         let mut asked = 0;
@@ -251,11 +253,12 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Adds to `self.batch`, which has `batch` entries, the recomputations that must come before recomputation number
-    /// `run` of `operator` or, if `run` is `u32::MAX`, before `operator` runs in the backward pass. For each operator
-    /// that writes a block which `operator` accesses, this is recomputation number `run`, or its last one if it has
-    /// fewer. So all writers of one result of the forward pass are recomputed together. A recomputation is left out if
-    /// it, or a later one of the same operator, was added before. Returns how many entries `self.batch` has then.
+    /// Adds to `self.batch`, which has `batch` entries so far, the recomputations that `operator` needs. It needs them
+    /// for its own recomputation number `run` or, if `run` is `u32::MAX`, for its run in the backward pass. From each
+    /// operator that writes a block which `operator` accesses, it needs recomputation number `run`, or the last one if
+    /// there are fewer. So all writers of one result of the forward pass are recomputed together. A recomputation is
+    /// left out if it, or a later one of the same operator, was added before. Returns how many entries `self.batch` has
+    /// then.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];

@@ -6,10 +6,11 @@
 //!
 //! Paper: Zhang et al. 2019, "Efficient Memory Management for GPU-based Deep Learning Systems", section 4.
 //!
-//! Steps: the gap with the highest score among those at the max load is used first, and so on, until the max load is
-//! within the limit. The published candidates are the gaps at the first max load. Once these are used up, the max load
-//! has moved to another operator, and the gaps there are candidates: so blocks may be swapped more than once for limits
-//! below `load_min`. The scores:
+//! Steps: the max load is the highest load, and the gaps at the max load are those that contain its operator. Of these
+//! the gap with the highest score is used first, and so on, until the max load is within the limit. The paper takes
+//! only the gaps at the original's max load. Here, once the max load has moved to another operator, the gaps there are
+//! candidates. So limits can be kept below the paper's `load_min`, the max load if all gaps at the original's max load
+//! are in use; blocks may then be swapped more than once. The scores:
 //!
 //! - DOA, duration of absence: the gap's time less that of the copies out and in. Negative where the copies take longer
 //!   than the gap.
@@ -20,12 +21,12 @@
 //!
 //! A mixture is the weighted sum of all four, each divided by its standard deviation over the gaps.
 //!
-//! Positions: from the first operator to the last, memory is freed only where the load would be above the limit, by the
-//! gaps that begin first. From the last gap to the first, every copy in begins as late as the link allows without
-//! delay, and later where memory is not free so early. Of equal gaps the one with the least number is taken. Cost:
-//! O(picks · (operators + gaps)) with the submodular score; without it O(gaps · log(gaps)) and the changes of the load.
-//! A gap whose score was too low before is mostly passed over after one comparison, as areas under the load only
-//! shrink.
+//! Positions: the operators are gone through from the first to the last. Where the load would be above the limit, and
+//! no earlier, blocks are freed, those first whose gaps begin first. Then the gaps are gone through from the last to
+//! the first: every copy in begins as late as the link to the device allows without delay, and later where memory is
+//! not free so early. Of equal gaps the one with the least number is taken. Cost: O(gaps chosen · (operators + gaps))
+//! with the submodular score; without it O(gaps · log(gaps)) and the changes of the load. A gap whose score was too low
+//! before is mostly passed over after one comparison, as areas under the load only shrink.
 
 use crate::id::Id;
 use crate::rewrite::gaps::{Gap, GapId, GapKind, Gaps};
@@ -168,9 +169,9 @@ impl Selection<'_> {
         best.map(|(_, gap)| gap)
     }
 
-    /// The gap with the highest score, of those for which `over` is true and that were not returned before; none if
-    /// there is none. Goes through the gaps in the order of `ranked`. The chains in `next` lead past gaps that were
-    /// returned, and are shortened on the way, as in union-find.
+    /// The gap (a time in which a block is not used) with the highest score, of those for which `over` is true and that
+    /// were not returned before; none if there is none. Goes through the gaps in the order of `ranked`. The chains in
+    /// `next` lead past gaps that were returned, and are shortened on the way, as in union-find.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let mut rank = 0;
         loop {
@@ -194,7 +195,8 @@ impl Selection<'_> {
         }
     }
 
-    /// Sorts all gaps into `ranked`, the gap with the highest weighted score (`worth`) first.
+    /// Sorts all gaps (times in which a block is not used) into `ranked`, the gap with the highest weighted score
+    /// (`worth`) first.
     fn rank(&mut self, gaps: u32) {
         // Bits that are ordered as the numbers are, the highest number first.
         let descending = |worth: f64| if worth < 0.0 { worth.to_bits() } else { !(worth.to_bits() | 1 << 63) };
@@ -204,8 +206,9 @@ impl Selection<'_> {
         sort::identity(&mut self.next, gaps);
     }
 
-    /// Chooses every gap in which `scope` lets the block be swapped. Returns false if even that does not bring the load
-    /// within `limit` bytes; else sets when each block's memory is freed and allocated again.
+    /// Chooses every gap (a time in which a block is not used) in which `scope` lets the block be swapped. Returns
+    /// false if even that does not bring the load within `limit` bytes; else sets when each block's memory is freed and
+    /// allocated again.
     pub(in crate::rewrite) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         schedule.clear();
@@ -222,8 +225,8 @@ impl Selection<'_> {
         fits
     }
 
-    /// Divides each of the four [`Weights`] for the scores of a gap by the standard deviation of that score over all
-    /// gaps; a weight stays as it is where the deviation is 0.
+    /// Divides each of the four [`Weights`] for the scores of a gap (a time in which a block is not used) by the
+    /// standard deviation of that score over all gaps; a weight stays as it is where the deviation is 0.
     fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
         let gaps = schedule.gaps();
         areas(schedule, 0, &mut self.area);
@@ -245,10 +248,10 @@ impl Selection<'_> {
         scale
     }
 
-    /// Sets when the memory of each chosen gap's block is freed and allocated again. It is freed as late as the load
-    /// can stay within `limit` bytes, or not at all where that is not needed. It is allocated early enough for the copy
-    /// in to be done when the block is read, or as early as the limit allows. For a block that is on the host when the
-    /// iteration begins, only the allocation is set.
+    /// Sets when the memory of the block of each chosen gap (a time in which a block is not used) is freed and
+    /// allocated again. It is freed as late as the load can stay within `limit` bytes, or not at all where that is not
+    /// needed. It is allocated early enough for the copy in to be done when the block is read, or as early as the limit
+    /// allows. For a block that is on the host when the iteration begins, only the allocation is set.
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let mut n = 0;
@@ -281,8 +284,8 @@ impl Selection<'_> {
     }
 }
 
-/// Makes the block that returns from the host after `gap` be allocated earlier, as far as memory within `limit` bytes
-/// is free. So its copy in can end in time: before the block is used, and before `link`, when the next copy in should
+/// Allocates the block that returns from the host after `gap` earlier, as far as memory within `limit` bytes is free.
+/// So its copy in can end in time: before the block is used, and before the time `link`, when the next copy in should
 /// begin. Returns when this copy in should begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) -> f64 {
@@ -301,17 +304,17 @@ fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) ->
     begin
 }
 
-/// The first and the last boundary (boundary o lies before operator o) of the time in which a gap's block may be off
-/// the device. They are the ends of the gap. But with [`Scope::Inside`] a block that is written in the iteration is on
-/// the device at the start.
+/// The boundaries (boundary o lies before operator o) between which the block of a gap (a time in which no operator
+/// accesses it) may be off the device. They are the ends of the gap. But with [`Scope::Inside`] a persistent block that
+/// is written in the iteration is on the device at the start.
 fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
     let begin = if scope == Scope::Inside && gap.crosses_end() { gap.begin.max(1) } else { gap.begin };
     [begin, gap.end]
 }
 
-/// Whether a block may be on the host during this gap, a time between two of its uses: `scope` allows it, the gap is not
-/// in use already, and the host has room for a copy. A block that is away at the end of the iteration must be away at
-/// its start too.
+/// Whether a block may be off the device during this gap (a time in which no operator accesses it): `scope` allows it,
+/// the gap is not in use already, and the host has room for a copy. A block that is away at the end of the iteration
+/// must be away at its start too.
 fn allowed(schedule: &Schedule<'_>, gap: GapId, g: &Gap, scope: Scope) -> bool {
     let [give, take] = whole(g, scope);
     let ends = g.kind != GapKind::Tail || scope == Scope::Across || !g.crosses_end();
@@ -332,9 +335,10 @@ impl Weights {
     pub(in crate::rewrite) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
 }
 
-/// The four scores of a gap, in the order of [`Weights`]. `area` and `area_left` hold the area under the load curve
-/// (bytes on the device over time) from the start up to each boundary (boundary o lies before operator o), in byte
-/// nanoseconds: `area` if no block is swapped, `area_left` if blocks are swapped in the gaps chosen so far.
+/// The four scores of a gap (a time in which a block is not used), in the order of [`Weights`]. `area` and `area_left`
+/// hold the area under the load curve (bytes on the device over time) from the start up to each boundary (boundary o
+/// lies before operator o), in byte nanoseconds: `area` if no block is swapped, `area_left` if blocks are swapped in
+/// the gaps chosen so far.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn scores(
     schedule: &Schedule<'_>,
@@ -352,8 +356,8 @@ pub(in crate::rewrite) fn scores(
     [doa, aoa, under(gap, area), under(gap, area_left)]
 }
 
-/// The area under the load curve (bytes on the device over time) during a gap, in byte nanoseconds. `area` holds the
-/// area from the start up to each boundary between operators.
+/// The area under the load curve (bytes on the device over time) during a gap (a time in which a block is not used), in
+/// byte nanoseconds. `area` holds the area from the start up to each boundary between operators.
 pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
     area.get(gap.end) - area.get(gap.begin)
 }

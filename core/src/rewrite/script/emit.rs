@@ -12,9 +12,10 @@ use crate::{Error, Workspace};
 workspace! {
     pub(in crate::rewrite) struct Emitter<'a>(steps, blocks) {
         tables {
-            /// For each step of the script, the list of the frees that are written right after it, as a linked list.
-            /// The first number is 1 + the index of the first free in the step's own list. The second is used if the
-            /// step is itself a free: 1 + the index of the next free in the same list. 0 ends a list.
+            /// For each step of the script, two links of linked lists; each list holds the frees that are written right
+            /// after one step. The first link is 1 + the index of the step that is the first free in this step's own
+            /// list. The second is used if the step is itself a free: 1 + the index of the next free in the same list.
+            /// 0 ends a list.
             freed: [u32; 2][steps],
             /// For each block, 1 + the index of the last step of the script so far that accessed it; 0 if none did.
             touched[BlockId]: u32[blocks],

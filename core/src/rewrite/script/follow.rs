@@ -1,11 +1,12 @@
-//! Makes a script from runs and recomputations whose order is given: adds the frees of the blocks.
+//! Makes a script (the order in which operators run and are recomputed, and blocks are freed) from runs and
+//! recomputations whose order is given: adds the frees of the blocks.
 //!
 //! Steps. First the runs are gone through from the last to the first, to find the last run that accesses each value; a
 //! value begins where an operator writes its block without reading it. Then they are gone through forwards: a value is
-//! freed directly after its last run, and the load is added up. If a run reads a value that is not there, no script is
-//! made.
+//! freed directly after the last run that accesses it, and the load is added up. If a run reads a value that is not on
+//! the device, no script is made.
 //!
-//! Cost: O(references of the runs), and as much workspace.
+//! Cost: O(references of the runs), and as much workspace. A reference is a block that an operator reads or writes.
 
 use super::{Cost, Step};
 use crate::list::List;
@@ -149,8 +150,8 @@ impl<'a> Follower<'a> {
         bytes
     }
 
-    /// Notes that the block of this reference now holds the version that an operator writes. Adds the block's bytes to
-    /// the load if the block had no memory yet.
+    /// Notes that a block now holds the version (value) that an operator has written to it; the reference names both.
+    /// Adds the block's bytes to the load if the block had no memory yet.
     fn put(&mut self, values: &Values<'_>, &Reference { block, version, .. }: &Reference) {
         if self.holds.get(block).is_none() {
             self.load = self.load.wrapping_add(values.program.size[block]);
@@ -173,8 +174,8 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// Whether a new value begins with the reference `r` of operator `g` to a managed block: the operator writes the block
-/// without reading it.
+/// Whether a new value begins where operator `g` accesses the block of the reference `r`: the operator writes the block
+/// without reading it. The block is one that the script, not the recording, allocates and frees.
 fn begins(values: &Values<'_>, g: u32, r: &Reference) -> bool {
     r.writes && values.managed(g).all(|other| other.writes || other.block != r.block)
 }

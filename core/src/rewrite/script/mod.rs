@@ -22,11 +22,11 @@ pub(super) enum Step {
     Free(BlockId),
 }
 
-/// The bit that marks a recomputation in the `u32` as which a [`Step`] is kept.
+/// A [`Step`] is kept as one `u32`. This bit of it marks a recomputation.
 const RECOMPUTE: u32 = 1 << 30;
-/// The bit that marks the free of a block in the `u32` as which a [`Step`] is kept.
+/// A [`Step`] is kept as one `u32`. This bit of it marks the free of a block.
 const FREE: u32 = 2 << 30;
-/// The bits that hold the operator or the block in the `u32` as which a [`Step`] is kept.
+/// A [`Step`] is kept as one `u32`. These bits of it hold the number of the operator or the block.
 const WHICH: u32 = RECOMPUTE - 1;
 
 /// What a script (the order in which operators run and are recomputed, and blocks are freed) costs: memory above the

@@ -18,8 +18,8 @@ use crate::{Workspace, WorkspaceLen, sort};
 /// with one operator more. When the room is full, the best candidates are kept and the others dropped.
 const GATHERED: u32 = 8;
 
-/// Length of the workspace of [`search`], the beam search for an order. The [`Walk`] (the set of operators that have
-/// run) is part of it.
+/// Length of the workspace of [`search`], the beam search for an order. The memory of the [`Walk`], which holds the set
+/// of operators that have run, is included.
 pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> WorkspaceLen {
     let (n, gathered) = (width as usize, (width as usize) * (GATHERED as usize));
     walk_workspace(tensors, operators).and(WorkspaceLen {

@@ -1,23 +1,26 @@
-//! A lower bound on the max load of all orders of the operators: the least load that is possible while an operator
-//! runs.
+//! A lower bound on the max load (the most bytes alive at once) of all orders of the operators. For each operator, the
+//! fewest bytes that can be alive while it runs are found; the highest of these figures is the bound.
 //!
 //! Problem: when an operator v runs, the operators that it waits for have run, and those that wait for it have not.
-//! Which of the others have run is open. A tensor is alive if an operator that has run and one that has not both touch
-//! it. The least load at v, over all sets of operators that contain what each of their members waits for, is a minimum
-//! cut (Picard 1976: closures). The highest of these loads, over all v, is a lower bound. The simpler bound, the bytes
-//! that one operator touches, is far too low for networks with long connections.
+//! Which of the others have run is open, but none of them without all operators that it waits for. A tensor is alive if
+//! an operator that has run and one that has not both touch it. Which set of operators that may have run leaves the
+//! fewest bytes alive? The answer is a minimum cut (Picard 1976: closures). A simpler bound, the bytes that one
+//! operator touches, is far too low for networks in which tensors are kept for long, such as those with skip
+//! connections.
 //!
 //! Steps:
-//! 1. A flow network is made. Its nodes are the operators, and two ends for each tensor; an arc from the first end to
-//!    the second has the tensor's bytes as its capacity. The other arcs are without limit: from each operator to the
-//!    first ends of its tensors, from the second ends to the operators, and from each operator to those that it waits
-//!    for. Operators on the side of the source have run.
-//! 2. For each v, beginning with those at which the given order has the highest load: the tensors that v touches count
-//!    in full, and their arcs get the capacity 0. The operators that v waits for are sources, and those that wait for v
-//!    are sinks. The first end of a tensor that is alive from the start is a source too, and the second end of one that
-//!    is alive to the end is a sink. Dinic's algorithm (1970) finds the maximum flow, which is the minimum cut.
+//! 1. A flow network is made. Its nodes are the operators, and two for each tensor: its begin and its end. An arc from
+//!    the begin to the end has the tensor's bytes as its capacity. The other arcs are without limit: from each operator
+//!    to the begins of its tensors, from the ends of these tensors to the operator, and from each operator to those
+//!    that it waits for. A cut parts the nodes in two: operators on the side of the source have run, the others have
+//!    not.
+//! 2. For each v, beginning with those at which the given order has the highest load: the tensors that v touches are
+//!    alive in any case. Their bytes are added apart, and their arcs get the capacity 0. The operators that v waits for
+//!    are sources, and those that wait for v are sinks. The begin of a tensor that is alive from the start is a source
+//!    too, and the end of one that is alive to the end is a sink. Dinic's algorithm (1970) finds the maximum flow,
+//!    which is the minimum cut.
 //!
-//! Cost: a maximum flow for each operator. Looks at arcs are counted, and after a given number of them no further
+//! Cost: a maximum flow for each operator. The looks at arcs are counted; after a given number of them no further
 //! operator is taken. Linear memory.
 
 use super::model::Model;

@@ -17,8 +17,8 @@ use crate::{Workspace, WorkspaceLen};
 /// with the least key counts.
 const WAITING: usize = 4;
 
-/// Length of the workspace of [`search`], the exact search for an order. The [`Walk`] (the set of operators that have
-/// run) is part of it.
+/// Length of the workspace of [`search`], the exact search for an order. The memory of the [`Walk`], which holds the
+/// set of operators that have run, is included.
 pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> WorkspaceLen {
     let n = states as usize;
     walk_workspace(tensors, operators).and(WorkspaceLen {
@@ -31,7 +31,7 @@ pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> 
 struct States<'a> {
     /// How many 64-bit words a set of operators takes, with one bit for each operator.
     width: u32,
-    /// The sets of operators that have run. A set has a bit for each operator; the sets are stored one behind the other.
+    /// The sets of operators that have run, one after the other, with a bit for each operator.
     sets: Table<'a, u64>,
     /// For each set: the bytes that are alive after its operators have run.
     load: Table<'a, u64>,
@@ -41,8 +41,8 @@ struct States<'a> {
     /// For each set: the index of its parent, the set from which it was made by running more operators; `u32::MAX` for
     /// the first set.
     parent: Table<'a, u32>,
-    /// For each set: the first of the operators that were run to make it from its parent. Operators that were run after
-    /// this one were chosen because they could not raise the max load in the end ([`Walk::safe`]).
+    /// For each set: the first of the operators that were run to make it from its parent. The operators after this one
+    /// were run because they were safe to run next: no other choice leads to a lower max load ([`Walk::safe`]).
     by: Table<'a, u32>,
     /// A hash table by which a set of operators is found; an entry is 1 + the index of a set, or 0 if it is empty.
     slots: Table<'a, u32>,
@@ -200,8 +200,9 @@ fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32
 }
 
 /// Writes the operators of the set `last` to `order`, in the order in which the search ran them. First goes back from
-/// `last` over the parents to the first set. Then, from the first set on, writes for each set the operator that was
-/// chosen to extend its parent, and the operators that were safe to run after it ([`close`]).
+/// `last` to the first set, from each set to its parent, the set from which it was made. Then, from the first set on,
+/// writes for each set the operator that was chosen to extend its parent, and the operators that were safe to run after
+/// it ([`close`]).
 fn unroll(
     walk: &mut Walk<'_, '_>,
     known: &States<'_>,

@@ -16,7 +16,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 // The fields of the record of a section of time. Open blocks are those that are not placed yet.
 /// Index in the record of a section of time: the sum of the sizes of its open blocks (those not placed yet), in units
-/// of the search.
+/// of a fixed number of bytes.
 pub(super) const REST: usize = 0;
 /// Index in the record of a section of time: the lowest offset that a block alive there and not placed yet can still
 /// have.
@@ -48,8 +48,8 @@ pub(super) type Section = [u64; 8];
 /// A window of time that is searched alone has at most this number of blocks too.
 pub(super) const SMALL: usize = 64;
 
-/// Stands for no limit in place of a capacity. Nothing fails without a limit, so that nothing has to be taken back and
-/// no changes are recorded.
+/// The capacity that stands for no limit. Without a limit no decision of the search fails, so none has to be taken
+/// back, and no changes are recorded.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
 
 /// A block as it is given to [`State::new`]. Blocks are given in the order of their numbers in the [`State`].
@@ -135,20 +135,21 @@ pub(super) struct State<'a> {
     moved: Table<'a, u64>,
     /// All words of the bit set `moved` before this one are 0.
     moved_from: u32,
-    /// By section of time: the lowest end that an unplaced block alive there could have when [`State::lift`] last
-    /// looked at it.
+    /// By section of time: the lowest end in memory that an unplaced block alive there could have when [`State::lift`]
+    /// last looked at it.
     settled: Table<'a, u64>,
     /// Bit set: sections of time for which [`State::settle`] has found the lowest end of an unplaced block already.
     reached: Table<'a, u64>,
 
-    /// For each change of a block that can be taken back: the block's least offset before the change.
+    /// The changes of blocks that can be taken back, in the order in which they were made: for each, the block's least
+    /// offset before the change.
     block_trail: Table<'a, u64>,
     /// By change in `block_trail`: the block, with the highest bit set if the block was in `lifted` before.
     block_trail_of: Table<'a, u32>,
     /// How many changes of blocks are recorded in `block_trail`.
     pub block_mark: u32,
-    /// For each change of a section's record that can be taken back: the record before the change. A section is a
-    /// stretch of time, its record a summary of its unplaced blocks.
+    /// The changes of sections' records that can be taken back, in the order in which they were made: for each, the
+    /// record before the change. A section is a stretch of time, its record a summary of its unplaced blocks.
     section_trail: Table<'a, Section>,
     /// By change in `section_trail`: the section of time whose record was changed.
     section_trail_of: Table<'a, u32>,
@@ -399,10 +400,10 @@ impl<'a> State<'a> {
         v
     }
 
-    /// Calls `f` with each word of the state's key for the sections of time `part` (the first, and one past the last).
-    /// If the keys of two states are equal, the open blocks (those not placed yet) that begin in `part` can be placed
-    /// in the same ways in both. The words say which blocks these are; then, for each, its least offset and whether it
-    /// lies on another open block.
+    /// Calls `f` with each word of a key for the state of the open blocks (those not placed yet) that begin in the
+    /// sections of time `part` (the first, and one past the last). If two states have equal keys, these blocks can be
+    /// placed in the same ways in both. The words say which blocks these are; then, for each, its least offset and
+    /// whether it can lie there only on another open block.
     #[inline]
     pub(super) fn each_word(&self, part: (u32, u32), mut f: impl FnMut(u64)) {
         let (from, to) = (self.first[part.0], self.first[part.1]);
@@ -417,8 +418,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The indices of those words in the bit set of section `s` of time, a row of `alive`, that can have members. All
-    /// other words are 0. Blocks are numbered by their first section, so the words are few.
+    /// The indices of the words that may be other than 0 in the bit set of section `s` of time, a row of `alive` that
+    /// holds the blocks alive there. These words are few, as blocks are numbered by their first section.
     #[inline]
     fn words(&self, s: u32) -> Range<u32> {
         self.begin[s]..self.first[s + 1].div_ceil(64)

@@ -1,5 +1,5 @@
-//! The conclusions from a change of the search's state: unplaced blocks that cannot lie at their least offsets are
-//! raised, until nothing moves.
+//! What follows from a change of the search's state: unplaced blocks that cannot lie at their least offsets are raised
+//! to higher ones, until nothing moves.
 
 use super::super::technique::Technique;
 use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SMALL, State, UNBOUNDED};
@@ -7,9 +7,10 @@ use crate::table::{Table, at};
 
 impl State<'_> {
     /// The least offset of block `b`, from `v` on, and whether `b` can lie there only on an open block (one that is not
-    /// placed yet); `lifted` says whether that is so at `v`. Two rules raise `b`. Where it leaves the other open blocks
-    /// of a section of time too little room up to the capacity, it goes up to the lowest end of one that leaves enough.
-    /// If it lies on an open block, it goes up to the lowest end of any open block alive with it.
+    /// placed yet); `lifted` says whether that is so at `v`. Two rules raise `b`. First, if `b` leaves the other open
+    /// blocks of a section of time too little room up to the capacity, it cannot be the lowest of them: it goes up to
+    /// the lowest end of a block that leaves enough. Second, if `b` lies on an open block, it goes up to the lowest end
+    /// that an open block alive with it can have.
     #[inline]
     pub(super) fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
         let (mut v, mut lifted) = (v, lifted);

@@ -1,6 +1,7 @@
 //! The least recomputation, for programs of few values: best-first search, as in Dijkstra's algorithm.
 //!
-//! A state is how many operators have run, and which values are on the device. From a state
+//! A state is how many operators have run, and which values are on the device. A step to the next state is one of
+//! these:
 //! - the next operator runs, if what it reads is on the device and what it writes fits;
 //! - an operator that has run is recomputed, under the same conditions, if a value that it writes is missing and may be
 //!   read later;
@@ -14,8 +15,8 @@
 //! is read, while its inputs are still there; the [walk](super::walk), which plans operator by operator, cannot do
 //! that.
 //!
-//! Limits: at most [`MOST_VALUES`] managed blocks, each written once, and at most [`MOST_STATES`] states; with more the
-//! search ends without an answer. Cost: O(states · (values + operators)).
+//! Limits: at most [`MOST_VALUES`] blocks that the plan allocates and frees, each written once, and at most
+//! [`MOST_STATES`] states; with more the search ends without an answer. Cost: O(states · (values + operators)).
 
 use super::{Recomputer, most_rows};
 use crate::hash;
@@ -77,8 +78,8 @@ workspace! {
             reads: u64[rows + 1],
             /// For each operator: the set of the values that it writes.
             writes: u64[rows + 1],
-            /// For each operator: the set of the values that may still be read when it is about to run. They are read
-            /// by this operator or a later one, or to recompute another value of the set.
+            /// For each operator: the set of the values that may still be read once all operators before it have run.
+            /// They are read by this operator or a later one, or to recompute another value of the set.
             useful: u64[rows + 2],
             /// For each operator: the set of the values that it or a later operator reads when running for the first
             /// time. Reads by recomputations are not counted.

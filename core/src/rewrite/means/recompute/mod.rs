@@ -57,8 +57,8 @@ const PREFERENCES: [Preference; 9] = {
     ]
 };
 
-/// Room for the weights of this many blocks, noted before a move of the annealing changes them, so that the move can be
-/// undone. A move changes three at most.
+/// Room for the old weights of the blocks that one move of the annealing changes, so that the move can be undone. A
+/// move changes three at most. A weight is a factor of the score by which blocks are chosen to be evicted.
 const DISTURBED: usize = 4;
 
 /// The temperature at the start of the annealing, as a fraction of the time that the original trace takes: how much
@@ -89,8 +89,8 @@ const STEP: f64 = 3.0;
 /// recomputed; each walk learns from the one before.
 const ROUNDS: u32 = 6;
 
-/// The bisection for the least limit that recomputation can stay within ends when its interval is no wider than
-/// 1/2^`NEAR` of the highest limit.
+/// How exactly the least limit is found that recomputation can stay within. The limit is bisected; the search ends when
+/// the interval is no wider than 1/2^`NEAR` of the highest limit.
 const NEAR: u32 = 9;
 
 /// A block and its weight, a factor of the score by which blocks are chosen to be evicted: the lowest score goes first.
@@ -171,8 +171,8 @@ impl<'a> Recomputer<'a> {
         self.values.program
     }
 
-    /// Whether a block may be evicted, and its value recomputed, at a cost that is allowed now
-    /// ([`spare`](Self::spare)).
+    /// Whether a block may be evicted: it is not too small, and its values can be recomputed at a cost that
+    /// [`spare`](Self::spare) allows now.
     pub(in crate::rewrite) fn may_evict(&self, block: BlockId) -> bool {
         self.walk.may_evict(block)
     }

@@ -24,9 +24,9 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 
 impl Recomputer<'_> {
     /// Tries Chen et al.'s plans, and keeps the script (the order of runs, recomputations and frees) of the fastest
-    /// plan that stays within `limit` bytes as the best script. Returns the number of that plan; none if no plan
-    /// counts. A plan does not count if it takes at least `most` ns longer than the original trace, or if its bit in
-    /// `tried` is set (bit n stands for plan n).
+    /// plan that stays within `limit` bytes as the best script. Returns the number of that plan, which is its place in
+    /// the order of [`Planner::each`], counted from 0; none if no plan counts. A plan does not count if it takes at
+    /// least `most` ns longer than the original trace, or if its bit in `tried` is set (bit n stands for plan n).
     ///
     /// # Errors
     /// As [`chen::rewrite`].

@@ -5,23 +5,23 @@
 //! and recompute as little as possible. The idea is that of dynamic tensor rematerialization (Kirisame et al. 2021),
 //! for a future that is known.
 //!
-//! 1. The operators run in their order. An input that is missing is recomputed first, by its *closure*: its writer, and
-//!    before that the writers of that one's missing inputs.
-//! 2. Where memory runs out, the value is evicted that has the least score, of those that the running operator does not
-//!    need ([`evict`] finds it). The score is `cost of its closure / (bytes · distance to its next use^b)`. An operator
-//!    of the closure is *owed* if it has to be recomputed anyway, because another of its outputs is missing and read
-//!    later. An owed operator counts for a part only.
+//! 1. The operators run in their order. An input that is missing is recomputed first. The operators that run for this
+//!    are the *closure* of the input: the one that writes it, those that write missing inputs of that one, and so on.
+//! 2. Where memory runs out, a value is evicted that the running operator does not need: the one with the least score
+//!    ([`evict`] finds it). The score is `cost of its closure / (bytes · distance to its next use^b)`; the cost is the
+//!    time that the closure takes. An operator of the closure is *owed* if it has to be recomputed anyway, because
+//!    another of its outputs is missing and read later. Only a part of its time counts.
 //! 3. A value is freed as soon as no operator reads it any more, and it is not needed to recompute a missing value that
 //!    is read later.
 //! 4. *Virtual uses*: each read of a value by a closure is noted. The next walk counts it as a use of the value, so
 //!    that values are kept for the closures to come.
-//! 5. Where memory is too small for a closure, its outputs should not have been evicted. Their *weights*, factors of
-//!    the score, are raised for the next walk.
+//! 5. Where memory is too small to run a closure, the values that it makes should not have been evicted. The *weights*
+//!    of their blocks, factors of the score, are raised for the next walk.
 //! 6. An operator that writes its output over an input that nobody reads later needs no memory for the output.
 //! 7. A walk is ended once its cost is above what its caller has use for.
 //!
-//! Of blocks with equal scores the one with the least number is evicted. Cost: O(references of all runs), and for each
-//! eviction a few closures and logarithms of the number of blocks. Linear workspace.
+//! Of blocks with equal scores the one with the least number is evicted. Cost: O(block accesses of all runs), and for
+//! each eviction a few closures and logarithms of the number of blocks. Linear workspace.
 
 mod evict;
 
@@ -365,7 +365,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Whether an operator's access to a block is a read, and the block does not hold the version to be read.
+    /// Whether an operator's access reads a version (a block's value between two writes) that the block does not hold
+    /// now.
     #[inline]
     fn is_missing(&self, r: &Reference) -> bool {
         !r.writes && !self.holds.is(r.block, Some(r.version))
@@ -427,10 +428,10 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Puts the operator that writes a version on the stack of those to recompute, and pins the blocks that it
-    /// accesses: they are not evicted until the operator has run. None if the operator may not be recomputed, one of
-    /// the blocks holds a later version that another operator has pinned, the list of steps is full, or the steps cost
-    /// more than allowed.
+    /// Puts the operator that writes a version (a block's value between two writes) on the stack of those to recompute,
+    /// and pins the blocks that it accesses: they are not evicted until the operator has run. None if the operator may
+    /// not be recomputed, one of the blocks holds a later version that another operator has pinned, the list of steps
+    /// is full, or the steps cost more than allowed.
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -479,7 +480,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Adds a step (a run, a recomputation or a free) to the list of steps. None if the list is full, or if the steps
-    /// are above one of the two figures of `most`: the bytes above the limit of memory, and the time added.
+    /// exceed the limit by more bytes or add more time than `most` says.
     fn push(&mut self, step: Step) -> Option<()> {
         self.rows += step.most_rows(self.values);
         if let Some((g, _)) = step.run() {
@@ -503,14 +504,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes that a version is read in order to recompute another, so that the next planning walk can count the read as
-    /// a use.
+    /// Notes that a version (a block's value between two writes) is read now in order to recompute another value, so
+    /// that the next planning walk can count the read as a use.
     fn note(&mut self, version: VersionId) {
         self.noted.push(Noted { version, before: self.now });
     }
 
-    /// The next operator that needs a version: it reads the version, or the version was read in an earlier planning
-    /// walk to recompute something for it. [`NONE`] if there is none.
+    /// The next operator that needs a version (a block's value between two writes). It reads the version, or an earlier
+    /// planning walk read the version to recompute something for it. [`NONE`] if there is no such operator.
     fn next_use(&mut self, version: VersionId) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];

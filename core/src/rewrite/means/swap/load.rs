@@ -68,8 +68,8 @@ impl Load<'_> {
         }
     }
 
-    /// Finds anew the highest load, in bytes on the device, of the operators of a run. `run` is the number of the run, a
-    /// group of [`RUN`] neighbouring operators.
+    /// Finds anew the highest load, in bytes, of the operators of a run. `run` is the number of the run, a group of
+    /// [`RUN`] neighbouring operators.
     fn look(&mut self, run: u32) {
         let first = run * RUN;
         let whole = self.whole[run];

@@ -1,11 +1,11 @@
 //! Swapping: blocks are copied to the host and back while no operator accesses them.
 //!
-//! `Swapper` holds the gaps of a program: times in which no operator accesses a block. By the [`Policy`] that is asked
-//! for, it makes a schedule whose load (bytes alive at a step) stays within a limit. A schedule says in which gaps
-//! blocks leave the device, and where they are freed and allocated again. `schedule` (over `load` and `agenda`) finds
-//! the time that a schedule takes, and `search` makes it faster. Each score in `published` makes a schedule, and is
-//! also a policy of its own. The search starts from the fastest of these schedules and of those in which blocks leave
-//! in all their gaps.
+//! `Swapper` makes schedules. A schedule says in which gaps (times in which no operator accesses a block) blocks leave
+//! the device, and where they are freed and allocated again. Its load (bytes alive at a step) has to stay within a
+//! limit. A [`Policy`] says how to make a schedule. `schedule` (with `load` and `agenda`) finds the time that a
+//! schedule takes. Each of the four scores in `published` makes a schedule, and is also a policy of its own. `search`
+//! starts from the fastest of these schedules and of those in which blocks leave in all their gaps, and makes it
+//! faster.
 
 mod agenda;
 mod load;
@@ -31,8 +31,9 @@ use crate::{Block, Error, Workspace};
 #[non_exhaustive]
 pub enum Policy {
     /// A search over when the blocks leave the device and come back. It starts from the fastest of these schedules: one
-    /// for each of the four scores below, one for a weighted sum of the scores, and those in which blocks leave
-    /// whenever they are idle. [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
+    /// for each of the scores [`Policy::Doa`], [`Policy::Aoa`], [`Policy::Wdoa`] and [`Policy::Swdoa`], one for a
+    /// weighted sum of them, and those in which blocks leave whenever they are idle. [`fit`](crate::rewrite::fit::fit)
+    /// tries every other policy too, and takes the best.
     Auto,
     /// Blocks are swapped first in the gaps (times without access) with the longest duration of absence: the time of
     /// the gap less that of the copies (Zhang et al. 2019).
@@ -44,8 +45,8 @@ pub enum Policy {
     /// area under the curve of the load (bytes alive) over the gap (Zhang et al. 2019).
     Wdoa,
     /// Blocks are swapped first in the gaps (times without access) with the highest submodular weighted duration of
-    /// absence: the area under the curve of the load (bytes alive) over the gap, as it is after the gaps already chosen
-    /// (Zhang et al. 2019).
+    /// absence: the area under the curve of the load (bytes alive) over the gap, if blocks are swapped in the gaps
+    /// already chosen (Zhang et al. 2019).
     Swdoa,
     /// Blocks are swapped first in the gaps (times without access) with the highest weighted sum of four scores:
     /// [`Policy::Doa`], [`Policy::Aoa`], [`Policy::Wdoa`] and [`Policy::Swdoa`]. The weights are found by Bayesian
@@ -289,9 +290,9 @@ impl<'a> Swapper<'a> {
         best
     }
 
-    /// Makes the schedule `start`, and improves it by the search, which may look at `work` operators and gaps. Returns
-    /// how much longer the improved schedule takes than the original, in ns; none if the schedule `start` is not within
-    /// `limit` bytes.
+    /// Makes the schedule `start`, and improves it by the search, which may look at `work` operators and gaps (times
+    /// without access). Returns how much longer the improved schedule takes than the original, in ns; none if the
+    /// schedule `start` is not within `limit` bytes.
     fn improve(&mut self, start: Start, limit: u64, work: u64) -> Option<f64> {
         self.begin(start, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
@@ -313,8 +314,8 @@ impl<'a> Swapper<'a> {
 
     /// Raises the headroom (bytes held back below the limit) of operators. `blocks` and `offsets` (bytes) are a
     /// placement (where each block lies) for the rows written last. Where the placement is above `limit` bytes, the
-    /// operators that run there get more headroom: `part` (numerator and denominator) of the bytes above the limit, and
-    /// at least 1/512 of the limit.
+    /// operators that run there get more headroom: the fraction `part` (numerator, denominator) of the bytes above the
+    /// limit, and at least 1/512 of the limit.
     pub(in crate::rewrite) fn add_headroom(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
         for (block, offset) in blocks.iter().zip(offsets) {
             let excess = offset.saturating_add(block.size).saturating_sub(limit);

@@ -6,10 +6,11 @@
 //! depends on the positions alone. So does the time, which a simulation in one pass over the operators finds:
 //!
 //! Copies wait for two links, one to the host and one back, and go in the order in which they are due. A copy out is
-//! due when its memory is freed, a copy in when the operator reads. A link gets its next copy only when it would
-//! otherwise be idle before the next boundary, so that an urgent copy never waits long behind one that is not. A copy
-//! that is due is handed to the link at once. Of copies that are due at the same time, the one with the least number of
-//! its version or gap goes first.
+//! due when the block's memory is freed, a copy in when an operator next reads the block. A link gets its next copy
+//! only when it would otherwise be idle before the next boundary, so that an urgent copy never waits long behind one
+//! that is not. A copy that is due is handed to the link at once. Of copies out that are due at the same time, the one
+//! with the least number of its version (a block's value between two writes) goes first; of copies in, the one with the
+//! least number of its gap.
 //!
 //! The simulation stops only at these boundaries: where the block of a gap in use is freed, allocated again or used at
 //! the gap's end, where a version can be copied out, and where a link becomes idle while copies wait. Cost: O(gaps in
@@ -53,17 +54,19 @@ workspace! {
             /// block's memory is freed (give), and the boundary at which the memory is allocated again (take). Equal if
             /// the gap is not in use.
             positions[GapId]: [u32; 2][rows + blocks],
-            /// For each boundary between operators: the first gap (a time in which no operator accesses a block) of the
-            /// list of those whose blocks are freed there (give), and of the list of those whose blocks are allocated
-            /// again there (take). Each is an `Option<GapId>`, stored as a number.
+            /// For each boundary between operators: the first gap (a time in which no operator accesses a block) in
+            /// each of two lists. The first list has the gaps whose blocks are freed there (give), the second those
+            /// whose blocks are allocated again there (take). Each entry is an `Option<GapId>`, stored as a number.
             first: [u32; 2][rows + 2],
-            /// For each gap (a time in which no operator accesses a block): the gap before it in the list of gaps whose
-            /// blocks are freed at the same boundary (give), and in the list of those whose blocks are allocated again
-            /// at the same boundary (take). Each is an `Option<GapId>`, stored as a number.
+            /// For each gap (a time in which no operator accesses a block): the gap before it in each of two lists. The
+            /// first list has the gaps whose blocks are freed at the same boundary as its own block (give), the second
+            /// those whose blocks are allocated again at the same boundary (take). Each entry is an `Option<GapId>`,
+            /// stored as a number.
             before[GapId]: [u32; 2][rows + blocks],
-            /// For each gap (a time in which no operator accesses a block): the gap after it in the list of gaps whose
-            /// blocks are freed at the same boundary (give), and in the list of those whose blocks are allocated again
-            /// at the same boundary (take). Each is an `Option<GapId>`, stored as a number.
+            /// For each gap (a time in which no operator accesses a block): the gap after it in each of two lists. The
+            /// first list has the gaps whose blocks are freed at the same boundary as its own block (give), the second
+            /// those whose blocks are allocated again at the same boundary (take). Each entry is an `Option<GapId>`,
+            /// stored as a number.
             after[GapId]: [u32; 2][rows + blocks],
             /// For each version (a block's value between two writes): the boundary between operators at which its copy
             /// to the host is due; [`NONE`] if it needs no copy.
@@ -99,7 +102,8 @@ workspace! {
             ready: f64[rows + 2],
         }
         lists {
-            /// The versions that were copied out in the latest simulation of the schedule, in the order of the copies.
+            /// The versions (values of blocks between two writes) that were copied out in the latest simulation of the
+            /// schedule, in the order of the copies.
             sent: VersionId[rows + blocks],
             /// The boundaries between operators at which the latest simulation of the schedule stopped, ascending.
             stops: u32[rows + 2],
@@ -119,7 +123,8 @@ workspace! {
             /// For each operator, in bytes: its load (the bytes alive while it runs) plus its headroom (the bytes held
             /// back below the limit).
             load: Load(rows + 2; gaps.program.operators),
-            /// The versions that wait to be copied to the host, the one that is due at the earliest boundary first.
+            /// The versions (values of blocks between two writes) that wait to be copied to the host, the one that is
+            /// due at the earliest boundary first.
             waiting_out[VersionId]: Heap(rows + blocks),
             /// The gaps (times without access) whose blocks wait to be copied back to the device, the one whose block
             /// is read by the earliest operator first.
@@ -471,7 +476,7 @@ impl<'a> Schedule<'a> {
 
     /// Adds a gap (a time in which no operator accesses a block) to the list of those whose block is freed (list 0) or
     /// allocated again (list 1) at a boundary between operators. Each list is sorted by the gaps' numbers. So the rows
-    /// depend on the positions alone, and not on the order in which these were set.
+    /// that are written depend on the boundaries of the gaps alone, and not on the order in which these were set.
     fn link(&mut self, list: usize, boundary: u32, gap: GapId) {
         // There are two lists; a third index would panic.
         let list = list & 1;

@@ -2,13 +2,15 @@
 //! accesses a block. The search changes where the blocks of gaps are freed and allocated again.
 //!
 //! A state is a schedule whose load (bytes alive at a step) is within the limit. A move changes one gap: its block is
-//! freed or allocated again at another boundary, or the gap is dropped or newly used. *Repair* then widens or uses
-//! other gaps until the load is within the limit in every operator. It draws these gaps at random, most often those
-//! whose copies are likely to cost little time. *Trim* then narrows gaps that overlap in time with the changed ones,
-//! where memory allows, so that copies get more time. It begins with a random gap. The new schedule is kept if it takes
-//! no longer, or by the rule of simulated annealing if it takes a little longer; else the move is undone. Half of the
-//! moves that change a gap in use begin at a gap near an operator that had to wait. The search returns the best
-//! schedule seen. The search ends early when compute waits for no copy any more.
+//! freed or allocated again at another boundary between operators, or is newly freed in the gap, or stays on the device
+//! in it. *Repair* then has blocks leave the device for longer, or in more gaps, until the load is within the limit in
+//! every operator. It draws these gaps at random, most often those whose copies are likely to cost little time. *Trim*
+//! then shortens the absence of blocks in gaps that overlap in time with the changed ones, where memory allows, so that
+//! copies get more time. It begins with a random gap.
+//!
+//! The new schedule is kept if it takes no longer, or by the rule of simulated annealing if it takes a little longer;
+//! else the move is undone. Half of the moves that change a gap in use begin at a gap near an operator that had to
+//! wait. The search returns the best schedule seen. It ends early when compute waits for no copy any more.
 //!
 //! All random choices come from one seeded generator. Work is counted in operators and gaps looked at. Scratch: a log
 //! of the changed gaps as they were before the move, and a copy of the best schedule.
@@ -394,9 +396,9 @@ impl Search<'_> {
     }
 }
 
-/// An estimate, in ns, of how long compute will wait if gap `g` is changed. The change moves the boundaries at which
-/// its block is freed and allocated again from `give` and `take` to `new_give` and `new_take`. The less spare time a
-/// copy has, the likelier compute waits for it.
+/// An estimate, in ns, of how long compute will wait if gap `g` (a time in which no operator accesses a block) is
+/// changed. The change moves the boundaries at which its block is freed and allocated again from `give` and `take` to
+/// `new_give` and `new_take`. The less spare time a copy has, the likelier compute waits for it.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn likely_wait(schedule: &Schedule<'_>, g: &Gap, [give, take]: [u32; 2], [new_give, new_take]: [u32; 2]) -> f64 {
     if !g.kind.is_read() && new_give > 0 {

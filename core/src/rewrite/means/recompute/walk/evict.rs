@@ -6,12 +6,12 @@
 //! lower bound on the present one, and the queue is lazy (Minoux 1978): the block with the least bound is scored anew,
 //! and evicted if it is still the least.
 //!
-//! Where a score may have fallen, the block is *stale*, and scored before the next eviction:
+//! A block whose score may have fallen is *stale*, and is scored before the next eviction. This is so in four cases:
 //! - a running operator needed it, and does not any more;
 //! - its next use was a virtual one (a read in an earlier planning walk that served to recompute another value), and is
 //!   over;
-//! - a value of its closure was recomputed. The blocks are found by a search from that value to the values made from
-//!   it, and on from those that are missing; it ends after [`REACH`] values;
+//! - a value of its closure was recomputed. Such blocks are found by a search that begins at the recomputed value: it
+//!   goes to the values made from it, and on from those of them that are missing. It ends after [`REACH`] values;
 //! - another output of its operator is missing now, so that the operator is owed (has to be recomputed anyway).
 //!
 //! Not every fall of a score is found: a lower bound may be too high until the block is accessed again. On training
@@ -145,8 +145,8 @@ impl Walk<'_> {
         Some(sum)
     }
 
-    /// The next operator that needs a version: it reads the version, or a missing value that is recomputed from the
-    /// version. [`NONE`] if there is none.
+    /// The next operator that needs a version (a block's value between two writes): it reads the version, or a missing
+    /// value that is recomputed from the version. [`NONE`] if there is none.
     pub(in crate::rewrite) fn wanted(&mut self, version: VersionId) -> u32 {
         let values = self.values;
         let mut at = self.next_use(version);
@@ -166,20 +166,20 @@ impl Walk<'_> {
         at
     }
 
-    /// Whether an operator that has not run yet needs a version: it reads the version, or a missing value that is
-    /// recomputed from the version.
+    /// Whether an operator that has not run yet needs a version (a block's value between two writes): it reads the
+    /// version, or a missing value that is recomputed from the version.
     pub(in crate::rewrite) fn is_wanted(&mut self, version: VersionId) -> bool {
         self.next_use(version) != NONE || self.wanted(version) != NONE
     }
 
-    /// Whether a version has to be kept though no operator reads it any more: it cannot be recomputed, and a missing
-    /// value that is read later is made from it.
+    /// Whether a version (a block's value between two writes) has to be kept though no operator reads it any more: it
+    /// cannot be recomputed, and a missing value that is read later is made from it.
     pub(in crate::rewrite) fn is_last_source(&mut self, version: VersionId) -> bool {
         self.is_needed_by_missing(version) && self.cost(version, self.now, f64::INFINITY).is_none()
     }
 
-    /// Whether a missing value that is read later is made from this version, directly or by way of other missing
-    /// values. True also if there are too many of these to look at.
+    /// Whether a missing value that is read later is made from this version (a block's value between two writes),
+    /// directly or by way of other missing values. True also if there are too many of these to look at.
     fn is_needed_by_missing(&mut self, version: VersionId) -> bool {
         let values = self.values;
         self.count += 1;

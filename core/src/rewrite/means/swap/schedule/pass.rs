@@ -82,8 +82,8 @@ impl Schedule<'_> {
 
     /// The next boundary between operators, from `boundary` on, at which the simulation of the schedule has to stop.
     /// Compute reaches `boundary` at `clock` (ns). The simulation stops where a block is freed, allocated, used or
-    /// ready to be copied out. It also stops where a link becomes idle before compute reaches the next boundary, if
-    /// copies wait for the link.
+    /// ready to be copied out. There are two links for copies, one to the host and one back. If copies wait for a link,
+    /// the simulation also stops where the link becomes idle before compute reaches the next boundary.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
         let gaps = self.gaps;
@@ -103,9 +103,9 @@ impl Schedule<'_> {
         stop
     }
 
-    /// Frees the blocks that the schedule frees at this boundary between operators. Compute waits until their copies
-    /// out are done, which moves `clock` (ns). While compute waits, as many copies in are begun as the other link has
-    /// time for.
+    /// Frees the blocks that the schedule frees at this boundary between operators. Compute waits until their copies to
+    /// the host are done, which moves `clock` (ns). While compute waits, the link to the device begins as many of the
+    /// waiting copies back as it has time for.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
@@ -131,8 +131,9 @@ impl Schedule<'_> {
         }
     }
 
-    /// Allocates the blocks that the schedule allocates again at this boundary between operators. If the block's value
-    /// has to be copied in, the copy is queued here, and the block is allocated only when the link gets the copy.
+    /// Allocates the blocks that the schedule allocates again at this boundary between operators. If a block's value
+    /// has to be copied in, the copy is queued here, and the block is allocated only when the link to the device gets
+    /// the copy.
     fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
         let mut next = self.first(1, boundary);
         while let Some(gap) = next {
@@ -146,7 +147,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Gives the link to the host its next copy: of the versions that wait to be copied out, the one that is due first.
+    /// Gives the link to the host its next copy: of the versions (values of blocks between two writes) that wait to be
+    /// copied out, the one that is due first.
     fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
         let Some((_, version)) = self.waiting_out.pop() else { return };
         let Version { block, .. } = self.gaps.version(version);
@@ -174,8 +176,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Fills in the times at which compute reached the boundaries between operators at which the latest simulation of
-    /// the schedule did not stop.
+    /// Fills in when compute reached each boundary between operators in the latest simulation of the schedule. The
+    /// simulation has noted the time only for the boundaries at which it stopped.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn time_all_boundaries(&mut self) {
         let gaps = self.gaps;
