@@ -409,16 +409,19 @@ impl Away<'_> {
     /// behind the others: in the first order those whose value is older than this iteration, in the second those that
     /// must be back in the next iteration.
     fn sort(&mut self, idle: &IdleBlocks<'_>) {
-        let Self { by_since, by_until, earlier, later, index, .. } = self;
+        let Self { by_since, by_until, earlier, later, index, len, .. } = self;
         for (order, ranked, other) in [(by_since, &idle.by_writer, earlier), (by_until, &idle.by_end, later)] {
-            let mut n = 0;
-            for in_other in [false, true] {
-                let blocks = ranked.first(idle.list.len()).iter().filter_map(|&k| index.get(IdleId::of(k)));
-                for block in blocks.filter(|&block| other.get(block) == in_other) {
+            let (mut n, mut end) = (0, *len);
+            for block in ranked.first(idle.list.len()).iter().filter_map(|&k| index.get(IdleId::of(k))) {
+                if other.get(block) {
+                    end -= 1;
+                    order[end] = block.number();
+                } else {
                     order[n] = block.number();
                     n += 1;
                 }
             }
+            order.range_mut(end, *len).reverse();
         }
     }
 

@@ -13,6 +13,11 @@ use crate::{Workspace, WorkspaceLen};
 /// The bytes that can be on the host are computed for at most this many operators, at even distances. The operators
 /// between two of these get the figure of the earlier one.
 const LOOKS: u32 = 256;
+/// Looking at one of these operators takes time in proportion to the number of idle times. For more than this many idle
+/// times in all looks together, fewer operators are looked at, but at least [`LEAST_LOOKS`].
+const MOST_IDLE: u32 = 3_000_000;
+/// At least this many operators are looked at, however many idle times there are.
+const LEAST_LOOKS: u32 = 32;
 
 /// Length of the workspace that [`hold_back`] needs.
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
@@ -44,7 +49,8 @@ pub(super) fn hold_back(
     let mut away = Away::lend(rows + blocks, &mut scratch);
     let half = bytes(delay) / 2.0;
     let delay = Delay { before: half, after: half, whole: bytes(delay) };
-    let step = program.accessing.div_ceil(LOOKS).max(1);
+    let looks = (MOST_IDLE / idle.list.len().max(1)).clamp(LEAST_LOOKS, LOOKS);
+    let step = program.accessing.div_ceil(looks).max(1);
     let mut most = 0;
     for first in (0..program.accessing).step_by(usize::try_from(step).unwrap_or(1)) {
         away.find_in(first, program, &idle);

@@ -332,7 +332,10 @@ impl Weights {
     pub(in crate::rewrite) const AOA: Self = Self([0.0, 1.0, 0.0, 0.0]);
     pub(in crate::rewrite) const WDOA: Self = Self([0.0, 0.0, 1.0, 0.0]);
     pub(in crate::rewrite) const SWDOA: Self = Self([0.0, 0.0, 0.0, 1.0]);
+    /// Each of the four scores alone.
     pub(in crate::rewrite) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
+    /// Each of the three scores alone that stay the same while gaps are chosen.
+    pub(in crate::rewrite) const FIXED: [Self; 3] = [Self::DOA, Self::AOA, Self::WDOA];
 }
 
 /// The four scores of a gap (a time in which a block is not used), in the order of [`Weights`]. `area` and `area_left`

@@ -1,31 +1,34 @@
 //! The load of each operator: the bytes alive while it runs. Made for adding bytes to many neighbouring operators at
 //! once, and often.
 //!
-//! Operators are divided into runs of [`RUN`] neighbours. Bytes that are added to a whole run are kept beside the run,
-//! and so is the highest load in it. So a change over n operators costs O(n / RUN + RUN). A search through n operators
-//! for one with a load above a limit costs as much.
+//! Operators are divided into runs of neighbours, about as long as there are runs. Bytes that are added to a whole run
+//! are kept beside the run, and so is the highest load in it. So a change over some of n operators costs O(√n), and so
+//! does a search through them for one with a load above a limit.
 
 use crate::workspace::workspace;
 
-/// How many neighbouring operators make a run: bytes are added to the load of a whole run in one step.
-const RUN: u32 = 32;
+/// At least this many neighbouring operators make a run: bytes are added to the load of a whole run in one step.
+const LEAST_RUN: u32 = 32;
 
 workspace! {
     /// The load of each of `operators` operators, in bytes; 0 for all at first. There are at most `room` operators.
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
-            /// For each operator: its load in bytes, less the bytes that `whole` adds for its run, the group of [`RUN`]
+            /// For each operator: its load in bytes, less the bytes that `whole` adds for its run, the group of
             /// neighbouring operators that it is in. The difference may be negative, in two's complement; the two are
             /// added with wrapping.
             own: u64[room],
-            /// For each run, a group of [`RUN`] neighbouring operators: the bytes to add to the load of each operator
-            /// in the run.
-            whole: u64[room / RUN as usize + 1],
-            /// For each run, a group of [`RUN`] neighbouring operators: the highest load of any of them, in bytes.
-            most: u64[room / RUN as usize + 1],
+            /// For each run, a group of neighbouring operators: the bytes to add to the load of each operator in the
+            /// run.
+            whole: u64[room / LEAST_RUN as usize + 1],
+            /// For each run, a group of neighbouring operators: the highest load of any of them, in bytes.
+            most: u64[room / LEAST_RUN as usize + 1],
         }
         state {
             operators: u32 = operators,
+            /// How many neighbouring operators make a run, as the exponent of a power of two. It is the greatest power
+            /// that is not above the square root of the number of operators, but at least [`LEAST_RUN`].
+            bits: u32 = operators.isqrt().max(LEAST_RUN).ilog2(),
         }
     }
 }
@@ -34,7 +37,18 @@ impl Load<'_> {
     /// The present load of an operator, in bytes: the load that was set for it, and all bytes that were added since.
     #[inline]
     pub(in crate::rewrite) fn get(&self, operator: u32) -> u64 {
-        self.own[operator].wrapping_add(self.whole[operator / RUN])
+        self.own[operator].wrapping_add(self.whole[operator >> self.bits])
+    }
+
+    /// How many runs (groups of neighbouring operators) there are.
+    const fn runs(&self) -> u32 {
+        self.operators.div_ceil(1 << self.bits)
+    }
+
+    /// The first operator of a run (a group of neighbouring operators), and the first one of the run after it.
+    #[inline]
+    const fn ends(&self, run: u32) -> (u32, u32) {
+        (run << self.bits, (run + 1) << self.bits)
     }
 
     /// Sets the load of each operator to what `to` returns, given the number of the operator and its present load in
@@ -43,7 +57,7 @@ impl Load<'_> {
         for operator in 0..self.operators {
             self.own[operator] = to(operator, self.get(operator));
         }
-        for run in 0..self.operators.div_ceil(RUN) {
+        for run in 0..self.runs() {
             self.whole[run] = 0;
             self.look(run);
         }
@@ -53,9 +67,9 @@ impl Load<'_> {
     pub(in crate::rewrite) fn add(&mut self, from: u32, to: u32, bytes: u64) {
         let mut operator = from;
         while operator < to {
-            let run = operator / RUN;
-            let end = (run + 1) * RUN;
-            if operator + RUN == end && end <= to {
+            let run = operator >> self.bits;
+            let (begin, end) = self.ends(run);
+            if operator == begin && end <= to {
                 self.whole[run] = self.whole[run].wrapping_add(bytes);
                 self.most[run] = self.most[run].wrapping_add(bytes);
             } else {
@@ -69,11 +83,11 @@ impl Load<'_> {
     }
 
     /// Finds anew the highest load, in bytes, of the operators of a run. `run` is the number of the run, a group of
-    /// [`RUN`] neighbouring operators.
+    /// neighbouring operators.
     fn look(&mut self, run: u32) {
-        let first = run * RUN;
+        let (begin, end) = self.ends(run);
         let whole = self.whole[run];
-        let loads = self.own.range(first, (first + RUN).min(self.operators)).iter();
+        let loads = self.own.range(begin, end.min(self.operators)).iter();
         self.most[run] = loads.map(|own| own.wrapping_add(whole)).max().unwrap_or(0);
     }
 
@@ -82,8 +96,8 @@ impl Load<'_> {
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut operator = from;
         while operator < to {
-            let run = operator / RUN;
-            let end = ((run + 1) * RUN).min(to);
+            let run = operator >> self.bits;
+            let end = self.ends(run).1.min(to);
             if self.most[run] > most {
                 let whole = self.whole[run];
                 let found = self.own.range(operator, end).iter().position(|own| own.wrapping_add(whole) > most);
@@ -101,8 +115,8 @@ impl Load<'_> {
     pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut end = to;
         while end > from {
-            let run = (end - 1) / RUN;
-            let operator = (run * RUN).max(from);
+            let run = (end - 1) >> self.bits;
+            let operator = self.ends(run).0.max(from);
             if self.most[run] > most {
                 let whole = self.whole[run];
                 let found = self.own.range(operator, end).iter().rposition(|own| own.wrapping_add(whole) > most);
@@ -117,7 +131,7 @@ impl Load<'_> {
 
     /// The highest load of an operator, in bytes, and the first operator that has it.
     pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
-        let most = self.most.first(self.operators.div_ceil(RUN)).iter().copied().max().unwrap_or(0);
+        let most = self.most.first(self.runs()).iter().copied().max().unwrap_or(0);
         let at = most.checked_sub(1).map_or(0, |less| self.first_above(less, 0, self.operators));
         (most, at)
     }
@@ -132,7 +146,7 @@ mod tests {
     proptest! {
         #[test]
         fn answers_as_a_scan_does(
-            loads in prop::collection::vec(1000u64..1100, 1..200),
+            loads in prop::collection::vec(1000u64..1100, 1..5000),
             steps in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0u64..20), 0..40),
             above in 950u64..1150,
         ) {

@@ -253,19 +253,20 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the fastest of several schedules within `limit` bytes, and improves it by the search, which may look at
-    /// `work` operators and gaps (times without access). There is one schedule for each of the four scores of
-    /// [`Policy::SCORES`], and two in which blocks leave in all their gaps. Returns how much longer the improved
-    /// schedule takes than the original, in ns; none if none of the first schedules is within the limit.
+    /// `work` operators and gaps (times without access). There is one schedule for each of the first three scores of
+    /// [`Policy::SCORES`], and two in which blocks leave in all their gaps. The fourth score is left out: in networks of
+    /// a thousand layers it takes longer than the search. Returns how much longer the improved schedule takes than the
+    /// original, in ns; none if none of the first schedules is within the limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
-        let (start, _) = self.best_start(limit)?;
+        let (start, _) = self.best_start(limit, &Weights::FIXED)?;
         self.improve(start, limit, work)
     }
 
-    /// As [`Swapper::search`], but the search may also start from the schedule by a weighted sum of the four scores of
-    /// [`Policy::SCORES`], if that is the fastest. To find the weights takes about as long as the search itself. None
+    /// As [`Swapper::search`], but the search may also start from the schedule by the fourth score of
+    /// [`Policy::SCORES`], or by a weighted sum of all four, if that is the fastest. To find the weights takes about as long as the search itself. None
     /// if none of the schedules that [`Swapper::search`] starts from is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
-        let (mut start, least) = self.best_start(limit)?;
+        let (mut start, least) = self.best_start(limit, &Weights::SINGLE)?;
         // No schedule is better than one that never waits.
         if least > 0.0 {
             let mixture = Start::Score(self.mixture(limit, work));
@@ -277,12 +278,12 @@ impl<'a> Swapper<'a> {
     }
 
     /// The fastest of the schedules that the search may start from, and how much longer it takes than the original, in
-    /// ns. There is one schedule for each of the four scores of [`Policy::SCORES`], and two in which blocks leave in
-    /// all their gaps (times without access). None if none is within `limit` bytes.
-    fn best_start(&mut self, limit: u64) -> Option<(Start, f64)> {
+    /// ns. There is one schedule for each of `weights` (those of the scores of [`Policy::SCORES`]), and two in which
+    /// blocks leave in all their gaps (times without access). None if none is within `limit` bytes.
+    fn best_start(&mut self, limit: u64, weights: &[Weights]) -> Option<(Start, f64)> {
         let mut best: Option<(Start, f64)> = None;
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
-        for start in all.into_iter().chain(Weights::SINGLE.map(Start::Score)) {
+        for start in all.into_iter().chain(weights.iter().map(|&w| Start::Score(w))) {
             if let Some(found) = self.begin(start, limit).filter(|&found| best.is_none_or(|(_, least)| found < least)) {
                 best = Some((start, found));
             }
