@@ -87,6 +87,7 @@ impl<'s> Orders<'s> {
             if !made || stage.stopped() {
                 continue;
             }
+            stage.kept.begin_order(recorded.rows.len());
             let recorded = &Recorded { rows: &*self.rows, ..*recorded };
             let (peak, load_min) = loads(recorded, options, scratch.reborrow())?;
             let plain = Rewritten { rows: recorded.rows, shared: recorded.rows, in_place: false };
@@ -238,7 +239,7 @@ impl Bases<'_> {
                     stage.kept.clear();
                 }
             }
-            if stage.stopped() || stage.kept.is_in_vain() {
+            if stage.stopped() || stage.kept.is_spent() {
                 break;
             }
         }

@@ -27,7 +27,7 @@
 //! Nothing is tried that the [lower bound](least_overhead) proves to be no better than the best schedule so far. The
 //! bound is computed for swaps alone, for recomputation alone, for both together, for swaps after a level of
 //! recomputation, and for each order of the operators. An order is left out if the bound proves that no schedule in it
-//! fits. While no schedule fits, the work is limited over all orders together.
+//! fits. While no schedule fits, the work is limited over all orders together; once one fits, for each order alone.
 //!
 //! The schedule of least time wins. Swaps and recomputation are also tried alone, each as if it were the only means,
 //! and on the recorded trace too. This is left out only where the bound proves that it cannot win, or where a plan is
@@ -417,7 +417,7 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
         if !pass.cannot_win(by_recomputation)? {
             pass.fit_alone(&recomputing)?;
         }
-        if swap && !pass.is_in_vain() && !pass.cannot_win(by_swaps.and(by_recomputation))? {
+        if swap && !pass.is_spent() && !pass.cannot_win(by_swaps.and(by_recomputation))? {
             levels::recompute_then_swap(pass, options.limit, peak, work)?;
         }
     }

@@ -173,7 +173,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// take less time than the best are kept. `Err` if a row is refused or the memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(super) fn fit(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
-        if self.stops() {
+        if self.stops() || self.is_enough() {
             return Ok(());
         }
         if !arrangement.recomputes {
@@ -197,7 +197,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
                 }
                 placed = walked;
             }
-            if self.stopped() || self.is_in_vain() {
+            if self.stopped() || self.is_spent() {
                 break;
             }
             self.add_headroom(part(choice, CHOICES));
@@ -220,7 +220,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     ) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
         let most = most.min(self.cutoff());
-        if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level, most)? {
+        if self.stops() || self.is_spent() || !self.recompute_to(arrangement, level, most)? {
             return Ok(None);
         }
         self.stage.kept.spend(arrangement.work / WORK_PER_BLOCK);
@@ -247,7 +247,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         before: &mut f64,
     ) -> Result<Option<f64>, Error> {
         let most = self.cutoff();
-        if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level, most)? {
+        if self.stops() || self.is_spent() || !self.recompute_to(arrangement, level, most)? {
             return Ok(None);
         }
         self.trial(arrangement, |trial| {
@@ -319,9 +319,15 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.trial(arrangement, |trial| trial.run(swaps, work))
     }
 
-    /// Whether no schedule fits so far, and the work that may be spent until one fits ([`patience`]) is spent.
-    pub(super) const fn is_in_vain(&self) -> bool {
-        self.stage.kept.is_in_vain()
+    /// Whether the work that may be spent is spent: while no schedule fits, the work on all orders of the operators
+    /// ([`patience`]); once one fits, that on the present order.
+    pub(super) const fn is_spent(&self) -> bool {
+        self.stage.kept.is_spent()
+    }
+
+    /// Whether a schedule fits, and the work that may be spent on the present order of the operators is spent.
+    const fn is_enough(&self) -> bool {
+        self.stage.kept.is_enough()
     }
 
     /// Tells the caller's watch function that work goes on; returns whether it has ended the work.

@@ -46,6 +46,13 @@ const STARTS_RECOMPUTING: u64 = 64;
 /// to the original: neither its placement nor a search that goes on from it is likely to gain so much.
 pub(super) const HOPELESS: f64 = 1.25;
 
+/// Once a schedule fits, nothing more is tried in an order of the operators after so much work, in blocks placed: about
+/// half a minute. Only recordings of more than some ten thousand rows come to it.
+pub(super) const MOST: u64 = 100_000_000;
+/// [`MOST`] is lower by this number for each row of the recording. So much work for a row is not counted where it is
+/// done: traces are written and gone through many times.
+const ROW: u64 = 400;
+
 /// The trace that swaps and recomputation begin with.
 #[derive(Clone, Copy)]
 pub(super) struct Base<'s> {
@@ -108,6 +115,9 @@ pub(super) struct Kept<'a, 'w> {
     spent: u64,
     /// The work that may be spent while nothing fits, in blocks placed.
     patience: u64,
+    /// Once something fits, the present order of the operators is left when so much work has been spent, in blocks
+    /// placed.
+    end: u64,
     pub(super) watched: Watched<'w>,
 }
 
@@ -161,6 +171,7 @@ impl<'a, 'w> Stage<'a, 'w> {
             cutoff: f64::INFINITY,
             spent: 0,
             patience: 0,
+            end: 0,
             watched,
         };
         let part_of = scratch.indices(lengths.residencies).into_slice();
@@ -308,9 +319,23 @@ impl<'a> Kept<'a, '_> {
         self.spent = self.spent.saturating_add(blocks);
     }
 
-    /// Whether no schedule fits so far, and the work that may be spent until one fits is spent.
-    pub(super) const fn is_in_vain(&self) -> bool {
-        self.best.is_none() && self.spent > self.patience
+    /// Begins a new order of the operators, of a recording of `rows` rows. As much work may be spent on it as on each
+    /// order before it.
+    pub(super) fn begin_order(&mut self, rows: usize) {
+        let rows = u64::try_from(rows).unwrap_or(u64::MAX);
+        let work = MOST.saturating_sub(rows.saturating_mul(ROW)).max(MOST / 4);
+        self.end = self.spent.saturating_add(work);
+    }
+
+    /// Whether the work that may be spent is spent: while no schedule fits, the work on all orders of the operators;
+    /// once one fits, that on the present order.
+    pub(super) const fn is_spent(&self) -> bool {
+        self.spent > if self.best.is_some() { self.end } else { self.patience }
+    }
+
+    /// Whether a schedule fits, and the work that may be spent on the present order of the operators is spent.
+    pub(super) const fn is_enough(&self) -> bool {
+        self.best.is_some() && self.is_spent()
     }
 
     /// Drops the best schedule, and sets the cutoff to infinity: the next schedule is worth making however long it

@@ -172,7 +172,7 @@ impl Trial<'_, '_, '_, '_> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;
         for &policy in policies {
-            if self.kept.watched.stops() {
+            if self.kept.watched.stops() || self.kept.is_enough() {
                 break;
             }
             let planned = self.plan(policy, work);
@@ -263,7 +263,7 @@ impl Trial<'_, '_, '_, '_> {
             let Some(overhead) = planned else { break };
             settled = self.settle(policy, overhead, few)?;
             // Layrub's rule does not depend on the limit or the headroom: it would plan the same schedule.
-            if settled != Settled::Over || policy == Policy::Layer || self.kept.is_in_vain() {
+            if settled != Settled::Over || policy == Policy::Layer || self.kept.is_spent() {
                 break;
             }
             self.add_headroom(part(attempt, ATTEMPTS));
@@ -285,7 +285,7 @@ impl Trial<'_, '_, '_, '_> {
         let budget = climb.budget.saturating_mul(rows).max(climb.least);
         let mut vain = 0;
         self.swapper.lower_headroom();
-        while vain < climb.end && best > 0.0 {
+        while vain < climb.end && best > 0.0 && !self.kept.is_enough() {
             let far = self.added + best > self.kept.cutoff() * FAR;
             if self.spent > if far { budget / TRY } else { budget } {
                 break;

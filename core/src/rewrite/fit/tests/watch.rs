@@ -82,9 +82,10 @@ fn what_is_stopped_gives_the_best_so_far() {
     assert!(stopped > 0 && worse > 0, "{stopped} ended with nothing, {worse} with less than the best");
 }
 
-/// While nothing fits, work beyond the patience ends the fit; once something fits, it does not.
+/// While nothing fits, work beyond the patience ends the fit. Once something fits, each order of the operators may take
+/// as much work again.
 #[test]
-fn patience_ends_while_nothing_fits() {
+fn work_ends_with_the_patience_or_with_the_order() {
     let lengths = Lengths::of(&[], 0);
     let output = Output {
         rows: &mut vec![Row::default(); lengths.rows],
@@ -97,16 +98,21 @@ fn patience_ends_while_nothing_fits() {
     let mut stage = Stage::new(lengths, 0, 1, output, &mut watch, &mut Workspace::new(&mut [], &mut []));
     let Stage { made, kept, .. } = &mut stage;
     kept.begin(10);
+    kept.begin_order(0);
     kept.spend(10);
-    assert!(!kept.is_in_vain());
+    assert!(!kept.is_spent());
     kept.spend(1);
-    assert!(kept.is_in_vain());
+    assert!(kept.is_spent());
     kept.offer(made, (1.0, 1), Policy::Auto);
-    assert!(!kept.is_in_vain());
+    assert!(!kept.is_spent());
+    kept.spend(stage::MOST);
+    assert!(kept.is_spent() && kept.is_enough());
+    kept.begin_order(0);
+    assert!(!kept.is_spent() && !kept.is_enough());
     kept.clear();
-    assert!(kept.is_in_vain());
+    assert!(kept.is_spent());
     kept.begin(10);
-    assert!(!kept.is_in_vain());
+    assert!(!kept.is_spent());
 }
 
 /// Without patience a refusal comes after the schedules that are tried in any case, and the least limit that it names
