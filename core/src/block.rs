@@ -21,21 +21,21 @@ pub struct Block {
     pub end: u32,
     /// Size in bytes, at least 1.
     pub size: u64,
-    /// The offset must be a multiple of this power of two (bytes); 1 is no constraint.
+    /// The block's offset must be a multiple of this power of two, in bytes; 1 allows every offset.
     pub alignment: u64,
     /// The offset that the block must have, in bytes from the start of the arena; `None` if the planner chooses it.
     pub pin: Option<u64>,
 }
 
 impl Block {
-    /// A block without alignment or pin, alive in `[start, end)`.
+    /// A block of `size` bytes that is alive in the steps `[start, end)` and may lie at any offset.
     #[must_use]
     pub const fn new(start: u32, end: u32, size: u64) -> Self {
         Self { start, end, size, alignment: 1, pin: None }
     }
 
-    /// Whether the lifetimes of the two blocks share a step. The pairs for which this is true are the set E in Sekiyama
-    /// et al. 2018.
+    /// Whether the lifetimes of the two blocks share a step. In Sekiyama et al. 2018, the set E consists of the pairs
+    /// for which this is true.
     ///
     /// ```
     /// # use sublet_core::Block;
@@ -106,16 +106,17 @@ pub struct Overlap {
     pub distance: u64,
 }
 
-/// Checks that `blocks` can be planned. Every size must be at least 1, every lifetime at least one step, every
-/// alignment a power of two, and every pin (a fixed offset) a multiple of the alignments of its block and of the plan.
-/// The bytes must not be too many for 64 bits: if all blocks were stacked above the highest end of a pinned one, each
-/// with the most padding that its alignment may need, the last must still end below `u64::MAX`. `alignment` is that of
-/// the whole plan, in bytes.
+/// Checks that `blocks` can be planned. `alignment` is the one that holds for the whole plan, in bytes. Every size must
+/// be at least 1, every lifetime at least one step, and every alignment a power of two. A pin (a fixed offset) must be
+/// a multiple of `alignment` and of its block's own alignment. The bytes must not be too many for 64 bits: if all
+/// blocks were stacked above the highest end of a pinned one, each with the most padding that its alignment may need,
+/// the last must still end below `u64::MAX`.
 ///
 /// Returns the highest end of a pinned block in bytes (0 without pins), which is a lower bound on the peak. O(n).
 ///
 /// # Errors
-/// An error that names the first block that breaks a rule, by its index; [`Error::TooManyBlocks`].
+/// An error that names, by its index, the first block that breaks a rule; [`Error::Alignment`] without an index if
+/// `alignment` is not a power of two; [`Error::TooManyBlocks`].
 ///
 /// ```
 /// use sublet_core::{block, Block, Error};
@@ -162,7 +163,7 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
 
 /// Checks the overlaps, each a pair of an operator's output and input that may share bytes. The two must be different
 /// blocks that exist, and the lifetime of the input must neither begin nor end later than that of the output. For the
-/// first pair that breaks a rule, returns [`Error::UnknownTensor`] with the two indices.
+/// first pair that breaks a rule, returns [`Error::UnknownTensor`] with the indices of the two blocks.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));

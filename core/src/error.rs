@@ -66,7 +66,7 @@ pub enum Error {
     },
     /// With padding for alignments, the blocks up to and including `block` may need more bytes than 64 bits can count.
     SizeOverflow {
-        /// The index of the block with which the number of bytes first exceeds 64 bits. In a network, the number of a
+        /// The index of the block with which the sum of bytes first exceeds 64 bits. For a network, the number of a
         /// memory (a tensor's storage) instead.
         block: u32,
     },
@@ -95,8 +95,9 @@ pub enum Error {
         /// What is wrong with the access of the network.
         fault: AccessFault,
     },
-    /// An operator reads or writes a tensor that is not in the graph; or an [`Overlap`](crate::Overlap) names two
-    /// blocks that cannot overlap, since they are the same, one does not exist, or their lifetimes forbid it.
+    /// Either an operator reads or writes a tensor that is not in the graph. Or an [`Overlap`](crate::Overlap), which
+    /// lets two blocks share bytes, names blocks that may not: they are the same, one does not exist, or their
+    /// lifetimes forbid it.
     UnknownTensor {
         /// The index of the operator that uses the tensor. For an overlap of two blocks, the index of the output's
         /// block.
@@ -105,8 +106,8 @@ pub enum Error {
         /// block.
         tensor: u32,
     },
-    /// Two operators of a graph produce a tensor that is not persistent (kept from one iteration to the next), or one
-    /// operator names a tensor twice among its outputs.
+    /// A tensor of a graph is written twice. Either two operators produce it although it is not persistent (kept from
+    /// one iteration to the next), or one operator names it twice among its outputs.
     TwoWriters {
         /// The index of the tensor that is written twice.
         tensor: u32,
@@ -123,10 +124,9 @@ pub enum Error {
     },
     /// The verifier refuses the plan: it breaks a constraint. The [`Violation`] says which, and at which blocks.
     Invalid(Violation),
-    /// A device has a bandwidth that is not positive, a latency that is negative, or one of these figures is not
-    /// finite.
+    /// A figure of a device is wrong: a bandwidth is not positive, a latency is negative, or one of them is not finite.
     Device,
-    /// The blocks that are swapped do not fit on the host.
+    /// The blocks that are swapped (copied to the host to free device memory) do not fit in the host's memory.
     HostTooSmall {
         /// The bytes that all swapped blocks take on the host, each block counted once.
         needed: u64,
@@ -147,14 +147,15 @@ pub enum Error {
     Stopped,
     /// No schedule (a rewritten trace) was found whose footprint, the device memory that it takes, is within the limit.
     OverLimit {
-        /// The least footprint of a schedule that was found, in bytes: a limit that works.
+        /// The lowest footprint of the schedules that were found, in bytes: a limit that works.
         least: u64,
-        /// The limit on the footprint, in bytes.
+        /// The limit that was set on the footprint, in bytes.
         limit: u64,
     },
     /// No hole (a run of free bytes) of an allocator is large enough for the request.
     OutOfMemory {
-        /// The bytes that were asked of the allocator, rounded up to the alignment.
+        /// The bytes that a hole must have: those that were asked for, rounded up to the alignment. If the request has
+        /// a larger alignment of its own, the most padding that it may need is included.
         needed: u64,
         /// The bytes of the allocator's largest hole.
         largest: u64,
@@ -235,7 +236,7 @@ pub enum RowFault {
     /// of a block; an access by an operator that is recomputed; or an access by an operator whose accesses do not all
     /// stand together.
     NotRecorded,
-    /// In a rewritten trace, an access that is not the one that has to come next according to the original trace.
+    /// In a rewritten trace, an access (a read or write) that is not the one that comes next in the original trace.
     OtherAccess,
     /// In a rewritten trace, a malloc, free or copy between two accesses of an operator, where the original trace has
     /// none.

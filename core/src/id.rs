@@ -8,7 +8,7 @@ pub(crate) trait Id: Copy + Ord {
     fn of(number: u32) -> Self;
     fn number(self) -> u32;
 
-    /// The id after this one.
+    /// The id whose number is higher by 1.
     #[inline]
     fn next(self) -> Self {
         Self::of(self.number() + 1)

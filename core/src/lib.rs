@@ -4,8 +4,8 @@
 //! Plans the memory of a deep network before the network runs. The planner itself allocates no memory.
 //!
 //! A deep network's iterations repeat: the same blocks are allocated, read, written and freed in the same order. From
-//! one recorded iteration this crate gives every block an address, which blocks that are alive at other times may
-//! share, and proves the plan valid.
+//! one recorded iteration this crate gives every block an address, and proves that the plan is valid. Blocks that are
+//! never alive together may share an address.
 //!
 //! # The way data flows
 //!
@@ -14,7 +14,8 @@
 //!          (less memory)        (lifetimes)                    (where)               (the proof)
 //! ```
 //!
-//! - [`trace`]: the rows of a recorded iteration, and the lifetimes that they give to blocks;
+//! - [`trace`]: the rows of a recorded iteration (one malloc, free, read, write or copy each), and the lifetimes that
+//!   they give to blocks;
 //! - [`place`]: an offset for every block, by one of several methods or by the best of them;
 //! - [`rewrite`]: passes that turn a trace into one that needs less memory, by swap (copying a block to the host and
 //!   back), recomputation, in-place reuse (an output takes the memory of an input) and masks (one bit for each element

@@ -58,8 +58,8 @@ impl Plan {
     }
 }
 
-/// Places blocks by the method `solver`, and proves that the plan is valid. How long it takes and how good the plan is
-/// depend on the method.
+/// Gives each block an offset by the method `solver`, and proves that the plan is valid. How long it takes and how low
+/// the peak is depend on the method.
 ///
 /// # Errors
 /// As [`place::place`].
@@ -115,9 +115,9 @@ fn proved(
 }
 
 /// Finds the residencies of a trace: the live ranges of its blocks on the device. A block that is freed and allocated
-/// again has several. The first vector has the residencies as blocks to place. The second says for each of them, in the
-/// same order, to which block of the trace it belongs, and which of the residencies of that block it is, counted from
-/// 0. O(rows).
+/// again has several. The first vector holds the residencies as blocks to place. The second names each of them, in the
+/// same order: by its block in the trace, and by its number among the residencies of that block, counted from 0.
+/// O(rows).
 ///
 /// # Errors
 /// As [`liveness::lifetimes`].
@@ -153,8 +153,8 @@ pub struct Fit {
     /// The residencies of the rewritten trace (live ranges of its blocks on the device) as blocks to place, in the
     /// order of their mallocs.
     pub blocks: Vec<Block>,
-    /// For each element of `blocks`: to which block of the trace this live range belongs, and which of the live ranges
-    /// of that block it is, counted from 0.
+    /// For each element of `blocks`, which is one live range: the number of its block in the trace, and its own number
+    /// among the live ranges of that block, counted from 0.
     pub residencies: Vec<Residency>,
     /// For each element of `blocks`: its offset, in bytes from the start of the arena.
     pub offsets: Vec<u64>,
@@ -188,8 +188,8 @@ pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error
     fit_watched(recorded, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// Rewrites a trace as [`fit()`] does, and reports progress to `watch`. If `watch` ends the work, the best schedule
-/// found until then is returned.
+/// Rewrites a trace as [`fit()`] does, and reports progress to `watch`. If `watch` ends the work, the best rewritten
+/// trace that was found until then is returned.
 ///
 /// # Errors
 /// As [`fit::fit_watched`].
@@ -218,15 +218,15 @@ pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::
     })
 }
 
-/// Fits a trace to each of several limits on the footprint (the device memory that it takes), in bytes; `options.limit`
-/// is not used. A schedule made for a lower limit is within a higher one too. So the result for a limit is the fastest
-/// schedule within it of all that were found, also for other limits, and a higher limit never gets a slower schedule
-/// than a lower one. The results are in the order of the limits. Cost: a fit for each limit, and for each limit a
-/// comparison of all schedules.
+/// Rewrites a trace for each of several limits on its footprint (the device memory that it takes), in bytes;
+/// `options.limit` is not used. A trace rewritten for one limit is within every higher limit too. So each limit gets
+/// the fastest of all rewritten traces that are within it, and a higher limit never gets a slower one than a lower
+/// limit. The results are in the order of the limits. Cost: a fit for each limit, and for each limit a comparison of
+/// all rewritten traces.
 ///
 /// # Errors
-/// [`Error::OverLimit`] as the result for a limit within which no schedule was found. Any other error of [`fit::fit`]
-/// is returned instead of all results.
+/// [`Error::OverLimit`] as the result for a limit within which no rewritten trace was found. Any other error of
+/// [`fit::fit`] is returned instead of all results.
 ///
 /// ```
 /// use sublet_core::owned;

@@ -7,8 +7,8 @@ use crate::place::{self, Options, Solver};
 use crate::verify::{self, VerifiedPlan};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// How much workspace a [`Planner`] owns for each of its N blocks: how many 64-bit words and how many 32-bit indices. N
-/// times as much is enough to place N blocks and to verify the plan.
+/// How much workspace (scratch memory) a [`Planner`] owns for each of its N blocks: how many 64-bit words and how many
+/// 32-bit indices. N times as much is enough to place N blocks and to verify the plan.
 const PER_BLOCK: WorkspaceLen = per_block();
 
 /// A planner of at most N blocks that needs no memory but its own arrays; it may live in a `static`.
@@ -120,9 +120,9 @@ impl<const N: usize> Default for Planner<N> {
     }
 }
 
-/// Computes how much workspace per block is enough, whatever the number of blocks. For each number from 1 to 64, it
-/// divides what so many blocks need by their number and rounds up; the largest result is taken. More blocks do not need
-/// more each, since rounding a length up adds less per block if there are many.
+/// Computes how much workspace per block is enough for any number of blocks: the most that any number from 1 to 64
+/// needs per block, rounded up. More than 64 blocks do not need more each: what rounding adds to a length is then
+/// shared by more blocks.
 const fn per_block() -> WorkspaceLen {
     let mut most = WorkspaceLen { words: 0, indices: 0 };
     let mut n = 1;

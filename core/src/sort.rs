@@ -65,7 +65,7 @@ pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32
 }
 
 /// Sorts the first `n` cells by ascending `key`, in place and without scratch; cells with equal keys may change their
-/// order. Quicksort (Hoare 1961), and insertion for the last few. O(n log n) on average.
+/// order. Quicksort (Hoare 1961), with insertion sort for parts of at most [`FEW`] cells. O(n log n) on average.
 pub(crate) fn in_place_by_key<T: Copy + Default, K: Copy + Ord>(
     cells: &mut Table<'_, T>,
     n: u32,

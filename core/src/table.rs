@@ -12,7 +12,7 @@ use crate::id::Id;
 
 pub(crate) struct Table<'a, T, I = u32> {
     cells: &'a mut [T],
-    /// The value that is read at an index outside the bounds of the table: `T::default()`.
+    /// What is read at an index outside the bounds of the table, so that indexing cannot panic: `T::default()`.
     outside: T,
     index: PhantomData<I>,
 }
@@ -27,7 +27,7 @@ impl<'a, T: Copy + Default, I: Id> Table<'a, T, I> {
         self.cells.fill(value);
     }
 
-    /// Copies the values of another table, up to the end of the shorter one.
+    /// Copies the values of another table to the same indices of this one, up to the end of the shorter of the two.
     pub(crate) fn copy_from(&mut self, other: &Table<'_, T, I>) {
         for (cell, &value) in self.cells.iter_mut().zip(&*other.cells) {
             *cell = value;

@@ -3,8 +3,8 @@
 use core::fmt;
 
 /// The constraint that a plan breaks, and at which blocks. If the plan breaks several, this is the first one found:
-/// each block is checked alone first, then the pairs of blocks, in the order of steps. Where Sekiyama et al. 2018,
-/// section 3.1, has the constraint, the variant gives its number there.
+/// each block is checked alone first, then the pairs of blocks, in the order of steps. Constraints that are also in
+/// section 3.1 of Sekiyama et al. 2018 are listed with their numbers in that paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -15,7 +15,7 @@ pub enum Violation {
         /// The block's offset in the arena, in bytes.
         offset: u64,
     },
-    /// The block ends above the capacity: constraints (2) and (5) of Sekiyama et al. 2018.
+    /// The block ends above the capacity (the size of the arena): constraints (2) and (5) of Sekiyama et al. 2018.
     OverCapacity {
         /// The index of the block that ends above the capacity.
         block: u32,

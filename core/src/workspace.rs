@@ -145,9 +145,9 @@ impl<'a, R: Record<Kept: Cell>, I: Id> Records<'a, R, I> {
 ///
 /// A structure that is generic over an id type `I` is declared as `Example<'a, I>`.
 ///
-/// In the round brackets, the numbers from which the lengths of tables follow stand before the semicolon; other
-/// arguments of the constructor stand after it. With `then begin` after the brackets, the constructor calls `begin()`
-/// on the new value at the end. The macro makes two functions, with the visibility of the structure:
+/// The round brackets hold the arguments of the constructor: before the semicolon the numbers from which the lengths of
+/// the tables follow, after it all others. With `then begin` after the brackets, the constructor calls `begin()` on the
+/// new value at the end. The macro makes two functions, with the visibility of the structure:
 /// - `const fn workspace(blocks: usize) -> WorkspaceLen`;
 /// - the constructor, `fn lend(blocks: usize, size: u64, scratch: &mut Workspace<'a>) -> Self`.
 macro_rules! workspace {
@@ -177,8 +177,8 @@ macro_rules! workspace {
         }
 
         impl<'a $(, $id: $crate::id::Id)?> $name<'a $(, $id)?> {
-            /// How much workspace [`lend`](Self::lend) takes if it is given the same numbers: enough for the tables and
-            /// lists of this structure and of the structures that are its parts.
+            /// How much workspace (memory that the caller lends) [`lend`](Self::lend) takes if it is given the same
+            /// numbers: enough for the tables and lists of this structure and of its parts.
             $vis const fn workspace($($dim: usize),*) -> $crate::WorkspaceLen {
                 $crate::WorkspaceLen::NONE
                     $($(.and(<$cell as $crate::workspace::Cell>::LEN.times($n)))*)?
@@ -187,8 +187,8 @@ macro_rules! workspace {
                     $($(.and($part_type::<'a $(, $part_by)?>::workspace($($of),*)))*)?
             }
 
-            /// Makes a value of this type. Its tables and lists, and those of its parts, lie in memory cut off the
-            /// front of `scratch`; its other fields are stored in the value itself.
+            /// Makes a value of this type. Its tables and lists, and those of its parts, lie in memory that is cut off
+            /// the front of `scratch`; its other fields are stored in the value itself.
             $vis fn lend($($dim: usize,)* $($($given: $given_type,)+)? scratch: &mut $crate::Workspace<'a>) -> Self {
                 #[allow(unused_mut, reason = "not every structure has something to begin with")]
                 let mut lent = Self {

@@ -2,10 +2,11 @@
 //! copies that the caller does not wait for.
 //!
 //! Streams and events work as CUDA's do. Work on one stream runs in the order in which it was given; work on different
-//! streams runs in any order unless an event orders it. A stream that [waits](Backend::wait) for an event goes on when
-//! all work is done that was given to the event's stream before the event was last [recorded](Backend::record). Waiting
-//! for an event that was never recorded does nothing. No function waits for a device unless its documentation says so,
-//! and none panics.
+//! streams runs in any order unless an event orders it. To [record](Backend::record) an event marks a point in a
+//! stream: the event happens when the stream has done all work that it was given before. A stream that
+//! [waits](Backend::wait) for the event goes on when it has happened. If the event is recorded several times, the last
+//! time before the stream is told to wait counts. Waiting for an event that was never recorded does nothing. No
+//! function waits for a device unless its documentation says so, and none panics.
 //!
 //! If work fails, one of the later calls returns the error, and so do all calls after it. Then no work runs any more,
 //! and a call that waits returns the error instead of hanging.
@@ -57,8 +58,8 @@ pub trait Backend {
     /// The [`Error`](crate::Error) that the device reports.
     fn memory(&self) -> Result<MemoryInfo>;
 
-    /// Makes an arena of `bytes` bytes. If the device's arenas can grow in place, reserves addresses for `room` bytes,
-    /// to which it may grow.
+    /// Makes an arena of `bytes` bytes. If the device's arenas can grow in place, also reserves addresses, so that this
+    /// one can grow to `room` bytes later.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::Error::OutOfMemory) if the device has too little memory.
@@ -85,7 +86,7 @@ pub trait Backend {
     /// [`OutOfMemory`](crate::Error::OutOfMemory) if the host cannot pin so much memory.
     fn pin(&self, bytes: u64) -> Result<Self::Pinned>;
 
-    /// The address of pinned memory on the host, and its length.
+    /// The address of pinned memory on the host, and its length in bytes.
     fn pinned(&self, memory: &Self::Pinned) -> PinnedBytes;
 
     /// Makes a stream. Its work is not ordered with that of other streams, unless [`wait`](Self::wait) orders it.
@@ -125,15 +126,15 @@ pub trait Backend {
     /// error is `NotTimed` too, or one that the device reports.
     fn elapsed_ns(&self, from: &Self::Event, to: &Self::Event) -> Result<f64>;
 
-    /// Has the stream copy `bytes` bytes from the device address `from` to pinned memory, at an offset in bytes. Does
-    /// not wait for the copy.
+    /// Has the stream copy `bytes` bytes from the device address `from` to pinned memory. `to` is that memory, and an
+    /// offset in it, in bytes. Does not wait for the copy.
     ///
     /// # Errors
     /// The error that the device reports.
     fn copy_out(&self, stream: &Self::Stream, from: u64, to: (&Self::Pinned, u64), bytes: u64) -> Result<()>;
 
-    /// Has the stream copy `bytes` bytes from pinned memory, at an offset in bytes, to the device address `to`. Does
-    /// not wait for the copy.
+    /// Has the stream copy `bytes` bytes from pinned memory to the device address `to`. `from` is that memory, and an
+    /// offset in it, in bytes. Does not wait for the copy.
     ///
     /// # Errors
     /// The error that the device reports.

@@ -48,9 +48,9 @@ pub enum Error {
         /// The most bytes that the arena can have without moving.
         room: u64,
     },
-    /// A range of bytes is not inside the memory that it should lie in: the device's, pinned memory, or a buffer for
-    /// swapping to a file. Or no live block begins at the address; or a fraction of the device's memory is not between
-    /// 0 and 1.
+    /// An argument is out of range. A range of bytes does not lie inside its memory: the device's, pinned memory, or a
+    /// buffer for swapping to a file. Or no live block begins at the address that was given. Or a limit on the memory
+    /// was given as a fraction of the device's memory, and the fraction is not between 0 and 1.
     OutOfRange {
         /// Where the range begins: an address on the device or the host, or an offset in pinned memory or in a file.
         address: u64,

@@ -37,8 +37,8 @@ pub struct Stall {
     pub op: Op,
     /// How long compute waited before the operator on the device, in ns.
     pub ns: f64,
-    /// How long compute waits in the simulation, in ns: right before this operator, and at each block that was freed
-    /// since the operator before it. There the simulation waits until the copies of the freed block have ended.
+    /// How long compute waits between the previous operator and this one in the simulation, in ns. This includes waits
+    /// where a block is freed: there the simulation waits until the block's copies have ended.
     pub simulated_ns: f64,
 }
 
@@ -51,7 +51,8 @@ pub struct Measured {
     pub simulated_ns: f64,
     /// The times of the schedule's copies, in the order of the schedule; copies between iterations are not among them.
     pub copies: Vec<CopyTime>,
-    /// The operators for which compute waited, on the device or in the simulation.
+    /// The waits of compute for copies: one entry for each launch that has such a wait, on the device or in the
+    /// simulation. The wait may have taken no time.
     pub stalls: Vec<Stall>,
 }
 
@@ -68,10 +69,9 @@ impl Measured {
         self.stalls.iter().fold(0.0, |sum, stall| sum + stall.simulated_ns)
     }
 
-    /// Describes the device by what was measured: as `like`, but with a bandwidth for each direction, and one latency
-    /// for both, that are fitted to the measured times of the copies. The fit is by least squares of relative errors.
-    /// If all copies have one size, the latency cannot be told from the bandwidth, and is 0. `None` unless there were
-    /// copies both ways.
+    /// Returns `like` with other figures for its copies: a bandwidth for each direction, and one latency for both,
+    /// fitted to the measured times of the copies. The fit is by least squares of relative errors. If all copies have
+    /// one size, the latency cannot be told from the bandwidth, and is 0. `None` unless there were copies both ways.
     #[must_use]
     pub fn device(&self, like: &Device) -> Option<Device> {
         let [latency, out, back] = least_squares(&self.copies)?;
@@ -159,18 +159,19 @@ fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     Some(std::array::from_fn(|i| a[i][3] / a[i][i]))
 }
 
-/// What the simulation predicts for a schedule, and for each of its steps: launches and copies.
+/// What the simulation predicts for a schedule: for the whole of it, and for each step (launch or copy).
 #[derive(Clone, Debug)]
 pub(crate) struct Simulated {
     pub(crate) run: Run,
-    /// For each step of the program a time in ns: for a launch, how long compute waits before it; for a copy of the
-    /// schedule, how long the copy takes; for a copy between iterations, 0.
+    /// The predicted time of each step of the program, in ns: for a launch, how long compute waits before it; for a
+    /// copy that the schedule contains, how long the copy takes; for a copy between iterations, 0.
     pub(crate) ns: Vec<f64>,
 }
 
 impl Simulated {
-    /// Takes the predictions from a simulated schedule. `steps` yields for each step of the program the index of its
-    /// row in the trace, and whether the step is a launch. For a copy between iterations the index is beyond `rows`.
+    /// Takes the predictions from a simulated schedule: its `rows` (the events of the trace) and their `timings`.
+    /// `steps` yields for each step of the program the index of the row that the step comes from, and whether the step
+    /// is a launch. Copies between iterations come from no row: their index is beyond `rows`.
     pub(crate) fn new(run: &Run, rows: &[Row], timings: &[Timing], steps: impl Iterator<Item = (u32, bool)>) -> Self {
         // The first row that no launch has counted yet.
         let mut counted = 0;

@@ -13,8 +13,8 @@
 
 use std::ops::Range;
 
-/// Where a block lies. `Device` has the block's offset in the arena, in bytes; `Host` has the number of its copy on the
-/// host.
+/// Where a block's value lies: in the arena (`Device`, with its offset there, in bytes), or on the host (`Host`, with
+/// the number by which this copy on the host is known).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
     Device(u64),
@@ -51,11 +51,11 @@ impl Pending {
     }
 }
 
-/// The copies that bring each block in `pending` to its new offset, in the order in which they are to be made.
+/// Finds the copies that bring each block in `pending` to its new offset, and the order in which they are to be made.
 /// `targets` are the ranges of the arena where all blocks lie in the end, also those that do not move. `arena` and
-/// `alignment` are the arena's length and the alignment of offsets, in bytes. `aside` is called for each block that has
-/// to be moved to the host for a while, with its length in bytes: it reserves memory there, and returns the number of
-/// the copy on the host.
+/// `alignment` are the arena's length and the alignment of offsets, in bytes. If a block has to be moved to the host
+/// for a while, `aside` is called with its length in bytes: it reserves memory there, and returns the number by which
+/// the copy on the host is known.
 pub(crate) fn untangle(
     mut pending: Vec<Pending>,
     targets: &[Range<u64>],

@@ -25,7 +25,7 @@ use crate::error::Result;
 /// A block's copy on the host: when it is needed there, and how many bytes it takes.
 #[derive(Clone, Debug)]
 pub(crate) struct HostStay {
-    /// The rows of the trace during which the copy is needed.
+    /// The rows (events of the trace, by their indices) during which the copy is needed.
     pub(crate) rows: Range<u32>,
     pub(crate) bytes: u64,
 }
@@ -34,13 +34,14 @@ pub(crate) struct HostStay {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPlan {
     pub(crate) residencies: Vec<HostStay>,
-    /// For each row of the trace, the number of the copy on the host that the row writes or reads; `None` if the row is
-    /// no copy.
+    /// For each row (event of the trace) that swaps a block out or in: which copy on the host it writes or reads, as an
+    /// index into `residencies`. `None` for all other rows.
     pub(crate) of_row: Vec<Option<usize>>,
-    /// For each block, the number of its copy that is on the host when the iteration begins; `None` if there is none.
+    /// For each block, by its number: which copy of it is on the host when the iteration begins, as an index into
+    /// `residencies`; `None` if there is none.
     pub(crate) at_start: Vec<Option<usize>>,
-    /// For each block, the number of its copy that has to be on the host when the iteration ends; `None` if there is
-    /// none.
+    /// For each block, by its number: which copy of it has to be on the host when the iteration ends, as an index into
+    /// `residencies`; `None` if none has to.
     pub(crate) at_end: Vec<Option<usize>>,
     /// For each copy on the host, by its number: its offset in the pool (the range of host memory or disk for all
     /// copies), in bytes.
@@ -50,9 +51,9 @@ pub(crate) struct HostPlan {
 }
 
 impl HostPlan {
-    /// Finds the copies of blocks on the host that a schedule writes and reads, and when each is needed. `numbers` is
-    /// how many block numbers there are, and `sizes` has the bytes of each block. `kept` says whether a block must be
-    /// on the host when the iteration ends.
+    /// Finds the copies of blocks on the host that a schedule writes and reads, and when each is needed. All block
+    /// numbers are below `numbers`; `sizes` has the bytes of each block. `kept` says whether a block must be on the
+    /// host when the iteration ends.
     pub(crate) fn find(
         (rows, timings): (&[Row], &[Timing]),
         numbers: usize,
@@ -99,8 +100,9 @@ impl HostPlan {
         plan
     }
 
-    /// Adds a copy of a block on the host that is needed during these rows of the trace, and takes `bytes` bytes;
-    /// returns the number of the copy. In a trace of n rows, row n stands for the time between two iterations.
+    /// Adds a copy of a block on the host, which takes `bytes` bytes and is needed during `rows` (events of the trace,
+    /// by their indices). In a trace of n rows, row n stands for the time between two iterations. Returns the number of
+    /// the copy.
     pub(crate) fn add(&mut self, rows: Range<u32>, bytes: u64) -> usize {
         self.residencies.push(HostStay { rows, bytes });
         self.residencies.len() - 1
@@ -121,7 +123,8 @@ impl HostPlan {
     }
 }
 
-/// Finds an offset for each block, and verifies this plan; returns the offsets, and how many bytes the plan takes.
+/// Finds an offset for each block, a multiple of `alignment` bytes, and verifies this plan. Returns the offsets, and
+/// how many bytes the plan takes.
 fn placed(blocks: &[Block], alignment: u64) -> Result<(Vec<u64>, u64)> {
     let len = place::workspace_of(Solver::Auto, blocks.len()).max(verify::workspace(blocks.len()));
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);

@@ -4,10 +4,10 @@
 //! stream of its direction. Mallocs and frees are no steps: they only decide the addresses, and which steps wait for
 //! which ([`waits`](crate::waits)).
 //!
-//! A persistent block, whose value passes to the next iteration, may end an iteration at another address than the next
-//! iteration needs it at. Then it is copied between the two iterations: directly if its new place is free, or by way of
-//! other free bytes of the arena, as when two blocks change places. It is copied by way of the host only if the arena
-//! has no such bytes.
+//! A persistent block is one whose value passes to the next iteration. At the end of an iteration it may lie at another
+//! address than the one at which the next iteration needs it. Then it is copied between the two iterations: directly if
+//! its new place is free, or by way of other free bytes of the arena, as when two blocks change places. It is copied by
+//! way of the host only if the arena has no such bytes.
 
 use std::collections::HashMap;
 
@@ -30,10 +30,11 @@ pub(crate) struct Home {
     /// The offset in the arena, in bytes, at which the value lies when the iteration begins; `None` if the iteration
     /// needs it only on the host.
     pub(crate) on_device: Option<u64>,
-    /// The offset on the host, in bytes, of the copy of the block that is there when the iteration begins, because the
-    /// iteration copies it to the device before it copies the block to the host. `None` if there is no such copy.
+    /// The offset on the host, in bytes, at which the value lies when the iteration begins; `None` if the iteration
+    /// does not need it there. It needs it there if it copies the block from the host to the device before it copies
+    /// the block to the host.
     pub(crate) on_host: Option<u64>,
-    /// Where the block's value lies after an iteration.
+    /// Where the block's value lies between two iterations, after it was moved to where the next one needs it.
     pub(crate) after: Residence,
 }
 
@@ -47,8 +48,8 @@ impl Home {
         }
     }
 
-    /// The offset at which the block's value has to be on the host between iterations, in bytes; `None` if it need not
-    /// be there.
+    /// The offset on the host, in bytes, at which the block's value has to be between iterations; `None` if it need not
+    /// be on the host.
     pub(crate) fn on_host(&self) -> Option<u64> {
         match self.after {
             Residence::Host(place) => Some(self.on_host.unwrap_or(place)),
@@ -63,22 +64,24 @@ pub(crate) enum Residence {
     Host(u64),
 }
 
-/// An iteration as a list of steps, launches and copies on streams, with the waits between them. A
+/// An iteration as a list of steps (launches and copies, each on a stream), with the waits between them. A
 /// [`Runtime`](crate::Runtime) repeats it.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) steps: Vec<Step>,
-    /// For each iteration and each of its steps, the numbers of the steps that the step waits for. A number above the
-    /// step's own stands for a step of the iteration before. All iterations after those listed wait as the last one
-    /// listed.
+    /// For each iteration, and in it for each step (a launch or a copy): the numbers of the steps that it waits for. A
+    /// number above the step's own stands for a step of the iteration before. Iterations beyond the end of the list
+    /// wait as the last one in it.
     pub(crate) waits: Vec<Vec<Vec<u32>>>,
-    /// For each step, whether another step waits for it.
+    /// For each step (a launch or a copy), whether another step waits for it, so that an event has to be recorded after
+    /// it.
     pub(crate) awaited: Vec<bool>,
     pub(crate) homes: Vec<Home>,
     pub(crate) arena: u64,
     /// The alignment of all offsets in the arena, in bytes.
     pub(crate) alignment: u64,
-    /// How many bytes all copies of blocks on the host take.
+    /// How many bytes are needed on the host (or a disk) for the copies of blocks there. Copies that are not needed at
+    /// the same time share bytes.
     pub(crate) host: u64,
     /// How many rows the rewritten trace has: the recorded trace with swaps and recomputations.
     pub(crate) rows: u32,
@@ -96,7 +99,7 @@ impl Program {
         Self::paced(recorded, schedule, alignment, Pace::Eager)
     }
 
-    /// As [`new`](Self::new), but `paced` says when copies begin.
+    /// As [`new`](Self::new), but copies begin as `paced` says: as soon as they can, or as in the simulation.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -184,22 +187,23 @@ impl Program {
         self.arena
     }
 
-    /// How many bytes all copies of blocks on the host take.
+    /// How many bytes are needed on the host (or a disk) for the copies of blocks there. Copies that are not needed at
+    /// the same time share bytes.
     #[must_use]
     pub const fn host_bytes(&self) -> u64 {
         self.host
     }
 
-    /// How many times streams wait for an event in the iteration with this number, counted from 0. The first iteration
-    /// has no other before it to wait for.
+    /// How many times streams wait for events in one iteration. `iteration` is its number: 0 is the first one, which
+    /// has no iteration before it to wait for.
     #[must_use]
     pub fn wait_count(&self, iteration: u64) -> usize {
         self.waits_of(iteration).iter().map(Vec::len).sum()
     }
 
-    /// How many bytes are copied between two iterations, because blocks end an iteration at other places than the next
-    /// one needs them at. The first number is that of bytes copied within the device, the second that of bytes copied
-    /// to or from the host. A block that goes to the host and back counts twice in the second.
+    /// How many bytes are copied between two iterations, because persistent blocks end an iteration at other places
+    /// than those where the next one needs them. The first number counts the bytes copied within the device, the second
+    /// those copied to or from the host: a block that goes to the host and back counts twice.
     #[must_use]
     pub fn moved_bytes(&self) -> [u64; 2] {
         let mut moved = [0, 0];
@@ -239,8 +243,9 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     persistent
 }
 
-/// The ranges of bytes that a step reads and writes. Both memories are numbered together: first the arena's bytes, from
-/// 0 to its length `arena`; then those of the pool, the memory on the host for copies of blocks.
+/// The ranges of bytes that a step (a launch or a copy) reads and writes, and its stream: these decide which steps have
+/// to wait for which. The bytes of device and host have one numbering: first those of the arena, from 0 to its length
+/// `arena`; then those of the memory on the host for copies of blocks.
 fn footprint(step: &Step, arena: u64) -> Footprint {
     let on_host = |at: u64, bytes: u64| {
         // Sums beyond 64 bits are refused when the memory is reserved.
@@ -273,14 +278,14 @@ struct Ends {
     on_host_last: bool,
 }
 
-/// Turns the rows of a schedule into steps: launches and copies.
+/// Turns the rows (events) of a schedule into steps: launches and copies.
 struct Reader<'r> {
     recorded: &'r Recorded<'r>,
     schedule: &'r VerifiedSchedule<'r>,
     steps: Vec<Step>,
     ends: Vec<Ends>,
-    /// By block number: which of the block's live ranges is on the device now, as an index into the blocks of the plan;
-    /// `None` if the block is not there.
+    /// For each block, by its number: in which of its live ranges it is on the device at the present row (event of the
+    /// trace), as an index into the blocks of the plan. `None` if it is not there.
     resident: Vec<Option<usize>>,
     residencies: usize,
     accesses: Accesses,
@@ -290,7 +295,7 @@ struct Reader<'r> {
 }
 
 /// For each operator, by its number: how many reads and writes of blocks it does when it first runs, and how many when
-/// it is recomputed.
+/// it is recomputed. These counts tell where the rows (events of a trace) of one run end.
 struct Accesses(HashMap<u32, [usize; 2]>);
 
 impl Accesses {
@@ -358,7 +363,8 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// The block's offset in the arena and its length, in bytes; `None` if the block is not on the device at this row.
+    /// The block's offset in the arena and its length, in bytes; `None` if the block is not on the device at the
+    /// present row (event of the trace).
     fn place(&self, number: u32) -> Option<(u64, u64)> {
         let residency = self.resident[number as usize]?;
         let plan = self.schedule.plan();
@@ -405,7 +411,8 @@ impl<'r> Reader<'r> {
         self.open = (left > 1).then_some((op, left - 1));
     }
 
-    /// Adds the block that a row reads or writes to the operands of the last step, which is a launch.
+    /// Adds the block that a row (event of the trace) reads or writes to the operands of the last step, which is a
+    /// launch.
     fn add_operand(&mut self, r: &Row) {
         let Some((offset, bytes)) = self.place(r.block) else { return };
         let (read, write) = (r.event == Event::Read, r.event == Event::Write);
@@ -426,10 +433,10 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Turns the write of a mask (one bit for each element of the block `masked`) into work. If the last step launches
-    /// the operator, and no operand of that launch overlaps with the mask, the launch also writes the mask. Otherwise a
-    /// separate launch after the operator's writes the mask: by then an overlapping operand has been freed, and its
-    /// bytes may be overwritten.
+    /// Decides which launch writes a mask (one bit for each element of the block `masked`). The last step does, if it
+    /// launches the operator and none of its operands overlaps with the mask. Otherwise the mask gets a launch of its
+    /// own after the operator's: by then an overlapping operand has been freed, and its bytes may be overwritten. If
+    /// the block is no longer on the device by then, nothing writes the mask.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {
@@ -452,8 +459,8 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// A persistent block, and where its value lies when an iteration begins and when it ends. Here a copy on the host is
-/// named by its number; once the copies have offsets, a [`Home`] is made of this.
+/// A persistent block, and where its value lies when an iteration begins and when it ends. Copies on the host have only
+/// numbers here; once they have offsets, a [`Home`] is made of this.
 #[derive(Clone, Copy, Debug)]
 struct Located {
     block: u32,
@@ -484,8 +491,8 @@ fn homes(persistent: &[bool], sizes: &[u64], ends: &[Ends], resident: &[Option<u
 }
 
 /// The copies to make between two iterations: they bring persistent blocks from where an iteration leaves them to where
-/// the next one needs them. `end` is the number of rows in the trace; `arena` is the arena's length and the alignment
-/// of offsets, in bytes.
+/// the next one needs them. `end` is the number of rows in the trace, which stands for the time between iterations.
+/// `arena` is the arena's length and the alignment of offsets, in bytes.
 fn moves(homes: &[Located], host: &mut HostPlan, end: u32, arena: (u64, u64)) -> Vec<Move> {
     let displaced = |home: &Located| match (home.on_device, home.after) {
         (Some(to), from) if from != Spot::Device(to) => Some(Pending { from, to, bytes: home.bytes }),

@@ -6,8 +6,8 @@
 //!
 //! Steps: all memory that the new program needs is allocated first, so that a lack of memory leaves the old program as
 //! it was. The arena grows in place; where it cannot, another one is allocated beside it, and the old one is freed.
-//! Persistent values that stay on the device are copied within it ([`moves`](crate::moves)); the processor copies those
-//! that are on the host, or have to come there.
+//! Persistent values that stay on the device are copied within the device ([`moves`](crate::moves)); the processor
+//! copies those that are on the host, or have to come there.
 //!
 //! An arena does not shrink: so two programs can take turns, and no memory is mapped at each change.
 

@@ -65,23 +65,25 @@ impl<B: Backend> Launch<'_, B> {
 /// Runs a program on a device, iteration by iteration. Holds the arena, the memory for swapped blocks, and the streams.
 pub struct Runtime<B: Backend> {
     pub(crate) program: Program,
-    /// For each step of the program, the event that is recorded after the step; `None` if no other step waits for it.
+    /// For each step of the program (a launch or a copy), the event that is recorded after it, for other steps to wait
+    /// for; `None` if none waits for it.
     pub(crate) events: Vec<Option<B::Event>>,
-    /// For each stream, an event that is recorded when the host has to wait until all work of the stream is done.
+    /// For each stream, an event with which the host waits for all work of the stream: it is recorded on the stream,
+    /// and then waited for.
     ends: [B::Event; LANES],
     pub(crate) streams: [B::Stream; LANES],
     pub(crate) tier: Tier<B>,
-    /// The events that time one iteration, which is the next one or has begun already; `None` if no iteration was to be
-    /// timed.
+    /// The events that time one iteration: the first one that begins after the latest call of `measure`. `None` if
+    /// there was no such call since the runtime was made or changed to its present program.
     pub(crate) timers: Option<Timers<B::Event>>,
-    /// Pinned memory through which persistent values on the device are copied when the caller reads or writes them
-    /// between iterations.
+    /// Pinned memory through which values of persistent blocks pass between the caller and the device, when the caller
+    /// reads or writes them between iterations.
     staging: B::Pinned,
     pub(crate) arena: B::Arena,
     pub(crate) backend: B,
     /// How many iterations are complete since the start, the last restart, or the last change of the program.
     pub(crate) iteration: u64,
-    /// The number of the next step of the running iteration.
+    /// The number of the next step (launch or copy) of the running iteration.
     pub(crate) position: usize,
     pub(crate) state: State,
 }
@@ -92,8 +94,8 @@ pub(crate) struct Timers<E> {
     begin: E,
     /// For each stream, the event at the end of its work in this iteration.
     ends: [E; LANES],
-    /// For each step that is a copy, the events before and after it; for a launch, the events before and after its wait
-    /// for other steps. `None` for a step that is not timed.
+    /// For each step, two events: if the step is a copy, before and after it; if it is a launch, before and after its
+    /// wait for other steps. `None` for a step that is not timed.
     steps: Vec<Option<[E; 2]>>,
     iteration: u64,
 }
@@ -112,15 +114,15 @@ enum Mark {
 pub(crate) enum State {
     /// Between iterations.
     Idle,
-    /// An iteration is under way. `launched` is true once the caller has been given a launch; the latest is that of
-    /// step `position - 1`.
+    /// An iteration is under way. `launched` is true once the caller has been given a launch to make; the latest such
+    /// launch is step `position - 1`.
     Running { launched: bool },
     /// An error has ended an iteration; a restart is needed.
     Broken,
 }
 
-/// The most bytes of pinned memory through which values are copied when the caller reads or writes a persistent block.
-/// Longer values are copied in parts.
+/// The most bytes of the pinned memory through which a persistent block's value is copied when the caller reads or
+/// writes it. Longer values are copied in parts.
 const STAGING: u64 = 1 << 20;
 
 impl<B: Backend> Runtime<B> {

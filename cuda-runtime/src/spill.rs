@@ -34,7 +34,8 @@ use crate::waits::LANES;
 /// The size of a buffer between the device and the disk, in bytes: blocks go to the disk and back in parts of this
 /// size.
 const PART: u64 = 2 << 20;
-/// How many buffers each stream has: while one is copied to or from the device, the disk writes or fills the other.
+/// How many buffers each stream has: while one is copied to or from the device, the other is written to the disk or
+/// filled from it.
 const PER_LANE: usize = 2;
 /// How many threads read and write the disk: one for each buffer of the streams that copy out and in.
 const THREADS: usize = 4;
@@ -72,8 +73,9 @@ struct Queue {
 }
 
 impl Queue {
-    /// Takes the first job in the queue that conflicts with no job before it and is not running yet, and marks it as
-    /// running; `None` if there is no such job.
+    /// Finds the first job (a read or write of the disk) that may begin now, and marks it as running; `None` if there
+    /// is none. A job may begin if it is not running yet, and conflicts with no job before it in the queue: conflicting
+    /// jobs use the same buffer, or the same bytes of the disk and one of them writes.
     fn begin(&mut self) -> Option<Job> {
         let may_begin = |i: &usize| {
             let job = &self.jobs[*i];
@@ -84,8 +86,8 @@ impl Queue {
         Some(self.jobs[first])
     }
 
-    /// Removes the finished job `done` from the queue. The job is found by its buffer: at most one job runs on a buffer
-    /// at a time.
+    /// Removes the finished job `done` (a read or write of the disk) from the queue. The job is found by its buffer: at
+    /// most one job runs on a buffer at a time.
     fn end(&mut self, done: &Job) {
         self.jobs.retain(|job| !(job.is_running && job.buffer == done.buffer));
     }

@@ -43,9 +43,9 @@ pub struct Operand {
     pub write: bool,
 }
 
-/// What a step does: launch an operator, or copy `bytes` bytes out, in, or within the arena. Offsets `from` and `to`
-/// count in bytes: on the device from the start of the arena, on the host from the start of the memory or disk for all
-/// copies of blocks, which [`pinned`](crate::pinned) plans.
+/// What a step does: launch an operator, or copy `bytes` bytes from the device to the host (`Out`), from the host to
+/// the device (`In`), or within the arena (`Move`). `from` and `to` are offsets in bytes. On the device they count from
+/// the start of the arena, on the host from the start of the memory (or disk) for copies of blocks.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Launch { op: Op, part: Part, operands: Vec<Operand> },
@@ -58,7 +58,7 @@ pub(crate) enum Work {
 pub(crate) struct Step {
     pub(crate) lane: usize,
     pub(crate) work: Work,
-    /// The index of the step's row in the rewritten trace. Steps that move a block to where the next iteration expects
-    /// it have no row: for them this is the number of rows.
+    /// The index of the row (event) of the rewritten trace that the step comes from. Steps that move a block to where
+    /// the next iteration needs it come from no row: for them this is the number of rows.
     pub(crate) row: u32,
 }

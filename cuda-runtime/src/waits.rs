@@ -26,11 +26,12 @@ use std::ops::Range;
 /// How many streams there are: compute, copies out, and copies in.
 pub(crate) const LANES: usize = 3;
 
-/// For how many iterations at most the waits between steps are computed one by one. All later iterations wait as the
-/// last of these does. The computation ends sooner if nothing changes any more.
+/// The most iterations for which the waits between steps are computed one by one. All later iterations wait as the last
+/// of these does. The computation ends sooner if nothing changes any more.
 const MOST: usize = 16;
 
-/// What decides the waits of a step: its stream, the bytes that it uses, and other steps that it has to follow.
+/// What decides which others a step (a launch or a copy) has to wait for: its stream, the bytes that it uses, and other
+/// steps that it has to follow.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Footprint {
     pub(crate) lane: usize,
@@ -40,7 +41,7 @@ pub(crate) struct Footprint {
     pub(crate) after: Vec<u32>,
 }
 
-/// For each stream, how many of its steps are done, counted over all iterations.
+/// For each stream, how many of its steps (launches or copies) are done, counted over all iterations.
 type Clock = [u64; LANES];
 
 /// The users of a range of bytes: the last step that has written them, and the steps that have read them since.
@@ -55,9 +56,9 @@ struct Users {
     readers: Clock,
 }
 
-/// Finds the steps on other streams that each step has to wait for. The result has a list for each iteration; in it, a
-/// list for each step; and in that, the indices of the steps to wait for. An index above the waiting step's own stands
-/// for a step of the iteration before. All iterations after the last list wait as that list says.
+/// Finds the steps on other streams that each step has to wait for. The result has one list for each iteration; the
+/// list has for each step the indices of the steps to wait for. An index above the step's own stands for a step of the
+/// iteration before. Iterations beyond the last list wait as that list says.
 pub(crate) fn plan(steps: &[Footprint]) -> Vec<Vec<Vec<u32>>> {
     let mut lanes: [Vec<u32>; LANES] = Default::default();
     let mut place = Vec::with_capacity(steps.len());
@@ -124,9 +125,10 @@ fn join(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// Notes that a step uses the bytes of `range`: the step with number `number` of stream `lane`. `memory` has the users
-/// of each range of bytes, by the address at which the range begins. `needed` has for each stream the number of the
-/// last step that this step has to follow; it is raised where these bytes need a later one.
+/// Notes that a step uses the bytes of `range`, and finds the steps that it has to follow for that. The step has the
+/// number `number` in stream `lane`; `write` says whether it writes the bytes. `memory` has the users of each range of
+/// bytes, by the address at which the range begins. `needed` has for each stream the number of the last step that this
+/// step has to follow; it is raised where these bytes need a later one.
 fn use_bytes(
     memory: &mut BTreeMap<u64, Users>,
     range: &Range<u64>,
@@ -174,8 +176,9 @@ fn use_bytes(
     }
 }
 
-/// Splits the range of bytes that has address `at` inside it into two ranges, before and from `at` on. Does nothing if
-/// there is no such range. `memory` has the users of each range, by the address at which the range begins.
+/// Splits the range of bytes in `memory` that contains address `at` into two: the bytes before `at`, and those from
+/// `at` on. Does nothing if a range begins at `at`, or none contains it. `memory` has the users of each range, by the
+/// address at which the range begins.
 fn split(memory: &mut BTreeMap<u64, Users>, at: u64) {
     if let Some((_, users)) = memory.range_mut(..at).next_back()
         && users.end > at

@@ -1,9 +1,9 @@
 //! An allocator that learns: it records the requests of an iteration, plans where their blocks lie, and serves the next
 //! iterations from the plan.
 //!
-//! The handle, the value that the caller's pointer to an allocator leads to, lies at the beginning of the allocator's
-//! bookkeeping memory, which the caller or the system lends. The allocator never touches the memory whose addresses it
-//! hands out: it may be memory of another device.
+//! The caller's pointer to an allocator points to the beginning of the allocator's bookkeeping memory, which the caller
+//! or the system lends. The allocator never touches the memory whose addresses it hands out: it may be memory of
+//! another device.
 
 pub mod manage;
 pub mod plan;
@@ -50,7 +50,8 @@ pub type sublet_out_of_memory = Option<unsafe extern "C" fn(context: *mut c_void
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sublet_allocator_params {
-    /// sizeof(sublet_allocator_params).
+    /// Set this to sizeof(sublet_allocator_params): the library sees from it which fields the struct has in the
+    /// caller's version.
     pub struct_size: u32,
     /// The sublet_solver (a method of placing blocks) that makes the plans. 0 is SUBLET_SOLVER_PORTFOLIO here, which
     /// needs memory linear in the field `events`.
@@ -82,12 +83,13 @@ pub struct sublet_allocator_params {
     pub context: *mut c_void,
     /// The seed of all random choices: the same seed gives the same plan on every machine.
     pub seed: u64,
-    /// How many blocks the solvers that could go on without end, such as SUBLET_SOLVER_MULTISTART, may place in order
-    /// to make one plan. 0 is the default, 400,000, which suffices for most networks, in a fraction of a second.
+    /// A budget for one plan: how many blocks may be placed by the solvers that look for ever better plans and have no
+    /// end of their own, such as SUBLET_SOLVER_MULTISTART. 0 is the default, 400,000, which suffices for most networks,
+    /// in a fraction of a second.
     pub work: u64,
-    /// How many nodes of its search tree the exact search may look at in order to make one plan; a node takes about 3
-    /// µs. The beam search may take as much time as that. 0 is the default, 280,000 nodes, or about a second, which
-    /// suffices for most hard instances of a few hundred blocks.
+    /// A budget for one plan: how many nodes of its search tree the exact search may look at. A node takes about 3 µs.
+    /// The beam search gets the time that as many nodes would take. 0 is the default, 280,000 nodes, or about a second,
+    /// which suffices for most hard instances of a few hundred blocks.
     pub nodes: u64,
     /// A function that is called where there is no memory for a request, and may free blocks. NULL: such a request
     /// fails.
@@ -111,7 +113,8 @@ pub enum sublet_state {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_statistics {
-    /// sizeof(sublet_statistics).
+    /// Set this to sizeof(sublet_statistics): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// What the allocator is doing: a sublet_state.
     pub state: u32,
@@ -144,8 +147,8 @@ unsafe impl Params for sublet_allocator_params {}
 unsafe impl Params for sublet_statistics {}
 
 /// An allocator that learns: it records an iteration, plans it, and serves the next ones from the plan. All threads may
-/// use it at once, but none may while sublet_allocator_destroy runs. After a fork the child has an allocator of its own
-/// with the same blocks, in its copy of the memory; a fork waits for calls that are running.
+/// use it at once, but none may while sublet_allocator_destroy runs. After a fork of the process, the child has an
+/// allocator of its own with the same blocks, in its copy of the memory; a fork waits for calls that are running.
 ///
 /// The requests of all threads are one sequence. If threads allocate side by side in an order that changes from
 /// iteration to iteration, no plan fits that sequence; its requests are served all the same.
@@ -155,9 +158,11 @@ pub struct sublet_allocator {
     out_of_memory: sublet_out_of_memory,
     /// The pointer that `out_of_memory` is given.
     context: Context,
-    /// The addresses at which the bookkeeping memory begins and ends: nothing that a call writes may lie between them.
+    /// The addresses at which the allocator's bookkeeping memory begins and ends. A call checks by them that it writes
+    /// none of its results there.
     memory: (usize, usize),
-    /// The bookkeeping memory, to be freed with the allocator, if it is the system's; empty if the caller has lent it.
+    /// The bookkeeping memory, if the system gave it: it is freed with the allocator. Empty if the caller has lent the
+    /// memory.
     workspace: SystemMemory,
 }
 
@@ -326,8 +331,8 @@ unsafe fn handle<'a>(
     Ok(handle)
 }
 
-/// Runs `body`, a request of a C function, on the allocator that argument 0 of that function points to, while no other
-/// thread uses it. Writes a failure to `error`, unless that is NULL, and returns the status.
+/// Does the work of a C function on the allocator that argument 0 of that function points to: calls `body` while no
+/// other thread uses the allocator. Writes a failure to `error`, unless that is NULL, and returns the status.
 ///
 /// # Safety
 /// As for `handle`.
@@ -449,8 +454,9 @@ unsafe fn result<'a, T>(
     Ok(unsafe { &mut *to })
 }
 
-/// Calls `request` with the allocator, and writes the result to `to`, which is argument `position` of the C function. A
-/// failure is written to `error`, unless that is NULL.
+/// Does the work of a C function whose argument 0 is the pointer `allocator`: calls `request` with the allocator, and
+/// writes the result to `to`, which is argument `position` of the function. A failure is written to `error`, unless
+/// that is NULL.
 ///
 /// # Safety
 /// As for `handle` and `result`.

@@ -17,18 +17,19 @@ pub(crate) use crate::plain::{Plain, plain};
 use crate::status::sublet_status as S;
 use crate::workspace::Room;
 
-/// Structs of parameters or results. The first field is the size of the struct, in bytes, in the version that the
-/// caller was compiled with. In every other field, 0 is the default.
+/// Structs that pass parameters or results between C and the library. The first field is the size of the struct, in
+/// bytes, in the version that the caller was compiled with. In every other field, 0 is the default.
 ///
 /// # Safety
 /// The first field is a `u32`, the size.
 pub(crate) unsafe trait Params: Plain {}
 
-/// The arguments of one call, as far as they have been checked.
+/// The checks of the arguments of one call: which argument is checked next, and the memory of those before it.
 pub(crate) struct Arguments<'a> {
     /// The position of the argument that is checked next.
     position: u32,
-    /// The memory of the arguments that were checked so far; only the first `len` entries are in use.
+    /// The memory of the arguments that were checked so far, which a later argument may overlap only if neither is
+    /// written. Only the first `len` entries are in use.
     ranges: [Range; MOST],
     len: usize,
     lent: PhantomData<&'a mut ()>,
@@ -106,13 +107,14 @@ impl<'a> Arguments<'a> {
         self.position
     }
 
-    /// Goes on to the next argument; returns the position of this one.
+    /// Returns the position of the argument to check now, and moves on to the one after it.
     pub(crate) const fn next(&mut self) -> u32 {
         self.position += 1;
         self.position - 1
     }
 
-    /// Has `look` check the argument at `position`. Afterwards the checks go on with the argument that was next before.
+    /// Has `look` check the argument at `position`, out of turn. Then the checks go on with the argument that was the
+    /// next one before this call.
     pub(crate) fn at<T>(&mut self, position: u32, look: impl FnOnce(&mut Self) -> T) -> T {
         let here = core::mem::replace(&mut self.position, position);
         let found = look(self);
@@ -180,8 +182,9 @@ impl<'a> Arguments<'a> {
         Ok(if there { unsafe { slice::from_raw_parts_mut(pointer, len) } } else { &mut [] })
     }
 
-    /// Checks the next argument, the pointer to an array of `len` values that is written unless the pointer is NULL,
-    /// and returns the array, or an empty one. The length is known from another argument.
+    /// Checks the next argument, the pointer to an array of `len` values that is written, and returns the array. If the
+    /// pointer is NULL, the caller does not want the array, and an empty one is returned. The length is known from
+    /// another argument.
     ///
     /// # Safety
     /// As for `output`.
@@ -365,17 +368,17 @@ impl<'a> Arguments<'a> {
         Ok(Room::new(words))
     }
 
-    /// Notes that `memory` belongs to a handle (an opaque pointer, such as to an allocator): argument number
-    /// `position`. No argument that is written may overlap this memory. Fails if one that was checked before overlaps
-    /// it; if a later one does, its own check fails.
+    /// Notes that `memory` belongs to a handle (an opaque pointer, such as to an allocator), which is argument number
+    /// `position`. No argument that is written may overlap this memory. Fails if an argument that was checked before is
+    /// written and overlaps it; if a later one does, its own check fails.
     pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
         self.holds_range(position, (range.start.addr(), range.end.addr()))
     }
 
     /// Notes that the memory from address `begin` up to `end` belongs to a handle (an opaque pointer, such as to an
-    /// allocator): argument number `position`. No argument that is written may overlap this memory. Fails if one that
-    /// was checked before overlaps it; if a later one does, its own check fails.
+    /// allocator), which is argument number `position`. No argument that is written may overlap this memory. Fails if
+    /// an argument that was checked before is written and overlaps it; if a later one does, its own check fails.
     pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
         self.take(Range { begin, end, position, written: false })
     }

@@ -50,7 +50,8 @@ pub struct sublet_spot {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sublet_banks_params {
-    /// sizeof(sublet_banks_params).
+    /// Set this to sizeof(sublet_banks_params): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// How many banks of memory there are, at most 32.
     pub bank_count: u32,
@@ -64,7 +65,8 @@ pub struct sublet_banks_params {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_banks_cost {
-    /// sizeof(sublet_banks_cost).
+    /// Set this to sizeof(sublet_banks_cost): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,

@@ -16,9 +16,10 @@ pub const SUBLET_BLOCK_PINNED: u64 = 1;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_block {
-    /// First step at which the block is alive.
+    /// The first step at which the block is alive. A step is a point in time, counted from 0, such as the index of a
+    /// row in a trace.
     pub start: u32,
-    /// First step at which the block is no longer alive.
+    /// The first step (a point in time, counted from 0) at which the block is no longer alive.
     pub end: u32,
     /// Size in bytes, at least 1.
     pub size: u64,
@@ -30,12 +31,13 @@ pub struct sublet_block {
     pub flags: u64,
 }
 
-/// What a plan (an offset for each block) has to keep beside the constraints of single blocks: an alignment of all
-/// offsets, and a capacity.
+/// The constraints of a plan (an offset for each block) that hold for all blocks together: an alignment of every
+/// offset, and a capacity.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_constraints {
-    /// sizeof(sublet_constraints).
+    /// Set this to sizeof(sublet_constraints): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,

@@ -62,9 +62,10 @@ pub unsafe extern "C" fn sublet_detector_create(
     })
 }
 
-/// Tells the detector the next event of the stream: `event`, a sublet_event, of a block of `bytes` bytes. `last` is the
-/// number that `position` received for the same block's previous event, 0 for its first. `position` receives the number
-/// of this event: 1 for the first event of the stream, and so on; after 2^31 - 1 comes 1 again. O(1).
+/// Tells the detector the next event of the stream: `event`, a sublet_event, of a block of `bytes` bytes. `position`
+/// receives the number of this event: 1 for the first event of the stream, and so on; after 2^31 - 1 comes 1 again.
+/// `last` is the number that the previous event of the same block received, or 0 if this is the block's first event.
+/// O(1).
 ///
 /// `period`, which may be NULL, receives how many events one iteration has, once an iteration is proved to have
 /// repeated. Until then it receives 0. It receives 0 again as soon as an event differs from the one an iteration

@@ -17,7 +17,7 @@ pub const SUBLET_DEVICE_INTEGRATED: u32 = 1;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_device {
-    /// sizeof(sublet_device).
+    /// Set this to sizeof(sublet_device): the library sees from it which fields the struct has in the caller's version.
     pub struct_size: u32,
     /// 0 or SUBLET_DEVICE_INTEGRATED.
     pub flags: u32,

@@ -9,8 +9,8 @@ use sublet_core::verify::Violation;
 use crate::plain::plain;
 use crate::status::{self, sublet_status as S};
 
-/// What is known of a failed call beside its status. Each status says what these fields mean; after a success all are
-/// 0.
+/// Why a call failed: its status, and figures that explain it. What the figures mean stands beside each sublet_status.
+/// After a success all fields are 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_error {
@@ -155,8 +155,8 @@ pub(crate) fn wide(n: usize) -> u64 {
 }
 
 impl sublet_error {
-    /// The planner's [`Error`] that this struct was made from. `None` if the failure is not one of the planner's, or if
-    /// the error has figures that the fields of this struct do not hold.
+    /// The planner's [`Error`] that this struct was made from; sublet_format_error shows its words. `None` if the
+    /// failure is not one of the planner's, or if the error has figures that the fields of this struct do not hold.
     fn origin(&self) -> Option<Error> {
         let Self { status, index: block, needed, got } = *self;
         let is = |s: S| status == s as i32;

@@ -24,26 +24,27 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_row};
 use crate::workspace::{Needed, sublet_layout};
 
-/// What decides which blocks are swapped, and when.
+/// A policy: what decides which blocks are swapped (copied to the host, freed, and copied back), and when.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_policy {
     /// The default: takes the best of what a search finds and of what every other policy gives.
     Auto = 0,
-    /// Swaps with the longest duration of absence come first: the time between two uses of a block, less the time of
-    /// the copies out and in (Zhang et al. 2019).
+    /// Chooses the swaps with the longest duration of absence first: the time between two uses of a block, less the
+    /// time of the copies out and in (Zhang et al. 2019).
     Doa = 1,
-    /// Swaps with the largest area of absence come first: the time between two uses of a block, less the time of the
-    /// copies out and in, all times the bytes of the block (Zhang et al. 2019).
+    /// Chooses the swaps with the largest area of absence first. This is the bytes of the block times its duration of
+    /// absence: the time between two uses of the block, less the time of the copies out and in (Zhang et al. 2019).
     Aoa = 2,
-    /// Swaps with the highest weighted duration of absence come first: the integral of the bytes that are alive, over
-    /// the time between two uses of a block (Zhang et al. 2019).
+    /// Chooses the swaps with the highest weighted duration of absence first: the bytes that are alive, integrated over
+    /// the time between two uses of the block (Zhang et al. 2019).
     Wdoa = 3,
-    /// Swaps with the highest submodular weighted duration of absence come first: the integral of the bytes that the
-    /// swaps chosen so far leave alive, over the time between two uses of a block (Zhang et al. 2019).
+    /// Chooses the swaps with the highest submodular weighted duration of absence first: the bytes that the swaps
+    /// chosen so far leave alive, integrated over the time between two uses of the block (Zhang et al. 2019).
     Swdoa = 4,
-    /// Swaps with the highest score come first: a weighted sum of the scores of SUBLET_POLICY_DOA, SUBLET_POLICY_AOA,
-    /// SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA. The weights are found by Bayesian optimisation (Zhang et al. 2019).
+    /// Chooses the swaps with the highest score first: a weighted sum of the scores of SUBLET_POLICY_DOA,
+    /// SUBLET_POLICY_AOA, SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA. The weights are found by Bayesian optimisation
+    /// (Zhang et al. 2019).
     Bayes = 5,
     /// Blocks are copied out after their last reader of the forward pass, and back one operator ahead of the next
     /// reader (Jin et al. 2018).
@@ -64,7 +65,8 @@ const POLICIES: [(sublet_policy, Policy); 7] = [
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fit_params {
-    /// sizeof(sublet_fit_params).
+    /// Set this to sizeof(sublet_fit_params): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// A sublet_policy: what decides which blocks are swapped.
     pub policy: u32,
@@ -73,9 +75,9 @@ pub struct sublet_fit_params {
     pub least_bytes: u64,
     /// The seed of all random choices: the same seed gives the same result on every machine.
     pub seed: u64,
-    /// How much the search may do for each row of the trace: how many operators, and gaps between two uses of a block,
-    /// it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 do not add
-    /// to this budget.
+    /// A budget for the search, for each row of the trace: how many operators, and gaps (times between two uses of a
+    /// block), it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 do
+    /// not add to the budget.
     pub work: u64,
     /// The means to save memory that may be used: values of sublet_means, added up. 0 is all but SUBLET_MEANS_LAYER. If
     /// the trace does not describe all operators of its rows, 0 also leaves out SUBLET_MEANS_RECOMPUTE, because an
@@ -125,7 +127,8 @@ pub struct sublet_fit_lengths {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fit_output {
-    /// sizeof(sublet_fit_output).
+    /// Set this to sizeof(sublet_fit_output): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
@@ -152,7 +155,7 @@ pub struct sublet_fit_output {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fitted {
-    /// sizeof(sublet_fitted).
+    /// Set this to sizeof(sublet_fitted): the library sees from it which fields the struct has in the caller's version.
     pub struct_size: u32,
     /// The sublet_policy that chose the swaps.
     pub policy: u32,
@@ -264,8 +267,9 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 }
 
 impl sublet_fit_output {
-    /// How many rows the output has room for, and how many residencies (times that a block is on the device). A failure
-    /// names `position`, the place of the output among the arguments of the C function.
+    /// How many rows the output has room for, and how many residencies (times that a block is on the device). Fails if
+    /// one of the two is too large to be planned, or if the reserved field is not 0: an error of argument number
+    /// `position`, which is the output.
     fn capacities(&self, position: u32) -> Result<(usize, usize), Failure> {
         none(self.reserved, position)?;
         Ok((counted(self.row_capacity, position)?, counted(self.residency_capacity, position)?))
@@ -315,10 +319,11 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. Blocks are
-/// swapped. Values are recomputed, written over inputs that nobody reads later, or replaced by masks (one bit for each
-/// element). The blocks of the rewritten trace get offsets, its time is simulated, and the whole is verified, for
-/// iterations that repeat.
+/// Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. To save
+/// memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads later, or
+/// replaced by masks (one bit for each element). The blocks of the rewritten trace get offsets, and its time is
+/// simulated. The result is verified as an iteration that repeats: persistent blocks must end where the next iteration
+/// needs them.
 ///
 /// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
 /// entries were written.

@@ -60,7 +60,7 @@ pub struct sublet_node {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_graph {
-    /// sizeof(sublet_graph).
+    /// Set this to sizeof(sublet_graph): the library sees from it which fields the struct has in the caller's version.
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,

@@ -326,7 +326,9 @@ fn the_headers_beside_the_large_one_compile() {
     }
 }
 
-/// The example for PyTorch reads the statistics by their place in the struct: it must know all of them.
+/// Tests the example for PyTorch. It must name all fields of the statistics in the order of the struct, because it
+/// reads them by their place. It must give PyTorch all functions of sublet_torch.h but the two that others call. And
+/// where the library is missing, it must say so.
 #[test]
 fn the_example_for_pytorch_knows_the_statistics_and_says_what_it_lacks() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/pytorch/train.py");

@@ -19,7 +19,7 @@ use crate::workspace::Room;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_trace {
-    /// sizeof(sublet_trace).
+    /// Set this to sizeof(sublet_trace): the library sees from it which fields the struct has in the caller's version.
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
@@ -32,9 +32,9 @@ pub struct sublet_trace {
     pub operators: *const sublet_operator,
     /// How many entries `operators` has.
     pub operator_count: usize,
-    /// How many block numbers there are: every number in the rows is below this. In a rewritten trace, number
-    /// `block_count` + b is the mask of block b: one bit for each of its elements, which the gradient of a ReLU reads
-    /// in place of the block.
+    /// How many block numbers there are: every number in the rows of this trace is below it. A rewritten trace may use
+    /// higher numbers: `block_count` + b stands for the mask of block b, one bit for each of its elements, which the
+    /// gradient of a ReLU reads in place of the block.
     pub block_count: usize,
     /// The device that the iteration runs on; NULL is a device over PCIe 3.0, that of a sublet_device with no field
     /// set.
@@ -45,7 +45,8 @@ pub struct sublet_trace {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_schedule {
-    /// sizeof(sublet_schedule).
+    /// Set this to sizeof(sublet_schedule): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,

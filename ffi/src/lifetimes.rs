@@ -33,8 +33,8 @@ impl From<Residency> for sublet_residency {
     }
 }
 
-/// Tells how many residencies (live ranges of blocks on the device) a trace has, one for each of its mallocs:
-/// sublet_lifetimes writes as many blocks.
+/// Tells how many residencies (live ranges of blocks on the device) a trace has: one for each of its mallocs. The
+/// arrays that sublet_lifetimes writes must have room for as many.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_residencies(

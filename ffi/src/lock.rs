@@ -86,7 +86,8 @@ mod kind {
         }
 
         /// Takes the lock without waiting, and returns its guard. Fails if another thread has the lock. Returns no
-        /// guard if this thread has the lock already, or if a panic has closed the lock for good.
+        /// guard where there is nothing to wait for: if this thread has the lock already, or if a panic has closed the
+        /// lock for good.
         #[cfg(unix)]
         pub(crate) fn hold(&self) -> Result<Option<MutexGuard<'_, T>>, super::Busy> {
             match self.mutex.try_lock() {

@@ -1,5 +1,6 @@
 //! Plans for frameworks that allocate each tensor once and keep it: what the framework is to do before each operator.
-//! It binds a tensor to a place in the planned memory, copies it to the host or back, or runs an operator again.
+//! That may be to bind a tensor to a place in the planned memory, to copy it to the host or back, or to run an operator
+//! again.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -82,13 +83,14 @@ pub struct sublet_access {
     pub how: u32,
 }
 
-/// One pass of a framework that allocates each tensor once and keeps it: which operators use which memories (tensors'
-/// storages), as the framework's hooks have seen it. Memories and operators are numbered from 0, the operators in the
-/// order in which they run.
+/// One iteration of a network in a framework that allocates each tensor once and keeps it: which operators use which
+/// memories (tensors' storages), as the framework's hooks have seen it. Memories and operators are numbered from 0, the
+/// operators in the order in which they run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network {
-    /// sizeof(sublet_network).
+    /// Set this to sizeof(sublet_network): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,
@@ -114,7 +116,8 @@ pub struct sublet_network {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network_params {
-    /// sizeof(sublet_network_params).
+    /// Set this to sizeof(sublet_network_params): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// What the plan may do to stay within the limit, added up: SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE; 0 is
     /// both. Swapping needs a device.
@@ -123,9 +126,9 @@ pub struct sublet_network_params {
     pub limit: u64,
     /// All offsets are multiples of this power of two, in bytes; 0 is 64.
     pub alignment: u64,
-    /// How much the search for a plan within the limit may do for each row of the network's trace: how many operators
-    /// and gaps (times between two uses of a tensor's storage) it may look at. 0 is 5,000. Rows beyond the first 10,000
-    /// do not add to this budget.
+    /// A budget for the search for a plan within the limit, for each row of the network's trace: how many operators,
+    /// and gaps (times between two uses of a tensor's storage), it may look at. 0 is 5,000. Rows beyond the first
+    /// 10,000 do not add to the budget.
     pub work: u64,
     /// The seed of all random choices; 0 is 1.
     pub seed: u64,
@@ -171,7 +174,8 @@ pub struct sublet_step {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network_planned {
-    /// sizeof(sublet_network_planned).
+    /// Set this to sizeof(sublet_network_planned): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
@@ -189,8 +193,8 @@ pub struct sublet_network_planned {
     /// The bytes of all memories (storages of tensors) that keep their own place, which the plan does not bind to the
     /// arena.
     pub kept_bytes: u64,
-    /// The simulated time of an iteration by the plan, given the times of the operators, and the bytes that are copied.
-    /// Its field `host_bytes` is what the copies take on the host.
+    /// How an iteration that follows the plan runs in the simulation: its time, computed from the times of the
+    /// operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host.
     pub run: sublet_run,
 }
 
@@ -273,7 +277,7 @@ impl<'a> Given<'a> {
     }
 
     /// How much memory sublet_network_plan needs: for the network in the form of a trace, and for planning this trace.
-    /// How much the planning takes depends on the network; this is enough for every network of this size.
+    /// It is enough for every network of this size; many need less.
     fn memory(&self) -> Needed {
         let (first, most) = (RecordNeeded::of(self.memories.len(), self.accesses.len()), self.most());
         Needed::workspace(most.workspace)

@@ -32,8 +32,8 @@ pub enum sublet_operator_kind {
     ReluBackward = 2,
 }
 
-/// The properties of one operator that its rows do not tell. If all fields are 0, the operator may be recomputed, does
-/// not work in place, keeps its place in the order, and its elements have 4 bytes.
+/// The properties of one operator that the rows of a trace do not tell. If all fields are 0, the operator may be
+/// recomputed, does not work in place, keeps its place in the order, and its elements have 4 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_operator {

@@ -28,7 +28,7 @@ pub enum sublet_solver {
     /// Runs the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT, and takes the best plan. Those
     /// after SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
     Portfolio = 1,
-    /// An exact search, which looks at no more than `nodes` nodes of its search tree.
+    /// An exact search: tries placements as branches of a tree, and looks at no more than `nodes` nodes of the tree.
     Search = 2,
     /// Runs the skyline heuristic many times with different preferences, and takes the best plan. The skyline is, for
     /// each step, the address up to which memory is taken; the heuristic is a form of best fit.
@@ -109,7 +109,8 @@ const SOLVERS: [(N, Solver, &CStr); 20] = [
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_placement {
-    /// sizeof(sublet_placement).
+    /// Set this to sizeof(sublet_placement): the library sees from it which fields the struct has in the caller's
+    /// version. For a sublet_watch, the library sets it.
     pub struct_size: u32,
     /// The sublet_solver that made the plan; where several were tried, the one whose plan was taken.
     pub solver: u32,
@@ -117,8 +118,8 @@ pub struct sublet_placement {
     pub peak: u64,
     /// A lower bound on the peak of every placement, in bytes; the plan is optimal if its peak equals this.
     pub lower_bound: u64,
-    /// How many nodes of its search tree the exact search looked at. Other searches count by the time that they took:
-    /// as many nodes as the exact search looks at in that time.
+    /// How many nodes of its search tree the exact search looked at. The time of other searches, such as the beam
+    /// search, counts too: as many nodes as the exact search would look at in that time.
     pub nodes: u64,
 }
 
@@ -131,7 +132,8 @@ pub type sublet_watch = Option<unsafe extern "C" fn(context: *mut c_void, best: 
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sublet_place_params {
-    /// sizeof(sublet_place_params).
+    /// Set this to sizeof(sublet_place_params): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// The sublet_solver that is to place the blocks.
     pub solver: u32,
@@ -142,12 +144,13 @@ pub struct sublet_place_params {
     pub capacity: u64,
     /// The seed of all random choices: the same seed gives the same plan on every machine.
     pub seed: u64,
-    /// How many blocks the solvers that could go on without end, such as SUBLET_SOLVER_MULTISTART, may place. 0 is the
-    /// default, 400,000, which suffices for most networks, in a fraction of a second.
+    /// A budget: how many blocks may be placed by the solvers that look for ever better plans and have no end of their
+    /// own, such as SUBLET_SOLVER_MULTISTART. 0 is the default, 400,000, which suffices for most networks, in a
+    /// fraction of a second.
     pub work: u64,
-    /// How many nodes of its search tree the exact search may look at; a node takes about 3 µs. The beam search may
-    /// take as much time as that. 0 is the default, 280,000 nodes, or about a second, which suffices for most hard
-    /// instances of a few hundred blocks.
+    /// A budget: how many nodes of its search tree the exact search may look at. A node takes about 3 µs. The beam
+    /// search gets the time that as many nodes would take. 0 is the default, 280,000 nodes, or about a second, which
+    /// suffices for most hard instances of a few hundred blocks.
     pub nodes: u64,
     /// A function that is called as the placement goes on, and can end it; NULL is none.
     pub watch: sublet_watch,

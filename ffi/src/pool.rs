@@ -22,7 +22,8 @@ handles!(sublet_pool: b"pool    ");
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_pool_usage {
-    /// sizeof(sublet_pool_usage).
+    /// Set this to sizeof(sublet_pool_usage): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// How many blocks of the pool are live.
     pub blocks: u32,

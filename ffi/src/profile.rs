@@ -28,8 +28,8 @@ mod kind {
         /// When the recording began; `None` while nothing is recorded.
         since: Option<Instant>,
         rows: Vec<Row>,
-        /// For each live block that was allocated since the recording began: its number in the recording, by its
-        /// address.
+        /// The live blocks that were allocated since the recording began. The key is the address of a block, the value
+        /// its number in the recording.
         live: HashMap<u64, u32>,
         blocks: u32,
     }

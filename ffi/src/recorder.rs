@@ -67,9 +67,9 @@ pub unsafe extern "C" fn sublet_recorder_create(
     })
 }
 
-/// Makes a recorder with room for more rows, `larger`, and moves what `recorder` has recorded there. To be called after
-/// SUBLET_STATUS_RECORD_FULL. The call that failed may then be repeated with the new recorder, and the memory of the
-/// old one is the caller's again.
+/// Makes a recorder with room for more rows; `larger` receives the pointer to it. Moves to it what `recorder` has
+/// recorded. To be called after SUBLET_STATUS_RECORD_FULL. The call that failed may then be repeated with the new
+/// recorder, and the memory of the old one is the caller's again.
 ///
 /// SUBLET_STATUS_RECORD_FULL: the new memory has no room for another row either.
 #[must_use]
@@ -95,7 +95,8 @@ pub unsafe extern "C" fn sublet_recorder_hand_over(
     })
 }
 
-/// Calls `body` with the recorder that the handle `recorder` points to; a failure is written to `error`.
+/// Does the work of a C function: calls `body` with the recorder that the handle `recorder` points to, and writes a
+/// failure to `error`.
 ///
 /// # Safety
 /// The handle is as `Arguments::handle` asks, and `error` is NULL or can be written.

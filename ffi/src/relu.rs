@@ -30,7 +30,8 @@ pub enum sublet_format {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_relu_params {
-    /// sizeof(sublet_relu_params).
+    /// Set this to sizeof(sublet_relu_params): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// A sublet_format: how each element of the arrays is stored.
     pub format: u32,
@@ -82,7 +83,7 @@ pub extern "C" fn sublet_relu_mask_words(elements: usize) -> usize {
     mask_words(elements)
 }
 
-/// A pass of ReLU on arrays on the processor, forward or backward, with the arguments that C has given. The method is
+/// A forward or backward pass of ReLU, computed on the processor, with the arguments that C has given. The method is
 /// generic in the type of the elements, which is known only when the parameters are read.
 trait Work {
     /// Computes the pass of ReLU, forward or backward, on arrays of elements of type `E`. Fails if a pointer or the
@@ -267,7 +268,8 @@ pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_k
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_relu_operands {
-    /// sizeof(sublet_relu_operands).
+    /// Set this to sizeof(sublet_relu_operands): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// Reserved; set it to 0.
     pub reserved: u32,

@@ -1,4 +1,4 @@
-//! Runs plans by the crate `sublet-cuda`: on a GPU, or on the host in the place of a device.
+//! Runs plans with the crate `sublet-cuda`: on a GPU, or on the host in the place of a device.
 //!
 //! The handle of a runtime owns memory of the device, streams and events. So, unlike most handles, it allocates its
 //! memory itself, and has to be destroyed.
@@ -49,8 +49,9 @@ enum On {
     Host(Runtime<HostBackend>),
 }
 
-/// Evaluates an expression with the `Runtime` in an `On`, which is either one for a GPU or one for the host in the
-/// place of a device.
+/// Evaluates `$body` with `$runtime` as the name of the runtime that `$on`, a value of the enum `On`, holds. The
+/// runtime is for a GPU, or for the host in the place of a device: two types, for which the same expression is
+/// compiled.
 macro_rules! on {
     ($on:expr, $runtime:ident => $body:expr) => {
         match $on {
@@ -65,7 +66,8 @@ macro_rules! on {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_runtime_params {
-    /// sizeof(sublet_runtime_params).
+    /// Set this to sizeof(sublet_runtime_params): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// 0: the device is a GPU. 1: it is the host, with threads in place of streams.
     pub on_host: u32,
@@ -77,9 +79,9 @@ pub struct sublet_runtime_params {
     pub as_simulated: u32,
     /// Every offset must be a multiple of this, in bytes; 0 is 256.
     pub alignment: u64,
-    /// The stream to compute on: a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
-    /// runtime. NULL is a stream of the runtime's own. The default stream of CUDA, on which PyTorch computes and whose
-    /// handle is NULL there, is given as CU_STREAM_LEGACY, `(void *)0x1`.
+    /// The stream to compute on: a CUstream or cudaStream_t of the GPU's primary context. It must live as long as the
+    /// runtime. NULL: the runtime makes a stream of its own. The default stream of CUDA, on which PyTorch computes and
+    /// whose handle is NULL there, is given as CU_STREAM_LEGACY, `(void *)0x1`.
     pub stream: *mut c_void,
     /// The path of a folder, ended by a zero byte: blocks that are swapped out are held in a file there, which is read
     /// and written past the page cache. NULL: they are held in pinned memory of the host.
@@ -112,7 +114,7 @@ pub struct sublet_operand {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_launch {
-    /// sizeof(sublet_launch).
+    /// Set this to sizeof(sublet_launch): the library sees from it which fields the struct has in the caller's version.
     pub struct_size: u32,
     /// The number of the operator to launch.
     pub op: u32,
@@ -140,7 +142,8 @@ pub struct sublet_launch {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_measured {
-    /// sizeof(sublet_measured).
+    /// Set this to sizeof(sublet_measured): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
@@ -260,10 +263,10 @@ fn made<B: Backend>(
 }
 
 /// Replaces the plan of a runtime between two iterations by another, which `trace` and `schedule` describe as for
-/// sublet_runtime_create: because the batch is another, or the network is evaluated and not trained, or a better plan
-/// was found. Persistent values are kept, and the next iteration is the new plan's first. The arena grows where it is;
-/// where the device cannot do that, another arena is allocated and the old one freed. The arena never shrinks, so that
-/// plans can take turns.
+/// sublet_runtime_create. A reason may be that the batch is another, that the network is evaluated and not trained, or
+/// that a better plan was found. Persistent values are kept, and the next iteration is the new plan's first. The arena
+/// grows where it is; where the device cannot do that, another arena is allocated and the old one freed. The arena
+/// never shrinks, so that plans can take turns.
 ///
 /// `was` has an entry for each block of `trace`: if the block is persistent, the number that it had in the old plan.
 /// UINT32_MAX is none: the block's value is undefined until it is written. If `was` is NULL, persistent blocks keep
@@ -390,10 +393,10 @@ fn tell<B: Backend>(
 /// A function of the caller's that sublet_runtime_call queues on a stream. `data` is what was given to that call.
 pub type sublet_host_function = Option<unsafe extern "C" fn(data: *mut c_void)>;
 
-/// Queues a call of `function` on the stream of the launch that sublet_runtime_next told last. The host makes the call
-/// when all that was queued there before is done; what is queued later waits until `function` returns. Where the host
-/// is the device, operators run in this way: as functions that read and write at the operands' addresses. The call
-/// comes from another thread, and `function` must call no function of CUDA.
+/// Queues a call of `function` on a stream: the stream of the launch that the latest sublet_runtime_next told. The host
+/// makes the call when all that was queued there before is done; what is queued later waits until `function` returns.
+/// Where the host is the device, operators run in this way: as functions that read and write at the operands'
+/// addresses. The call comes from another thread, and `function` must call no function of CUDA.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_call(

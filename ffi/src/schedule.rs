@@ -24,7 +24,8 @@ use crate::workspace::{self, Needed, sublet_layout};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_schedule_params {
-    /// sizeof(sublet_schedule_params).
+    /// Set this to sizeof(sublet_schedule_params): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// 0 if iterations repeat, so that persistent blocks (kept from one iteration to the next) may be on the host at
     /// the begin and end. 1 if the iteration runs once.
@@ -40,7 +41,8 @@ pub struct sublet_schedule_params {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_verified {
-    /// sizeof(sublet_verified).
+    /// Set this to sizeof(sublet_verified): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,

@@ -31,7 +31,8 @@ pub struct sublet_timing {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_run {
-    /// sizeof(sublet_run).
+    /// Set this to sizeof(sublet_run): the library sees from it which fields the struct has in the caller's version. In
+    /// another struct, the library sets it.
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,

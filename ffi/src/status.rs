@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_char};
 pub enum sublet_status {
     /// The call succeeded.
     Ok = 0,
-    /// The library has a fault, and has recovered from it. The outputs of the call are undefined.
+    /// The library has an error of its own: a panic, which was caught. The outputs of the call are undefined.
     Panicked = 1,
     /// A failure that this version of the C library has no name for.
     Unnamed = 2,
@@ -56,8 +56,8 @@ pub enum sublet_status {
     PinMisaligned = 34,
     /// The pinned blocks `index` and `got` are alive together and share an address.
     PinsOverlap = 35,
-    /// Stacked above the pinned blocks, with padding for their alignments, blocks 0 to `index` would end at an address
-    /// that exceeds 64 bits.
+    /// The blocks are too large. If blocks 0 to `index` were stacked above the pinned blocks, with padding for their
+    /// alignments, the stack would end at an address that exceeds 64 bits.
     SizeOverflow = 36,
     /// Block `index` has flags, `got`, that this version does not know.
     BlockFlags = 37,

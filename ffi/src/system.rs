@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use crate::failure::Failure;
 use crate::status::sublet_status as S;
 
-/// Allocates `bytes` bytes of addresses, all 0, whose pages of memory are taken only when they are first touched. So
+/// Allocates `bytes` bytes, all 0. The system takes pages of memory for them only when they are first touched, so that
 /// more can be allocated than there is memory, if it is not all touched. Fails if `bytes` is 0 or the system refuses.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {

@@ -21,7 +21,8 @@ static DEVICES: Devices<Cuda> = Devices::new(Cuda::open);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_torch_statistics {
-    /// sizeof(sublet_torch_statistics).
+    /// Set this to sizeof(sublet_torch_statistics): the library sees from it which fields the struct has in the
+    /// caller's version.
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,
@@ -98,9 +99,9 @@ impl sublet_torch_pool {
 }
 
 /// Notes that a CUDA graph is about to be captured whose memory belongs to this pool: what CUDAPluggableAllocator takes
-/// by `set_begin_allocate_to_pool`. From then on, memory that is allocated in a stream while it is captured is kept for
-/// the graph, even after it is freed. `filter`, a std::function, is not called: the driver is asked which streams are
-/// captured.
+/// by `set_begin_allocate_to_pool`. From then on, memory that is allocated in a stream while the stream is captured is
+/// kept for the graph, even after it is freed. `filter`, a std::function, is not called: the driver is asked which
+/// streams are captured.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_begin_allocate_to_pool(device: c_int, pool: sublet_torch_pool, filter: *const c_void) {
     let _ = filter;

@@ -15,7 +15,8 @@ use crate::workspace::{Needed, sublet_layout};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_certificate {
-    /// sizeof(sublet_certificate).
+    /// Set this to sizeof(sublet_certificate): the library sees from it which fields the struct has in the caller's
+    /// version.
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,

@@ -97,13 +97,13 @@ impl<'a> Room<'a> {
         Ok(unsafe { slice::from_raw_parts_mut(begin.cast::<T>(), n) })
     }
 
-    /// Cuts a slice off the lent memory that holds `value` `n` times.
+    /// Cuts a slice of `n` values off the lent memory; each of them is `value`.
     pub(crate) fn fill<T: Copy>(&mut self, n: usize, value: T) -> &'a mut [T] {
         self.slice(n, |_| Ok::<T, Infallible>(value)).unwrap_or_else(|never| match never {})
     }
 
-    /// Cuts a slice of `n` values that are all zeros off the lent memory, without writing them, so that pages of memory
-    /// that are never used are never touched.
+    /// Cuts a slice of `n` values, all of them zeros, off the lent memory. The zeros are not written, so that pages of
+    /// memory that are never used are never touched.
     ///
     /// # Safety
     /// The lent memory is all 0, and zeros are a valid value of type `T`.

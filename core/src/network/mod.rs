@@ -7,8 +7,8 @@
 //!    read. Such a memory is resident (has a place in the arena) from the first operator that uses it to the last. A
 //!    scratch memory holds nothing from one operator to the next, so it is resident anew in each operator that uses it.
 //!    All other memories are kept: they stay where they are and are no part of the plan.
-//! 2. The residencies get offsets in the arena. If the arena has a limit, [`fit`] rewrites the trace first where
-//!    needed: it recomputes operators or swaps blocks.
+//! 2. Every residency (a time in which a memory is resident) gets an offset in the arena. If the arena has a limit,
+//!    [`fit`] rewrites the trace first where needed: it recomputes operators or swaps blocks.
 //! 3. The result is proved by [`schedule`], as every plan is.
 //! 4. `steps` turns the proved schedule into what the framework does before each of its operators: bind a memory to an
 //!    offset of the arena, recompute an operator, copy.
@@ -186,8 +186,8 @@ pub struct Output<'a> {
     /// The residencies (live ranges of tensors' storages in the arena) as blocks to place, in the order of their
     /// mallocs.
     pub blocks: &'a mut [Block],
-    /// By element of `blocks`: the block of the trace that it is a live range of, and the number of this live range
-    /// among those of the block, counted from 0.
+    /// For each element of `blocks`, which is one live range of a block of the trace: the number of that block, and
+    /// which of its live ranges this is, counted from 0.
     pub names: &'a mut [Residency],
     /// By element of `blocks`: its offset in the arena, in bytes.
     pub offsets: &'a mut [u64],

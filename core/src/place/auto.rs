@@ -3,15 +3,17 @@
 //!
 //! The heuristics of the portfolio reach the lower bound on most networks. Where they do not, and there are at most
 //! [`search::MOST_BLOCKS`] blocks, exact search and beam search follow. The exact search starts from the portfolio's
-//! plan, and may prove that no plan is better. With more blocks, three methods lower the peak: placement outward from
-//! the busiest step, a few plans in which each block is chosen from 64, and ejection chains, which put the highest
-//! blocks elsewhere and move the blocks that are in their way.
+//! plan, and may prove that no plan is better. With more blocks, three other methods lower the peak. The first places
+//! blocks outward from the busiest step. The second builds a few plans from address 0 upwards, and compares 64 blocks
+//! before it places one. The third, ejection chains, puts the highest blocks elsewhere and moves the blocks that are in
+//! their way.
 //!
-//! Heuristics, exact search and beam search take turns, because which of them is the first to find a better plan cannot
-//! be known. A *round* is one turn of each. The first round is short, the second has the default budgets, and each
-//! later round has twice the budgets of the round before. Each round has another seed. The rounds end when the budgets
-//! are used up. Nodes are the budget of the two searches. After the first round, the exact search gets most of them. If
-//! the beam search made the best plan, and there are many blocks, the beam search gets most.
+//! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
+//! first. A *round* is one turn of each. The first round is short, the second has the default budgets, and each later
+//! round has twice the budgets of the round before. Each round has another seed. The rounds end when the budgets are
+//! used up. The exact search and the beam search share a budget, counted in nodes of the search tree. After the first
+//! round, the exact search gets most of it. But if the beam search made the best plan, and there are many blocks, the
+//! beam search gets most of it.
 //!
 //! If the same number of bytes is alive at every step, the first round looks for plans without unused bytes (`tiling`)
 //! before the exact search. The beam search then has no turn in the first round.
@@ -57,8 +59,8 @@ const PERCENT_WHERE_BEAM_LEADS: u64 = 60;
 /// With at most this number of blocks, the beam search gets its usual share of the nodes, [`PERCENT_OF_BEAM`], even if
 /// it has made the best plan so far.
 const FEW_BLOCKS: usize = 512;
-/// Limits the search for plans without unused bytes (`tiling`): it may use the whole budget of nodes, `options.nodes`,
-/// divided by this number. It runs only if the same number of bytes is alive at every step.
+/// The search for plans without unused bytes (`tiling`) may take as long as the exact search takes for `options.nodes`
+/// nodes, divided by this number. It runs only if the same number of bytes is alive at every step.
 const PART_OF_TILING: u64 = 4;
 /// With more blocks than this, the budget of the heuristic `Rule::WideFlush` is [`WORK_FOR_MANY`] times that of the
 /// other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
@@ -67,8 +69,8 @@ const MANY_BLOCKS: usize = 10_000;
 /// the other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
 const WORK_FOR_MANY: u64 = 8;
 
-/// The least budget of the method [`outward`]: as much work as placing all blocks this number of times. The method runs
-/// only with more than [`search::MOST_BLOCKS`] blocks.
+/// The method [`outward`], which places blocks outward from the busiest step, gets at least this budget: as much work
+/// as placing all blocks this number of times. The method runs only with more than [`search::MOST_BLOCKS`] blocks.
 const OUTWARD_RUNS: u64 = 64;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -180,9 +182,10 @@ pub fn place(
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }
 
-/// Lowers the peak of the best plan where there are too many blocks for the exact search. Runs three methods:
-/// [`outward`]; plans built from address 0 upwards, in which each block is chosen from 64; and ejection chains
-/// ([`improve`]), which put the highest blocks elsewhere and move the blocks that are in their way.
+/// Lowers the peak of the best plan where there are too many blocks for the exact search. Runs three methods.
+/// [`outward`] places blocks outward from the busiest step. [`start_again`] builds plans from address 0 upwards, and
+/// compares 64 blocks before it places one. [`improve`] puts the highest blocks elsewhere and moves the blocks that are
+/// in their way (ejection chains).
 fn place_many(
     blocks: &[Block],
     round: &Options,
@@ -226,9 +229,9 @@ fn start_again(
     Ok(())
 }
 
-/// Returns the budgets of the first round (one run of each method): the work of the heuristics, in blocks placed, and
-/// the nodes of the searches. Both are small, because most instances are solved by a few plans or a few nodes. If there
-/// are no nodes, the heuristics get all of `work`.
+/// Returns the budgets of the first round (one run of each method): how many blocks the heuristics may place, and how
+/// many nodes of the search tree the exact search and the beam search may look at. Both are small, because most
+/// instances are solved by a few plans or a few nodes. If `nodes` is 0, the heuristics get all of `work`.
 fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
     let few_starts = (FEW_STARTS * blocks as u64).max(FEW_PLACED);
     let few_nodes = (Options::DEFAULT_NODES / FEW_NODES).min(nodes);
@@ -258,8 +261,8 @@ struct Told<'a> {
     /// The capacity of the constraints, in bytes: a plan with a peak within it is good enough. 0 if there is no
     /// capacity.
     enough: u64,
-    /// How many nodes the exact searches that have ended have looked at. The other searches are added by time: as many
-    /// nodes as an exact search looks at in the time that they took.
+    /// How many nodes of the search tree the exact searches have looked at, without one that still runs. The other
+    /// searches count too: each adds as many nodes as an exact search looks at in the same time.
     nodes: u64,
     /// Whether the caller's `watch` has asked the placement to stop: it has returned `ControlFlow::Break`.
     stopped: bool,

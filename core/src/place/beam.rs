@@ -1,8 +1,8 @@
 //! Beam search along time (Ow and Morton 1988): many arrangements of the blocks that are alive are kept side by side,
 //! and at each step the best of them go on.
 //!
-//! Problem: is there a plan within a capacity? Heuristics build one plan at a time. So does the exact search, which
-//! finds out late that its first decisions lead to no plan, where hundreds of blocks fill the memory at every step.
+//! Problem: is there a plan within a capacity? Heuristics build one plan at a time. So does the exact search. Where
+//! hundreds of blocks fill the memory at every step, it finds out late that its first decisions lead to no plan.
 //!
 //! Steps:
 //! 1. Blocks are placed in the order in which they begin; of those that begin together, the largest first; of equally
@@ -22,7 +22,7 @@
 //!    few stretches of time that are hard. Beam search with backtracking is due to Furcy and Koenig (2005).
 //! 6. Capacities are tried from the lower bound up to just below the peak of the best plan so far: the peak is to fall
 //!    by all of its distance to the lower bound, by a half, a quarter and so on, but at least by the greatest common
-//!    divisor of the sizes. A plan that is found is the next best plan. Where no capacity succeeds, the width doubles,
+//!    divisor of the sizes. A plan that is found becomes the best plan. Where no capacity succeeds, the width doubles,
 //!    and random numbers are added to the costs.
 //!
 //! Instances with pinned blocks are left as they are. Ties: the arrangement and the hole that come first. Cost of a
@@ -51,8 +51,8 @@ const MOST_STEPS: usize = 1 << 21;
 /// The room for all arrangements (lists of the living blocks with their offsets) that are kept at once: this number of
 /// list entries for each block of the instance.
 const CELLS: usize = 64;
-/// Limits how many possible places for the next block are collected: at most this number of times the most arrangements
-/// (lists of the living blocks with their offsets) that are kept at once. The cheapest of these places are then taken.
+/// How many possible places for the next block are collected at most, as a multiple of the most arrangements (lists of
+/// the living blocks with their offsets) that are kept at once. If there are more places, costly ones are dropped.
 const WAYS: usize = 3;
 /// How many arrangements (lists of the living blocks with their offsets) are kept at once in the first attempts to
 /// place all blocks. When these attempts fail, the number doubles.
@@ -178,21 +178,22 @@ pub(super) fn improve(
     Ok(best)
 }
 
-/// A block in an arrangement (a list of the living blocks with their offsets), as three words: its begin in memory and
-/// its end there, in bytes; then the first section of time after its lifetime (upper half) and its index (lower half).
+/// A block in an arrangement (a list of the living blocks with their offsets), as three words. The first two are its
+/// begin and its end in memory, in bytes. The third has two halves: the number of the first section (stretch of time)
+/// after the block's lifetime, and the index of the block.
 type Cell = [u64; 3];
 
 /// The arrangements (lists of the blocks that are alive, with their offsets) that are kept after a block was placed.
-/// Each has a row of the table, with room for [`Beam::row`] blocks.
+/// Each has a row of the table `cell`, with room for [`Beam::row`] blocks.
 struct Arrangements<'a> {
     /// The blocks of all arrangements (lists of the living blocks with their offsets), one row of the table for each
     /// arrangement, its lowest block first.
     cell: Table<'a, Cell>,
     /// By arrangement (a list of the living blocks with their offsets): how many blocks are in it.
     len: Table<'a, u32>,
-    /// By arrangement (a list of the living blocks with their offsets): its cost, as fixed point with 8 fraction bits;
-    /// then a hash of which block lies at which offset, where blocks of equal size and lifetime count as the same. An
-    /// arrangement costs much if blocks that are neighbours in memory end far apart in time.
+    /// By arrangement (a list of the living blocks with their offsets), two words. The first is its cost, as fixed
+    /// point with 8 fraction bits: it is high if blocks that are neighbours in memory end far apart in time. The second
+    /// is a hash of which block lies at which offset, where blocks of equal size and lifetime count as the same.
     value: Table<'a, [u64; 2]>,
     /// How many arrangements (lists of the living blocks with their offsets) there are.
     count: u32,
@@ -203,9 +204,9 @@ struct Beam<'a> {
     alignment: u64,
     n: u32,
     sections: u32,
-    /// By block: the number of the first section of time in which it is alive.
+    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
     low: Table<'a, u32>,
-    /// By block: one past the number of the last section of time in which it is alive.
+    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
     high: Table<'a, u32>,
     /// The blocks in the order in which they are placed.
     order: Table<'a, u32>,
@@ -220,7 +221,8 @@ struct Beam<'a> {
     forward: bool,
     /// The bytes within which the present attempt has to place all blocks.
     capacity: u64,
-    /// How many entries the row of an arrangement (a list of the living blocks with their offsets) has room for.
+    /// How many blocks an arrangement (a list of the living blocks with their offsets) has room for in the tables of
+    /// arrangements.
     row: u32,
     /// The most arrangements (lists of the living blocks with their offsets) that are kept from one block to the next.
     width: u32,
@@ -246,9 +248,10 @@ struct Beam<'a> {
     /// A hash table with the hashes of the arrangements (lists of the living blocks with their offsets) that were made
     /// by placing the present block, so that none is made twice.
     seen: Table<'a, u64>,
-    /// By step (the index of a block in `order`) and arrangement (a list of the living blocks with their offsets) of
-    /// that step: the offset that the block has there, in bytes. The lowest 10 bits hold the index of the arrangement
-    /// of the step before to which the block was added.
+    /// From this table the offsets of a plan are read. It has a word for each step (the index of a block in `order`)
+    /// and each arrangement (a list of the living blocks with their offsets) that was made at the step by adding the
+    /// block. The upper 54 bits are the block's offset in bytes. The lowest 10 bits are the index of the arrangement to
+    /// which it was added, among those of the step before.
     back: Table<'a, u64>,
     random: Xoshiro256PlusPlus,
     /// The work so far: how many blocks of arrangements (lists of the living blocks with their offsets) were looked at.
@@ -308,8 +311,8 @@ impl<'a> Beam<'a> {
     /// Tries to place all blocks within `capacity` bytes, `forward` or backward in time; returns whether all are
     /// placed. At first keeps [`NARROW`] · 2^`round` arrangements (lists of the living blocks with their offsets).
     /// Where a block fits nowhere, goes back and tries again. Gives up after [`retry::MOST_TRIES`] such tries at one
-    /// place, when this pass takes [`PASSES`] times the work of one without tries, or when the work of all passes,
-    /// `looked`, is more than `most`.
+    /// place, or when the attempt has taken [`PASSES`] times the work of one without tries, or when the work of all
+    /// attempts, `looked`, is more than `most`.
     fn pass(&mut self, forward: bool, capacity: u64, round: u32, most: u64) -> bool {
         self.capacity = capacity;
         self.turn(forward);
@@ -411,8 +414,9 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Adds to `way`, the list of possible places for block `b`, those in arrangement `i` (a list of the living blocks
-    /// with their offsets), each with its cost plus a random number below `noise`; `now` is the section of time.
+    /// Finds the places for block `b` in arrangement `i` (a list of the living blocks with their offsets), and adds
+    /// them to `way`, each with its cost plus a random number below `noise`. `now` is the section of time in which `b`
+    /// begins.
     fn expand(&mut self, i: u32, b: u32, now: u32, noise: u32) {
         let beyond = self.sections + BEYOND;
         let size = at(self.blocks, b).size;
@@ -429,10 +433,10 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Adds to `way`, the list of possible places for block `b`, those in a hole of arrangement `i` (a list of the
-    /// living blocks with their offsets): at the hole's lower end, the address `low`, and at its upper end, `high`. The
-    /// block below the hole ends in the section of time `below`, the one above it in the section `above`; `c` is the
-    /// index of the latter in the arrangement.
+    /// Adds to `way`, the list of possible places for block `b`, two places in a hole of arrangement `i` (a list of the
+    /// living blocks with their offsets): one at the hole's lower end, the address `low`, and one at its upper end,
+    /// `high`. `below` and `above` are the sections of time in which the blocks below and above the hole end. `c` is
+    /// the index in the arrangement of the block above the hole.
     fn fill(
         &mut self,
         [low, high]: [u64; 2],
@@ -566,7 +570,8 @@ fn most_alive(low: &Table<'_, u32>, high: &Table<'_, u32>, n: u32, sections: u32
     most
 }
 
-/// Copies cells, which are blocks of an arrangement. If one slice is longer, the rest of it is left out.
+/// Copies blocks of an arrangement (a list of the living blocks with their offsets). If one slice is longer, the rest
+/// of it is left out.
 fn copy(from: &[Cell], to: &mut [Cell]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from;

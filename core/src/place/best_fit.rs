@@ -1,9 +1,9 @@
 //! Best fit on offset lines, as published by Sekiyama et al. 2018, section 3.2.
 //!
-//! An offset line is a stretch of time with one height, the address up to which memory is taken there. On the lowest
-//! line (the leftmost of equals) goes the block with the longest lifetime among those whose lifetimes lie within the
-//! line. Where no block fits, the line is lifted to the height of its lower neighbour. The paper leaves open the order
-//! of equal lifetimes: here the larger block comes first, then the smaller index.
+//! An offset line is a stretch of time with one height, the address up to which memory is taken there. The lowest line
+//! (of equals the leftmost) gets the block with the longest lifetime, of those whose lifetimes lie within the line. If
+//! no block fits, the line is raised to the height of its lower neighbour. The paper leaves open the order of equal
+//! lifetimes: here the larger block comes first, then the smaller index.
 //!
 //! The paper's algorithm is quadratic. The data structures of `skyline` make it O(n log n) in practice, with exactly
 //! the same offsets. Lifetimes are compared in steps, and a line may end at any step.

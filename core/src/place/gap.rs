@@ -36,7 +36,8 @@ pub(crate) struct Gaps<'a> {
     low: Table<'a, u32>,
     /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
     high: Table<'a, u32>,
-    /// The lifetimes of the placed blocks, in a tree; empty where `stacked` holds the placed blocks.
+    /// The lifetimes of the placed blocks, in a tree that finds those that share a step with a given block; empty where
+    /// `stacked` holds the placed blocks.
     placed: LifetimeTree<'a>,
     /// The begin and the end in memory, in bytes, of each placed block that is alive together with the block to place.
     neighbours: Table<'a, [u64; 2]>,
@@ -70,9 +71,9 @@ struct Search {
 }
 
 impl Search {
-    /// Goes past the next neighbour upwards in memory, which lies at the addresses `[begin, end)`, and looks at the
-    /// hole below it. A neighbour is a placed block that is alive with the block to place. True if the search can end,
-    /// because *first fit* has found its hole.
+    /// Takes one step upwards in memory: looks at the hole below the next neighbour, which lies at the addresses
+    /// `[begin, end)`, and goes past the neighbour. A neighbour is a placed block that is alive with the block to
+    /// place. Returns true if the search can end, because *first fit* has found its hole.
     #[inline]
     fn pass(&mut self, begin: u64, end: u64) -> bool {
         // The hole begins at `top` and ends at `begin`.
@@ -98,9 +99,10 @@ impl<'a> Gaps<'a> {
         WorkspaceLen { words: 4 * n, indices: 6 * n }.and(LifetimeTree::workspace(n))
     }
 
-    /// Starts with no block placed. `dense` is true if most blocks are alive together. `number_sections` divides time
-    /// into sections, numbered from 0: it writes the first section of each block to one table, and one past its last to
-    /// the other.
+    /// Starts with no block placed. If `dense` is true, because most blocks are alive together, the placed blocks are
+    /// kept in the order of their offsets, else in a tree of their lifetimes. `number_sections` divides time into
+    /// sections, numbered from 0: it writes the first section of each block to one table, and one past its last to the
+    /// other.
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,

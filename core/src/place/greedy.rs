@@ -73,9 +73,9 @@ pub fn place(
     place_by(Solver::Greedy(order, fit), blocks, options, &keys, fit, scratch, offsets)
 }
 
-/// Places the blocks in the order that `keys` define, each into the hole that `fit` says. The last key counts most:
-/// blocks are sorted by its value, the smallest first. Ties are broken by the key before it and so on, at last by
-/// index.
+/// Places the blocks one after the other, each into a hole: free addresses between the placed blocks that are alive
+/// with it; `fit` says into which. `keys` are functions of a block that define the order. Blocks are sorted by the last
+/// key, the smallest value first; blocks of equal value by the key before it, and so on, at last by index.
 pub(super) fn place_by(
     solver: Solver,
     blocks: &[Block],

@@ -35,9 +35,9 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// Each of the first attempts to lower the peak may use the whole work divided by this number, plus 2 for each block.
-/// Work is counted in placed blocks looked at. An attempt that has used up its work is given up, and the next one is to
-/// lower the peak by less.
+/// The budget of each of the first attempts to lower the peak is the budget of all attempts divided by this number,
+/// plus 2 for each block. Both are counted in placed blocks looked at. An attempt that has used up its budget is given
+/// up, and the next one is to lower the peak by less.
 const ATTEMPTS: u64 = 512;
 /// An attempt is to lower the peak by its whole distance to the goal, or by a half, a quarter and so on of that
 /// distance: this is the most times that it is halved. The goal is the lower bound, or the capacity if that is larger.
@@ -48,8 +48,8 @@ const NEIGHBOURS_PER_BLOCK: u64 = 32;
 /// The work of placing one block, counted in placed blocks looked at. To this is added 1 for each neighbour, a placed
 /// block that is alive with it.
 const STEP: u64 = 16;
-/// The weight of the block of the largest area (size times lifetime). The weight of other blocks is in proportion to
-/// their area, and at least 1. Blocks are moved out of the way where they weigh least in sum.
+/// A block is put where the blocks in its way weigh least in sum. This is the first weight of the block of the largest
+/// area (size times lifetime). Other blocks weigh less, in proportion to their area, but at least 1.
 const MOST_WEIGHT: u64 = 1 << 20;
 /// The weight of a pinned block, which is never moved; it is above that of any other block. An offset at which the
 /// blocks in the way weigh this or more in sum is never taken.

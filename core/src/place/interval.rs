@@ -1,17 +1,19 @@
 //! The interval graph of a set of lifetimes: which blocks are alive together.
 //!
 //! Two blocks are adjacent when their lifetimes share a step. The graph is never stored. A [`Sweep`] holds the blocks
-//! sorted by first step and by end. The bytes alive at each step, the maximal cliques, the components and the edges are
-//! found from it in one pass each. For an interval graph the weighted clique number ω, here the max load, is a lower
-//! bound on the peak of every placement (Sekiyama et al. 2018; Zhang et al. 2019, section 4.1).
+//! sorted by first step and by end. From it, one pass each finds the bytes alive at each step; the edges, which are the
+//! pairs of blocks alive together; the maximal cliques, sets of blocks alive at one step to which no block can be
+//! added; and the components, the smallest sets of blocks that share no step with the blocks of another set. For an
+//! interval graph the weighted clique number ω, here the max load, is a lower bound on the peak of every placement
+//! (Sekiyama et al. 2018; Zhang et al. 2019, section 4.1).
 //!
 //! Cost for n blocks: O(n log n) to sort, O(n) a pass, O(|E|) for the |E| edges; 3 n indices.
 
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
 
-/// The blocks in two orders: by first step and by end. The load over time, the cliques, and the pairs of blocks that
-/// are alive together are read from these.
+/// The blocks in two orders: by first step and by end. From these are read the load over time, the pairs of blocks that
+/// are alive together, and the cliques, which are sets of blocks that are all alive at one step.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep<'a> {
     blocks: &'a [Block],

@@ -17,7 +17,8 @@ use crate::{Workspace, WorkspaceLen, sort};
 
 /// The most points in a leaf of the tree; a point is the lifetime and the rank of a block.
 const LEAF: u32 = 8;
-/// The rank of a block that is no member of the tree: no query finds it.
+/// Stands in place of a rank (a block's place in an order of preference) for a block that no query of the tree is to
+/// find.
 pub(crate) const ABSENT: u32 = u32::MAX;
 
 pub(crate) struct LifetimeTree<'a> {
@@ -181,8 +182,8 @@ impl<'a> LifetimeTree<'a> {
             .fold(EMPTY, join)
     }
 
-    /// The lowest, which is the best, rank among the members of the tree whose lifetimes are in the set `of`;
-    /// [`ABSENT`] if there are none. Members are the blocks that queries find.
+    /// The best rank of the members of the tree (the blocks that queries find) whose lifetimes are in the set `of`;
+    /// [`ABSENT`] if there are none. A rank is a block's place in an order of preference; the lowest is the best.
     pub(crate) fn best(&self, of: &Lifetimes) -> u32 {
         let mut best = ABSENT;
         self.visit(of, |rank| {
@@ -192,8 +193,9 @@ impl<'a> LifetimeTree<'a> {
         best
     }
 
-    /// The K lowest ranks among the members of the tree (the blocks that queries find) whose lifetimes are in the set
-    /// `of`, lowest first. If there are fewer, the rest of the array is [`ABSENT`].
+    /// The K best ranks of the members of the tree (the blocks that queries find) whose lifetimes are in the set `of`,
+    /// the best first. A rank is a block's place in an order of preference; the lowest is the best. If there are fewer
+    /// than K, the rest of the array is [`ABSENT`].
     pub(crate) fn lowest<const K: usize>(&self, of: &Lifetimes) -> [u32; K] {
         let mut lowest = [ABSENT; K];
         self.visit(of, |rank| {
@@ -217,8 +219,9 @@ impl<'a> LifetimeTree<'a> {
         });
     }
 
-    /// Calls `member` with the ranks of blocks in the tree whose lifetimes are in the set `of`. Each call returns a
-    /// limit: from then on, only blocks of a lower, that is better, rank are visited.
+    /// Calls `member` with the ranks of blocks in the tree whose lifetimes are in the set `of`. A rank is a block's
+    /// place in an order of preference; lower is better. Each call returns a limit: from then on, only blocks with a
+    /// rank below the limit are visited.
     fn visit(&self, of: &Lifetimes, mut member: impl FnMut(u32) -> u32) {
         // Of a tree of at most 2^25 leaves, at most one sibling for each level waits to be visited.
         let mut waiting = [0; 32];

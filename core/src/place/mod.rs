@@ -45,7 +45,8 @@ pub struct Options {
     /// The seed of the random choices; the same seed gives the same plan everywhere.
     pub seed: u64,
     /// The budget, in blocks placed, of the heuristics that could go on without end: [`multistart`], [`outward`],
-    /// [`improve`] and the orders of [`overlap`]. [`multistart`] always finishes its first plan, whatever the budget.
+    /// [`improve`], and the placement in many orders by [`overlap`]. [`multistart`] always finishes its first plan,
+    /// whatever the budget.
     pub work: u64,
     /// The budget of the exact search ([`search`]), in nodes of its search tree. The search also counts one node for
     /// each 1,024 blocks and sections of time that it looks at; so one counted node takes about 3 µs on all instances.

@@ -85,8 +85,8 @@ pub(super) enum Series {
     /// one so far. A start is one way to build a plan.
     Any(usize),
     /// First the fixed starts in [`WIDE`]; then starts that are drawn at random or that change the best one so far. A
-    /// start is one way to build a plan. Here each chooses every block from 64 by [`Rule::WideFlush`], which takes
-    /// long.
+    /// start is one way to build a plan. All starts of this series use [`Rule::WideFlush`], which compares 64 blocks
+    /// before it places one, and is slow.
     Wide,
 }
 

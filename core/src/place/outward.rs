@@ -41,9 +41,10 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// The blocks that are alive at the busiest step (the one with the most bytes alive) are cut into groups, to decide
 /// their order in memory. These numbers of groups are tried, one after the other.
 const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
-/// The weights that are tried with each of the [`GROUPS`]. A block goes into the gap (free addresses between two
-/// blocks) that costs least. A weight multiplies one part of this cost: the steps between the ends of the block and of
-/// the neighbour beside which it would lie, divided by the block's lifetime, times its size.
+/// A block goes into the gap (free addresses between two blocks) that costs least. A weight multiplies one part of this
+/// cost, which is high if the block and the neighbour beside which it would lie end far apart: the steps between their
+/// ends, divided by the block's lifetime, times its size. These weights are tried, each with every number of groups in
+/// [`GROUPS`].
 const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
 /// Work is counted in blocks placed. To look at this number of gaps (free addresses between two blocks) counts as much
 /// as to place one block. So does moving eight times this number of gaps in their sorted table.
@@ -210,9 +211,9 @@ struct Space<'a> {
     /// in bytes, and the index of the block below it, or [`Space::n`] if there is none.
     gaps: Table<'a, [u64; 2]>,
     gap_count: u32,
-    /// The work so far, in blocks placed. Each [`Space::run`] adds the number of blocks that it places, an eighth of
-    /// the number of all blocks, and the gaps (free addresses between two blocks) looked at divided by
-    /// [`GAPS_PER_BLOCK`].
+    /// The work so far, in blocks placed. Each call of [`Space::run`], which places the blocks on one side of the
+    /// busiest step, adds three numbers: the blocks that it places; an eighth of the number of all blocks; and the
+    /// number of gaps (free addresses between two blocks) that it looks at, divided by [`GAPS_PER_BLOCK`].
     work: u64,
     looked_at: u64,
 }
@@ -513,7 +514,7 @@ impl<'a> Space<'a> {
     }
 }
 
-/// The product of the two numbers, rounded down to an integer.
+/// The share `part` of the number `of`: their product, rounded down to an integer.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast from a float stays in the range")]
 fn share(part: f64, of: f64) -> u32 {
     (part * of) as u32

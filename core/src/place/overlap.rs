@@ -4,8 +4,8 @@
 //! may do so only if the output begins at least `distance` bytes below the input (Blacker et al. 2020).
 //!
 //! Steps:
-//! 1. First fit in a fixed order: each block gets the lowest offset that the placed blocks alive with it leave. A
-//!    placed block forbids an open interval of offsets, whether it may overlap or not.
+//! 1. First fit in a fixed order: each block gets the lowest offset at which it overlaps the placed blocks no more than
+//!    it may. Each placed block that is alive with it forbids one range of offsets.
 //! 2. The orders are: by begin; and by size, blocks of equal size by begin. Each is tried in both directions of time.
 //! 3. From the best of these orders on, a few blocks at a time are moved to other places of the order, at random. A
 //!    change that is no worse is kept, and rarely one that is worse.
@@ -38,9 +38,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     pairs::workspace(n).and(fit.max(search::workspace(n))).max(super::interval::workspace(n))
 }
 
-/// Gives every block an offset; the outputs that `overlaps` names may share bytes with their inputs. At most two inputs
-/// of each output are used. The summary's lower bound is that of [`lower_bound`], or a higher one that the search has
-/// proved.
+/// Gives every block an offset; the outputs that `overlaps` names may share bytes with their inputs. Each output is
+/// overlapped with at most two of its inputs; further pairs are ignored. The summary's lower bound is that of
+/// [`lower_bound`], or a higher one that the search has proved.
 ///
 /// # Errors
 /// As [`place`](super::place()); and as [`verify_overlapping`](crate::verify::verify_overlapping) for pairs of blocks
@@ -169,10 +169,10 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     blocks.iter().map(|b| load(b.start)).fold(pinned, u64::max)
 }
 
-/// The bytes that overlaps may spare at a step, summed over all outputs. An output may reach into an input with all but
-/// its first `distance` bytes. These bytes are its share of that input; only inputs alive at the step count. An output
-/// spares no more than its largest share, and no more than the sum of its shares, each cut to the input's size. An
-/// output whose overlaps do not follow each other in `overlaps` counts as several outputs.
+/// The bytes that overlaps may spare at a step, summed over all outputs. With each input that is alive together with it
+/// at the step, an output may share all of its own bytes but the first `distance`. The output spares no more than the
+/// largest of these numbers, and no more than their sum, in which none counts for more than the size of its input. An
+/// output whose overlaps are not next to each other in `overlaps` counts as several outputs.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {
@@ -197,7 +197,7 @@ fn shift(order: &mut Table<'_, u32>, from: u32, to: u32) {
     order[to] = moved;
 }
 
-/// Places blocks one by one, each at the lowest offset that the blocks placed before it leave.
+/// Places blocks one by one, each at the lowest offset that is possible beside the blocks placed before it.
 struct FirstFit<'a, 'b> {
     pairs: &'a Pairs<'a>,
     alignment: u64,
@@ -234,8 +234,8 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         peak
     }
 
-    /// The lowest offset, in bytes, that the first `placed` blocks of `aside`, which are placed already, leave for
-    /// block `i`.
+    /// The lowest offset, in bytes, that block `i` can have beside the blocks that are placed already: the first
+    /// `placed` entries of `aside`.
     fn lowest(&mut self, i: u32, placed: u32) -> u64 {
         let blocks = self.pairs.blocks;
         let b = at(blocks, i);

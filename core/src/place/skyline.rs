@@ -107,18 +107,19 @@ pub(crate) enum Rule {
     WideFlush,
 }
 
-/// The shift that divides by 128. [`Rule::Level`] may raise a line of the skyline, and leave the room below it unused,
-/// by at most a 128th of the bytes by which the neighbouring line is fuller. The fullness of a line is its height plus
-/// the load still to be placed over it.
+/// A shift to the right by this number of bits divides by 128. [`Rule::Level`] may raise a line of the skyline (a
+/// stretch of time with one height), and leave the bytes below it unused. It raises the line by at most a 128th of the
+/// bytes by which the neighbouring line is fuller. The fullness of a line is its height plus the load still to be
+/// placed over it.
 const LEVEL: u32 = 7;
 /// [`Rule::Flush`] chooses the next block from this number of blocks, those of best rank in the order of preference.
 const FLUSH_CHOICE: usize = 8;
 /// [`Rule::WideFlush`] chooses the next block from this number of blocks, those of best rank in the order of
 /// preference.
 const WIDE_CHOICE: usize = 64;
-/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the unused room beside a block by the slack there: the max load, less
-/// the height up to which memory is taken, less the load still to be placed. To every slack they add the max load
-/// shifted right by this number of bits, 0.8 percent of it, so that no slack is near 0.
+/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the unused room beside a block by the slack there. The slack is the
+/// max load, less the height up to which memory is taken, less the load still to be placed. So that it is not near 0,
+/// the max load shifted right by this number of bits, 0.8 percent of it, is added.
 const FLUSH_SLACK: u32 = 7;
 
 /// What [`Skyline::pick`] decides for the lowest line of the skyline (a stretch of time with one height): the block to

@@ -13,21 +13,23 @@
 //!    blocks that begin take their place.
 //! 2. Where several blocks end and several begin between two steps, they may form more than one event: in each, a group
 //!    of blocks ends and a group of equal total size begins. A state has a successor for each way to divide them into
-//!    events, up to a share of [`MOST_ITEMS`]; all in one event comes first.
+//!    events. The way with a single event is tried first. There may be too many ways to try them all: the trees that
+//!    are made for all states together are at most [`MOST_ITEMS`], and each state has an equal share of them.
 //! 3. Of the successors of all states, `width` are kept: those that leave the most orders open and in which blocks that
 //!    soon end together can be consecutive. This is a beam search (Ow and Morton 1988). Both directions of time are
-//!    tried, with and without looking ahead to such blocks, and then twice the width, with random numbers in the costs.
+//!    tried, first with and then without looking ahead to such blocks. Then the width doubles, again and again. After
+//!    the first round, random numbers are added to the costs.
 //! 4. When the last section of time is reached, offsets are read off its state, and events are undone one by one: the
-//!    blocks that end get the place of those that begin, in an order that the tree before allows.
+//!    blocks that end get the place of those that begin, in an order that the PQ-tree before the event allows.
 //!
 //! The PQ-trees lie in memory as *tokens*, one number for each node and each leaf; a leaf is a block. An *item* is
 //! what becomes of a state after some or all of the events before the next step. After all of them, the item is a
 //! successor of the state.
 //!
 //! Most instances have hardly a choice in step 2. So a narrow beam solves a thousand blocks in a tenth of a second,
-//! where searches that decide each offset find no such plan. Other instances are left alone: those in which a step has
-//! less than the max load, with pins, or with sizes that are no multiples of the alignments. Ties: the state and the
-//! partition that come first. Cost: O(blocks · alive · width). Memory: linear, at most 1,000 n indices.
+//! where searches that decide each offset find no such plan. An instance is left alone if a step has less than the max
+//! load, a block is pinned, or a size is no multiple of the alignments. Ties: the state and the partition that come
+//! first. Cost: O(blocks · alive · width). Memory: linear, at most 1,000 n indices.
 
 mod layout;
 mod partition;
@@ -171,9 +173,10 @@ workspace! {
             /// PQ-tree has, one for each node and leaf.
             state_len: u32[width],
             /// For each section of time and each state of that section: the number of the item that became this state.
-            /// Divided by `share`, the number gives the state from which the item was made, as an index among the
-            /// states of the section before. A state is the set of orders in which the living blocks can lie. An item
-            /// is such a set between two sections, after some blocks have ended and others have begun.
+            /// Divided by the section's entry in `share` (the most items that may be made from one state), the number
+            /// gives the state from which the item was made, as an index among the states of the section before. A
+            /// state is the set of orders in which the living blocks can lie. An item is such a set between two
+            /// sections, after some blocks have ended and others have begun.
             back: u32[n * width],
             /// The items that may become states of the next section of time, the cheapest first: the cost in the upper
             /// half of a word, the number of the item in the lower half. Items and states are sets of orders of the
@@ -368,8 +371,8 @@ impl Tiling<'_> {
 
     /// Makes the successors of state number `state` of the section of time before `section`. A state is the set of
     /// orders in which the living blocks can lie, as a PQ-tree. Between the two sections there are events: at each,
-    /// blocks that lie side by side end, and others take their place. For each way to divide the blocks into events, up
-    /// to a share of [`MOST_ITEMS`], a successor is the PQ-tree after all these events.
+    /// blocks that lie side by side end, and others take their place. There is a successor for each way to divide the
+    /// blocks into events: the PQ-tree after all these events. At most `self.share[section]` trees are made.
     fn expand(&mut self, state: u32, section: u32) {
         let of = |first: &Table<'_, u32>| Group::all(first[section + 1] - first[section]);
         let all = [of(&self.first_end), of(&self.first_begin)];
@@ -392,11 +395,12 @@ impl Tiling<'_> {
     }
 
     /// Adds an item for each event that can come next: the PQ-tree that the loaded one becomes by this event. At an
-    /// event, blocks that lie side by side end, and others of the same total size take their place. `rest` has the
-    /// blocks that still have to end before `section`, a section of time, and those that still have to begin there. One
-    /// event replaces all of them at once. At each of the others, the first block to end, alone or with more of them,
-    /// is replaced by some that begin. `source` is the number of the item of the loaded tree, or [`STATE`]; `free` has
-    /// the numbers of items that are not used yet.
+    /// event, blocks that lie side by side end, and others of the same total size take their place. `rest` has two
+    /// groups: the blocks that still have to end before `section`, a section of time, and those that still have to
+    /// begin there. First comes the event at which all of the one group are replaced by all of the other. At each
+    /// further event, a part of the first group, always with its first block, is replaced by a part of the second.
+    /// `source` is the number of the item whose tree is loaded, or [`STATE`] if it is that of a state; `free` has the
+    /// numbers of items that are not used yet.
     fn divide(&mut self, rest: [Group; 2], section: u32, source: u32, free: &mut Range<u32>) {
         let mut add = |tiling: &mut Self, group: [Group; 2]| {
             let item = free.start;
@@ -428,9 +432,9 @@ impl Tiling<'_> {
         sums.next(|i| at(self.blocks, block(i)).size, |i| self.kind[block(i)])
     }
 
-    /// Makes item number `item`: the PQ-tree that is loaded, after an event at which the blocks of the first group end
-    /// and those of the second begin in their place. False if the blocks of the first group can lie side by side in no
-    /// order of the tree.
+    /// Makes item number `item`: what the loaded PQ-tree, a set of orders of the living blocks, becomes by an event. At
+    /// this event, the blocks of the first group end, and those of the second begin in their place. False if there is
+    /// no such item, because the tree has no order in which the blocks of the first group lie side by side.
     fn event(&mut self, group: [Group; 2], section: u32, item: u32) -> bool {
         let Self { tree, mark, by_begin, by_end, first_begin, first_end, marks, .. } = self;
         *marks += 1;
@@ -491,8 +495,9 @@ impl Tiling<'_> {
         }
     }
 
-    /// Counts, among the `ahead` sections of time after `section`, those in which blocks end together that no order of
-    /// the item's PQ-tree puts side by side. Only blocks that are alive already count.
+    /// Looks at the `ahead` sections of time after `section`, and counts those in which blocks end together that are
+    /// side by side in no order of the item. An item is a set of orders of the living blocks, as a PQ-tree. Only blocks
+    /// that are alive already count.
     fn scattered(&mut self, item: u32, section: u32, ahead: u32) -> u64 {
         let Self { tree, items, mark, marks, by_end, first_end, ranges: [low, high], sections, forward, .. } = self;
         let len = items.len[item];
@@ -517,9 +522,9 @@ impl Tiling<'_> {
         scattered
     }
 
-    /// The logarithm to the base 2, in 256ths, of the number of orders of the living blocks that the item's PQ-tree
-    /// allows. Also writes a hash of the tree to `items.hash`; trees that differ only in blocks of the same size and
-    /// end have the same hash.
+    /// The logarithm to the base 2, in 256ths, of the number of orders in an item, which is a set of orders of the
+    /// living blocks, as a PQ-tree. Also writes a hash of the tree to `items.hash`; trees that differ only in blocks of
+    /// the same size and end have the same hash.
     fn judge(&mut self, item: u32) -> u64 {
         let Self { items, token_hash, kind, orders, .. } = self;
         let len = items.len[item];

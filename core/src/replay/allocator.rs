@@ -13,7 +13,8 @@
 //! 2. *Plan*, at the end of an iteration: its blocks are placed, the plan is verified, and the pool gives memory for
 //!    the arena.
 //! 3. *Replay*: requests get their planned addresses in the arena. The pool serves requests that do not match the plan.
-//! 4. *Diverged*: after an iteration with such requests, the next is planned anew from the record of this one.
+//! 4. *Diverged*: after an iteration with requests that do not match, a new plan is made from the record of that
+//!    iteration.
 //!
 //! Where the caller marks iterations ([`begin_iteration`](Allocator::begin_iteration)), each of them is recorded. Where
 //! the caller does not, [`Detector`] finds them: it watches the requests for a period, the number of mallocs and frees
@@ -78,7 +79,7 @@ pub struct Statistics {
     /// How many requests came while a plan was followed and were not answered from it. They went to the pool, which
     /// allocates without a plan.
     pub misses: u64,
-    /// How many plans were made or adopted; all but the first replace an earlier plan.
+    /// How many plans were followed so far, whether made by the allocator or adopted from elsewhere.
     pub plans: u64,
     /// The bytes of the largest arena so far; an arena is the memory of a plan.
     pub arena_peak: u64,
@@ -126,12 +127,12 @@ pub struct Allocator<'a, S: Source = Fixed> {
     pub(super) replay: Replay<'a>,
     pub(super) blocks: &'a mut [Block],
     pub(super) scratch: Workspace<'a>,
-    /// The address of the arena, in which the plan's blocks lie; 0 without a plan.
+    /// The address of the arena (the memory in which the plan's blocks lie); 0 without a plan.
     pub(super) arena: u64,
-    /// The bytes of the arena; 0 without a plan.
+    /// The bytes of the arena (the memory in which the plan's blocks lie); 0 without a plan.
     pub(super) arena_len: u64,
-    /// Requests of at most this many bytes are looked up in the plan: the length of the arena, or 0 if no plan answers
-    /// requests now.
+    /// Requests of 1 to this many bytes may have a place in the arena (the memory of the plan), and are answered on the
+    /// fast path of [`malloc`](Self::malloc). It is the length of the arena; 0 if no plan answers requests now.
     most: u64,
     iterations: Iterations,
     interrupted: bool,
@@ -140,16 +141,17 @@ pub struct Allocator<'a, S: Source = Fixed> {
     /// How many events the running iteration has had so far: mallocs, and frees of blocks that were allocated in it.
     /// Counted only if the caller marks iterations.
     events: usize,
-    /// How many of the events that `events` counts are frees.
+    /// How many of the events that `events` counts are frees. If an iteration has more frees than the plan has blocks,
+    /// blocks that used to outlive the iteration now end in it, and a new plan is made that has a place for them.
     frees: usize,
-    /// How many blocks the plan has.
+    /// How many blocks have a place in the plan.
     planned: usize,
     pub(super) done: Statistics,
 }
 
 impl<'a> Allocator<'a> {
-    /// An allocator over the addresses `[0, capacity)`, with the capacity in `config`; nothing is allocated. `memory`
-    /// stays lent as long as the allocator lives.
+    /// An allocator over the addresses `[0, capacity)`, where `capacity` is that of `config`; nothing is allocated yet.
+    /// `memory` stays lent as long as the allocator lives.
     ///
     /// # Errors
     /// [`Error::Alignment`] if the alignment in `config` is no power of two; [`Error::BufferTooSmall`] if `memory` is
@@ -213,8 +215,9 @@ impl<'a, S: Source> Allocator<'a, S> {
     /// Allocates `bytes` bytes; returns an address at which no live block lies.
     ///
     /// # Errors
-    /// [`Error::ZeroSize`]; [`Error::OutOfMemory`]; [`Error::BufferTooSmall`] if more blocks are alive than `live` of
-    /// the [`Config`] allows. The allocator can be used as before, though the plan may have been given up to make room.
+    /// [`Error::ZeroSize`]; [`Error::OutOfMemory`]; [`Error::BufferTooSmall`] if more blocks are alive than
+    /// [`Config::live`] allows. After an error the allocator can be used as before, but it may have given up the plan
+    /// to make room.
     #[inline]
     pub fn malloc(&mut self, bytes: u64) -> Result<u64, Error> {
         if bytes.wrapping_sub(1) >= self.most {
@@ -298,9 +301,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
     }
 
-    /// From here on follows a plan that was made elsewhere, beginning with the first request of the plan. The blocks of
-    /// the plan are those that an iteration allocates and frees. If an offset is not a multiple of the allocator's
-    /// alignment, the blocks are placed anew, at multiples of it.
+    /// Follows a plan that was made elsewhere: the next request is taken to be the plan's first. The blocks of the plan
+    /// are those that an iteration allocates and frees. If an offset is not a multiple of the allocator's alignment,
+    /// the blocks are placed anew, at multiples of it.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the plan has more than half as many blocks as an iteration may have events (mallocs
@@ -385,7 +388,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.replay.malloc(size, tag)
     }
 
-    /// Serves a request that comes without a plan or outside of an iteration, or that is larger than the arena.
+    /// Serves a request that can have no place in the arena (the memory of the plan): there is no plan, the request is
+    /// not part of an iteration, it is larger than the arena, or it has 0 bytes, which is an error.
     #[cold]
     fn malloc_unplanned(&mut self, bytes: u64) -> Result<u64, Error> {
         let Some(size) = bytes.checked_next_multiple_of(self.config.alignment).filter(|&size| size > 0) else {
@@ -439,9 +443,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(address)
     }
 
-    /// Records the malloc or free of a block of `size` bytes. `last` is the position of the block's previous event in
-    /// the stream of events, 0 if there was none. Where the caller does not mark iterations, the new event may complete
-    /// one.
+    /// Records the malloc or free of a block of `size` bytes. For a free, `last` is the position of the block's malloc
+    /// in the stream of events; for a malloc it is 0. Where the caller does not mark iterations, the new event may
+    /// complete one.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for look_up")]
     fn note(&mut self, event: Event, size: u64, last: u32) {
@@ -454,9 +458,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Passes the malloc or free of a block of `size` bytes to the detector. `last` is the position of the block's
-    /// previous event in the stream of events, 0 if there was none. If the detector finds a new period (the number of
-    /// events after which the stream repeats), makes a plan of the events of the newest period.
+    /// Passes the malloc or free of a block of `size` bytes to the detector, which looks for a period: the number of
+    /// events after which the stream repeats. If it finds a new period, makes a plan of the newest period's events. For
+    /// a free, `last` is the position of the block's malloc in the stream of events; for a malloc it is 0.
     fn watch(&mut self, event: Event, size: u64, last: u32) {
         let before = self.detector.period();
         self.detector.push(event, size, last);
@@ -473,8 +477,8 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Makes a plan of the newest `len` recorded events (mallocs and frees), which are one iteration, and follows the
-    /// plan. As iterations repeat, any of these events may be the first: the newest `cut` of them are taken as the
-    /// beginning of the iteration that is running.
+    /// plan. Since iterations repeat, an iteration may be taken to begin with any of these events. Here the newest
+    /// `cut` events are taken as the beginning of the iteration that is running now.
     fn plan_newest(&mut self, len: u32, cut: u32) -> Result<(), Error> {
         self.give_up_plan();
         let alignment = self.config.alignment;
@@ -485,9 +489,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.place(found.planned, found.requests - found.planned, cut)
     }
 
-    /// Places the first `planned` blocks of `self.blocks`, and follows the plan that results. The `outside` blocks
-    /// after them are requested in the iteration too, but outlive it and are not placed. The running iteration began
-    /// `cut` events ago.
+    /// Places the first `planned` blocks of `self.blocks`, and follows the plan that results. The next `outside` blocks
+    /// there are requested in the iteration too, but outlive it: they are not placed. The running iteration began `cut`
+    /// events ago.
     fn place(&mut self, planned: usize, outside: usize, cut: u32) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (inside, rest) = self.blocks.split_at_checked(planned).unwrap_or_default();
@@ -531,8 +535,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
     }
 
-    /// Decides anew which requests are recorded and which the plan answers. To be called when an iteration was begun or
-    /// ended, requests were interrupted or resumed, or the plan has changed.
+    /// Decides anew whether requests are recorded, and whether the plan answers them. To be called when an iteration
+    /// was begun or ended, requests were interrupted or resumed, or the plan has changed.
     pub(super) fn update(&mut self) {
         if self.is_told() {
             self.recording = self.iterations == Iterations::Within;

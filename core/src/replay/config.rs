@@ -19,8 +19,8 @@ pub struct Config {
     pub events: usize,
     /// The most blocks outside the plan that may be alive at once.
     pub live: usize,
-    /// The solver that makes the plans. The memory that it needs grows linearly with `events`, unless the solver
-    /// searches.
+    /// The solver (placement method) that makes the plans. The memory that it needs grows linearly with `events`,
+    /// except for solvers that search.
     pub solver: Solver,
     /// The options of the solver: its seed and its effort. The constraints in these options are not used.
     pub options: Options,
@@ -28,8 +28,8 @@ pub struct Config {
 
 impl Config {
     /// A configuration with the alignment of a GPU, 256 bytes, one range of addresses, and [`Solver::Portfolio`] as its
-    /// solver. `capacity` is the length of the range in bytes; `events` is the most mallocs and frees, counted
-    /// together, of an iteration; `live` is the most blocks outside the plan that are alive at once.
+    /// solver. `capacity` is the length of the range in bytes. `events` is the most mallocs and frees, counted
+    /// together, that an iteration may have. `live` is the most blocks outside the plan that may be alive at once.
     #[must_use]
     pub fn new(capacity: u64, events: usize, live: usize) -> Self {
         let (solver, options) = (Solver::Portfolio, Options::default());
@@ -59,8 +59,8 @@ pub struct MemoryLen {
     pub indices: usize,
 }
 
-/// For how many live blocks the pool of an allocator needs room. The pool holds the blocks that are not planned, those
-/// of an abandoned plan that are still alive, and, as one block, the memory of the plan that is followed.
+/// How many live blocks the pool of an allocator must have room for. The pool holds the blocks that are not planned,
+/// those of an abandoned plan that are still alive, and, as one block, the memory of the plan that is followed.
 pub(super) const fn pool_live(config: &Config) -> usize {
     config.live + config.events / 2 + 1
 }
@@ -73,8 +73,8 @@ pub(super) const fn kept(config: &Config) -> WorkspaceLen {
         .and(follow::workspace(config.events))
 }
 
-/// Length of the workspace in which an allocator makes a plan and its offsets. What is written there is not needed
-/// afterwards.
+/// Length of the workspace in which an allocator makes a plan and its offsets. It is scratch memory: what is written
+/// there is not needed afterwards.
 pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
     let blocks = config.events / 2;
     let planning = place::workspace_of(config.solver, blocks).max(verify::workspace(blocks));

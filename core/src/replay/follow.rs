@@ -51,27 +51,29 @@ pub enum Answer {
 /// request is placed until an iteration begins with no live block in the arena.
 const OVERDUE: u32 = 16;
 
-/// How many of the plan's next requests are searched for one of the same size, if a request does not fit the very next
-/// one. A plan may be given up when at least this many requests were missed.
+/// If a request does not fit the plan's next one, this many of the plan's next requests are searched for one of the
+/// same size. It is also the least number of missed requests for which a plan may be given up.
 const AHEAD: u32 = 8;
 
 /// A plan and how far it has been followed in the current iteration.
 pub struct Replay<'a> {
-    /// The requests of the plan, three words each. For a block with a place in the arena: its offset there; its size in
-    /// bytes; and in one word its index in the hash table `slots` (low half) and how many frees the plan has before the
-    /// request (high half). For a block without a place, since it outlives the iteration: its size in bytes; 0; and the
-    /// number of the next request that has a place. An entry of zeros ends the list.
+    /// The requests that the plan expects, in order, three words each. If the block of a request has a place in the
+    /// arena, the first word is its offset there, and the second its size in bytes. The third holds the index of the
+    /// offset in the hash table `slots` (low half), and how many frees the plan has before the request (high half). If
+    /// the block has no place, since it outlives the iteration, the words are its size in bytes, 0, and the number of
+    /// the next request whose block has a place. An entry of zeros ends the list.
     requests: Table<'a, [u64; 3]>,
-    /// The frees of the plan, in the plan's order, one word each: the number of the request whose block is freed (low
-    /// half) and the block's index in the hash table `slots` (high half).
+    /// The frees that the plan expects, in order, one word each. They tell which blocks should be freed by now. The low
+    /// half of a word is the number of the request whose block is freed, the high half is the index of the block's
+    /// offset in the hash table `slots`.
     frees: Table<'a, u64>,
-    /// A hash table with an entry for each offset at which the plan places blocks. An entry has two words. The first
-    /// word is 1 + the offset; 0 if the entry is unused. The second is 0 if no live block begins at the offset. If one
-    /// does, the low half is 1 + the number of its request, and the high half is its tag, a number that the caller
-    /// gave.
+    /// A hash table that finds the live block at an offset, with an entry of two words for each offset at which the
+    /// plan places blocks. The first word is 1 + the offset; 0 if the entry is unused. The second is 0 if no live block
+    /// begins at the offset. If one does, its low half is 1 + the number of the block's request, and its high half is
+    /// the block's tag, a number that the caller gave.
     slots: Table<'a, [u64; 2]>,
-    /// The length of the hash table `slots`, less 1. The length is a power of two, so that a hash and this mask,
-    /// combined by bitwise and, give an index in the table.
+    /// The length of the hash table `slots`, a power of two, less 1. A bitwise and of a hash with this mask gives an
+    /// index in the table.
     mask: u32,
     request_count: u32,
     free_count: u32,
@@ -79,8 +81,8 @@ pub struct Replay<'a> {
     next: u32,
     /// The clock of the plan: how many of the plan's frees should have come by now.
     freed: u32,
-    /// Whether the caller does not mark where iterations begin. After the plan's last request then comes the first of
-    /// the next iteration.
+    /// Whether a request after the plan's last one is the first of the next iteration. It is so where the caller does
+    /// not mark iterations; otherwise the plan does not have the request.
     endless: bool,
     /// The indices, in the hash table `slots`, of the overdue blocks (live, though the plan has freed them). The first
     /// `overdue_count` entries are in use.
@@ -93,8 +95,8 @@ pub struct Replay<'a> {
     /// How many requests of this iteration were missed: the plan did not have them, or their place was taken by a block
     /// that should have been freed before.
     missed: u32,
-    /// Whether a request came after the plan's last one, while the caller does not mark where iterations begin. It
-    /// belongs to the next iteration, and has to be made again after [`restart`](Self::restart).
+    /// Whether the last request came after all requests of the plan, and so belongs to the next iteration. The request
+    /// has to be made again after [`restart`](Self::restart). True only where the caller does not mark iterations.
     ended: bool,
 }
 
@@ -111,8 +113,8 @@ pub const fn scratch(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * blocks }
 }
 
-/// The length of the hash table of offsets for a plan of `blocks` blocks: a power of two, so that at most half of the
-/// table is used.
+/// The length of the hash table of offsets for a plan of `blocks` blocks: a power of two, and at least twice the number
+/// of blocks, so that at least half of the table stays empty.
 const fn slots(blocks: usize) -> usize {
     (2 * blocks).next_power_of_two()
 }
@@ -182,11 +184,11 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers requests from `plan` from here on; blocks that an earlier plan placed are forgotten. The blocks of
-    /// `plan` are those that an iteration allocates and frees. `outside` are those that it allocates and does not free,
-    /// in the order of steps: their requests are expected, but get no address. Sizes are rounded up to a multiple of
-    /// `alignment`; all offsets must be multiples of it. The first request that is expected is the first at step
-    /// `phase` or later. O(n log n).
+    /// Takes up `plan`: requests that come from now on are answered from it. Blocks that an earlier plan placed are
+    /// forgotten. The blocks of `plan` are those that an iteration both allocates and frees. `outside` are the blocks
+    /// that it allocates and does not free, in the order of steps: their requests are expected, but get no address.
+    /// Sizes are rounded up to a multiple of `alignment`; all offsets must be multiples of it. The request that is
+    /// expected next is the first one at step `phase` of the plan or later. O(n log n).
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if there are more requests than the replay has memory for, or the workspace is shorter
@@ -262,8 +264,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Answers the next request, of `bytes` bytes, from the plan; a request of 0 bytes is always missed. `tag` is a
-    /// number that is kept with the block and returned by its free. O(1) amortised.
+    /// Answers the next request, of `bytes` bytes, from the plan; a request of 0 bytes gets [`Answer::Missed`]. `tag`
+    /// is a number that is kept with the block and returned by its free. O(1) amortised.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -310,8 +312,9 @@ impl<'a> Replay<'a> {
         followed
     }
 
-    /// Sets what becomes of a request after the plan's last one. If `endless`, it is the first request of the next
-    /// iteration, and has to be made again after a restart. Otherwise it is missed.
+    /// Sets what a request after the plan's last one means. If `endless`, it is the first request of the next
+    /// iteration, and has to be made again after a [`restart`](Self::restart). Otherwise it is a request that the plan
+    /// does not have.
     pub(super) const fn set_endless(&mut self, endless: bool) {
         self.endless = endless;
     }
@@ -386,9 +389,9 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers a request with the offset of the plan's next request. Answers [`Answer::Missed`] if a block that the
-    /// plan has freed still lies there, or may lie there. `tag` is a number that is kept with the block and returned by
-    /// its free.
+    /// Answers a request with the offset that the plan has for its next request, and goes on to the request after it.
+    /// Answers [`Answer::Missed`] if a block that the plan has freed still lies there, or may lie there. `tag` is a
+    /// number that is kept with the block and returned by its free.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
@@ -415,7 +418,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether more blocks were overdue at once than the list holds. Then it is not known which blocks are overdue.
+    /// Whether more blocks were overdue (live, though the plan has freed them) at once than the list of them holds.
+    /// Then it is not known which blocks are overdue.
     const fn is_lost(&self) -> bool {
         self.overdue_count > OVERDUE
     }
@@ -497,7 +501,7 @@ impl<'a> Replay<'a> {
         Answer::Missed
     }
 
-    /// Returns the index of an offset in the hash table. Adds the offset to the table if it is not there.
+    /// Returns the index of an offset in the hash table `slots`. Adds the offset to the table if it is not there.
     fn enter(&mut self, offset: u64) -> u32 {
         let key = offset.wrapping_add(1);
         let mut slot = self.home(offset);
@@ -508,7 +512,7 @@ impl<'a> Replay<'a> {
         slot
     }
 
-    /// The index in the hash table at which the search for an offset begins (Fibonacci hashing).
+    /// The index in the hash table `slots` at which the search for an offset begins (Fibonacci hashing).
     #[inline]
     const fn home(&self, offset: u64) -> u32 {
         high(offset.wrapping_mul(0x9E37_79B9_7F4A_7C15)) & self.mask

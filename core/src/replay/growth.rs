@@ -19,16 +19,17 @@ impl<S: Source> Allocator<'_, S> {
         (0..ranges.count()).map(|i| ranges.get(i).bytes).fold(0, u64::saturating_add)
     }
 
-    /// How many bytes the source is asked for when a request needs a further range: a quarter of all bytes that the
-    /// allocator has, and at least [`LEAST_MORE`]; the configured capacity if the allocator has no range. A request
-    /// that is larger asks for its own bytes.
+    /// How many bytes to ask the source for when a request needs a further range of addresses: a quarter of all bytes
+    /// that the allocator has, and at least [`LEAST_MORE`]; the configured capacity if the allocator has no range. For
+    /// a request that is larger, the source is asked for as many bytes as the request has.
     pub(super) fn usual_range(&self) -> u64 {
         let held = self.held();
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
     }
 
-    /// Returns the empty ranges to the source, and takes a new range from it. The source is asked for `wanted` or for
-    /// `needed` bytes, whichever is more; if it refuses, for `needed` bytes. False if there is no new range.
+    /// Returns the empty ranges of addresses to the source, and takes a new range from it. The source is asked for
+    /// `wanted` or for `needed` bytes, whichever is more; if it refuses, for `needed` bytes. False if there is no new
+    /// range.
     #[cold]
     pub(super) fn grow(&mut self, needed: u64, wanted: u64) -> bool {
         if !self.source.grows() {

@@ -27,16 +27,17 @@ pub(super) const fn workspace(events: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: events }
 }
 
-/// Finds where to cut the newest `len` events, which are one iteration, so that the iteration begins at the cut. The
-/// cut is after the event that leaves the fewest bytes live; of several such events, after the latest. Returns how many
-/// events are newer than the cut.
+/// Finds where an iteration should begin among the newest `len` events, which are one iteration of a stream that
+/// repeats. The best begin is right after the event that leaves the fewest bytes live; of several such events, after
+/// the latest. Returns how many events are newer than that event.
 pub(super) fn best_cut(detector: &Detector<'_>, len: u32) -> u32 {
     (0..len).min_by_key(|&age| detector.event(age).load).unwrap_or(0)
 }
 
-/// Writes the blocks of the iteration that the newest `len` events form, one for each malloc. As the iteration repeats,
-/// any of these events may be its first: here it begins with the newest `cut` of them, and goes on with the others from
-/// the oldest. Sizes are rounded up to the alignment.
+/// Writes the blocks of one iteration to `blocks`, one for each malloc: first those that are freed in it, then the
+/// others. The newest `len` events are the iteration. As it repeats, any of these events may be its first: here it
+/// begins with the newest `cut` of them, and goes on with the others from the oldest. Sizes are rounded up to the
+/// alignment.
 pub(super) fn blocks(
     detector: &Detector<'_>,
     len: u32,

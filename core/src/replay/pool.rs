@@ -32,39 +32,41 @@ pub struct Pool<'a> {
     /// For each node, which is a block or a hole (a run of free bytes): its address and its size in bytes. No node has
     /// the number 0, which stands for "none".
     nodes: Table<'a, [u64; 2]>,
-    /// For each node: the tag of a block (a number that the caller gave), or [`HOLE`]. For a node number that was used
-    /// and is out of use now: the next number in the list of these, which begins at `unused`; 0 after the last.
+    /// For each node: the tag of a block (a number that the caller gave), or [`HOLE`]. The numbers of nodes that no
+    /// longer exist form a list, and each has here the next number in the list, or 0 if it is the last. The list begins
+    /// at `unused`.
     tags: Table<'a, u32>,
     /// All nodes (blocks, and holes: runs of free bytes), in the order of their addresses.
     by_address: Treap<'a>,
-    /// The nodes that are holes (runs of free bytes), in the order of their sizes, and of equal size in the order of
-    /// their addresses.
+    /// The nodes that are holes (runs of free bytes), in the order of their sizes; holes of equal size are in the order
+    /// of their addresses.
     holes: Treap<'a>,
-    /// The first of the node numbers that were used and are out of use now, which form a list; 0 if there is none. A
+    /// The first number in the list of node numbers that were used and can be used again; 0 if the list is empty. A
     /// node is a block or a run of free bytes.
     unused: u32,
     /// The lowest node number that was never used. A node is a block or a run of free bytes.
     fresh: u32,
-    /// How many node numbers a new block or run of free bytes can have: those out of use now, and those never used.
+    /// How many node numbers are unused. Each new block or run of free bytes needs one.
     unused_count: u32,
-    /// How many unused node numbers, each for a block or a run of free bytes, are kept back for the arena (the memory
-    /// of a plan). [`dissolve`](Self::dissolve) needs them when it frees the arena but makes blocks of the parts that
-    /// stay in use.
+    /// How many of the unused node numbers are kept back for [`dissolve`](Self::dissolve), which frees the arena (the
+    /// memory of a plan) and makes blocks of its parts that are still in use. Each of these blocks, and each run of
+    /// free bytes beside one, needs a number.
     promised: u32,
     /// How many blocks are live.
     count: u32,
-    /// The most blocks that may be live at once; `u32::MAX` if only the number of nodes limits them.
+    /// The most blocks that may be live at once; `u32::MAX` if only the number of nodes (blocks and runs of free bytes)
+    /// limits them.
     most: u32,
     /// The bytes of all live blocks.
     live: u64,
-    /// The most bytes that were live at once.
+    /// The most bytes that were live at once so far.
     peak: u64,
     /// The most memory that blocks have taken so far, in bytes: in each range of addresses, the bytes from its start to
     /// the highest end of a block so far, used or not; added up over all ranges.
     footprint: u64,
 }
 
-/// The tag of a node that is a hole (free addresses); no block has this tag.
+/// The tag of a node that is a hole (a run of free bytes); no block has this tag.
 const HOLE: u32 = u32::MAX;
 
 /// How many nodes (blocks and holes: runs of free bytes) there are at most if `live` blocks are live: the blocks
@@ -239,7 +241,8 @@ impl<'a> Pool<'a> {
         (node != 0 && self.nodes[node][0] == address && self.tags[node] != HOLE).then(|| self.nodes[node][1])
     }
 
-    /// Resets the peak and the footprint to the values that they have for the blocks that are live now.
+    /// Resets the peak (the most bytes that were live at once) and the footprint (the bytes up to the highest end of a
+    /// block) to the values that they have for the blocks that are live now.
     pub(super) fn reset_peaks(&mut self) {
         self.peak = self.live;
         for i in 0..self.ranges.count() {
@@ -259,7 +262,8 @@ impl<'a> Pool<'a> {
         self.free_tagged(address).map(drop)
     }
 
-    /// Frees a block as [`free`](Self::free) does, and returns the block's tag.
+    /// Frees a block as [`free`](Self::free) does, and returns its tag: the number that was given when it was
+    /// allocated.
     pub(super) fn free_tagged(&mut self, address: u64) -> Result<u32, Error> {
         let node = self.by_address.at_most(&address, by_address(&self.nodes));
         let tag = self.tags[node];
@@ -294,10 +298,10 @@ impl<'a> Pool<'a> {
         Ok(tag)
     }
 
-    /// Allocates a block of at least `bytes` bytes as the arena of a plan: the memory that the plan divides up.
-    /// `blocks` is the most blocks that will be live in it when it is [dissolved](Self::dissolve), and the nodes
-    /// (entries for blocks and runs of free bytes) that dissolving needs are kept back. Returns the address and the
-    /// length of the arena, in bytes. There is only one arena at a time. `Err` where [`malloc`](Self::malloc) fails.
+    /// Allocates a block of at least `bytes` bytes as the arena, the memory that a plan divides up; there is only one
+    /// at a time. Returns its address and its length in bytes. Keeps back as many nodes (entries for blocks and runs of
+    /// free bytes) as [`dissolve`](Self::dissolve) needs if at most `blocks` blocks are live in the arena then. `Err`
+    /// where [`malloc`](Self::malloc) fails.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
@@ -318,8 +322,9 @@ impl<'a> Pool<'a> {
         parts.try_for_each(|(offset, size, tag)| self.reserve(begin + offset, size, tag))
     }
 
-    /// Makes a live block of the bytes `[address, address + size)`; both ends must be multiples of the alignment. `Err`
-    /// if these bytes are not all free, or there are as many blocks as the pool can hold. O(log n).
+    /// Makes a live block of the bytes `[address, address + size)`; both ends must be multiples of the alignment. `tag`
+    /// is a number that is kept with the block. `Err` if these bytes are not all free, or there are as many blocks as
+    /// the pool can hold. O(log n).
     fn reserve(&mut self, address: u64, size: u64, tag: u32) -> Result<(), Error> {
         let node = self.by_address.at_most(&address, by_address(&self.nodes));
         let [begin, length] = self.nodes[node];
@@ -362,8 +367,8 @@ impl<'a> Pool<'a> {
     }
 
     /// Makes a block of the `size` bytes at `address`, which lie in the hole `node` (a run of free bytes). What is left
-    /// of this hole, below and above the block, becomes holes of its own. Returns `address`; `Err` if there are as many
-    /// blocks as the pool can hold.
+    /// of this hole, below and above the block, becomes holes of its own. `tag` is a number that is kept with the
+    /// block. Returns `address`; `Err` if there are as many blocks as the pool can hold.
     fn cut(&mut self, node: u32, address: u64, size: u64, tag: u32) -> Result<u64, Error> {
         let [begin, length] = self.nodes[node];
         let (below, above) = (address - begin, begin + length - (address + size));

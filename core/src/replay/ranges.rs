@@ -45,11 +45,12 @@ impl Source for Fixed {
 
 /// The ranges of addresses of a pool. They are so few that a search looks at all of them.
 pub(super) struct Ranges<'a> {
-    /// For each range, four words: its first address; its length in bytes; the highest address at which a block in it
-    /// has ended so far; its age, the number of iterations for which it was not used.
+    /// Four words for each range: its first address; its length in bytes; the highest address at which a block in it
+    /// has ended so far; and its age, the number of iterations for which it was not used.
     list: Table<'a, [u64; 4]>,
     count: u32,
-    /// The bytes from each range's first address to the highest end of a block in it so far, summed over the ranges.
+    /// The memory that blocks have taken so far, in bytes: for each range, from its first address to the highest end of
+    /// a block in it so far; added up over all ranges.
     used: u64,
 }
 
@@ -106,8 +107,8 @@ impl<'a> Ranges<'a> {
         self.list[i] = self.list[self.count];
     }
 
-    /// Whether a range begins at this address. If so, free bytes that end here are not merged with free bytes that
-    /// begin here.
+    /// Whether a range begins at this address. If so, free bytes that end here and free bytes that begin here lie in
+    /// different ranges, and are not merged.
     pub(super) fn begins_at(&self, address: u64) -> bool {
         self.list.first(self.count).iter().any(|range| range[0] == address)
     }
@@ -129,8 +130,8 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// Sets the highest end of a block that is noted for range number `i` to the address `end`, if that is lower than
-    /// the noted one. It never gets below the start of the range.
+    /// Lowers the noted highest end of a block in range number `i` to the address `end`, but not below the start of the
+    /// range. Does nothing if the noted end is not above `end`.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
         let [begin, bytes, top, age] = self.list[i];
         let end = end.max(begin).min(top);

@@ -33,8 +33,8 @@ const fn higher(node: u32) -> u32 {
     2 * node + 1
 }
 
-/// The priority of a node in the tree: higher than that of its children. It is a bijection of the node's number that
-/// mixes the bits, so that no two priorities are equal.
+/// The priority of a node. In the tree it is higher than the priorities of the node's children. It is the node's number
+/// with its bits mixed by a bijection, so that no two nodes have the same priority.
 const fn priority(node: u32) -> u32 {
     let x = node.wrapping_mul(0x9E37_79B1);
     (x ^ (x >> 15)).wrapping_mul(0x85EB_CA6B)

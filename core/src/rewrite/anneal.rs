@@ -1,4 +1,4 @@
-//! Simulated annealing: random numbers and the acceptance rule that all searches use.
+//! Simulated annealing: random numbers, and the rule by which a search accepts a changed solution.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -34,11 +34,11 @@ impl Random {
     }
 }
 
-/// The cooling schedule of simulated annealing: how much more time than the present solution a new one may take and
-/// still be accepted. The allowance falls to 0 while the search works.
+/// How simulated annealing cools down. A new solution that takes more time than the present one may still be accepted;
+/// the extra time that is allowed falls to 0 while the search works.
 pub(super) struct Cooling {
-    /// The temperature at the start, in ns: how much more time than the present solution, on average, a new one may
-    /// then take and still be accepted.
+    /// The temperature at the start, in ns. A new solution may then take this much more time than the present one, on
+    /// average, and still be accepted.
     pub(super) heat: f64,
     /// The work after which the temperature is 0, so that no slower solution is accepted. The caller counts its work
     /// done in the same unit. A search for swaps counts operators and gaps (idle times of blocks) looked at; a search
@@ -47,8 +47,8 @@ pub(super) struct Cooling {
 }
 
 impl Cooling {
-    /// The most time, in ns, that a new solution may take and be accepted, if the present one takes `present` ns and
-    /// `done` of the work is done. This limit is drawn at random, by the Metropolis rule.
+    /// The most time, in ns, that a new solution may take to be accepted. It is drawn at random, by the Metropolis
+    /// rule; `present` is the time of the present solution in ns, and `done` the work done so far.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(super) fn cutoff(&self, present: f64, done: u64, random: &mut Random) -> f64 {
         let left = 1.0 - done as f64 / self.work as f64;

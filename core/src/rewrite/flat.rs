@@ -11,15 +11,17 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen};
 
 workspace! {
-    /// The original numbers of the blocks and operators of a flat trace. In a flat trace each live range of a block
-    /// (from a malloc to its free) is a block of its own, and each run of an operator an operator of its own. The flat
-    /// trace has at most `rows` rows.
+    /// Tables that lead from a flat trace back to the original: the original number of each block and operator. In a
+    /// flat trace each live range of a block (from a malloc to its free) is a block of its own, and each run of an
+    /// operator an operator of its own. So it looks as if it had been recorded, even where the original recomputes. It
+    /// has at most `rows` rows.
     pub(super) struct Flat<'a>(rows) {
         lists {
-            /// For each block of the flat trace, the number of the original block of which it is a live range.
+            /// For each block of the flat trace, the number of the original block. The flat block stands for one live
+            /// range of that block, from a malloc to its free.
             block: u32[rows],
-            /// For each operator of the flat trace, 2 · the number of the original operator of which it is a run, plus
-            /// 1 if that run is a recomputation.
+            /// For each operator of the flat trace, which stands for one run of an original operator: twice the number
+            /// of the original operator, plus 1 if the run is a recomputation.
             op: u32[rows],
         }
     }
@@ -33,8 +35,9 @@ pub(super) const fn making_workspace(recorded_rows: usize, recorded_blocks: usiz
 
 impl<'a> Flat<'a> {
     /// Changes `rows`, a rewritten trace, into a flat trace: each live range of a block gets a block number of its own,
-    /// and each run of an operator an operator number of its own. The rows were made from the trace `recorded` and hold
-    /// no copies. `timings` is scratch memory with an entry for each row.
+    /// and each run of an operator an operator number of its own. The rows were made from the trace `recorded`; they
+    /// may recompute operators, but not copy blocks to the host. `timings` is scratch memory with an entry for each
+    /// row.
     ///
     /// # Errors
     /// As [`simulate::simulate`].
@@ -82,13 +85,14 @@ impl<'a> Flat<'a> {
         usize::try_from(self.block.len()).unwrap_or(usize::MAX)
     }
 
-    /// The number of the original block of which a block of the flat trace is a live range.
+    /// The original number of a block of the flat trace. Such a block stands for one live range of the original block,
+    /// from a malloc to its free.
     pub(super) fn block(&self, block: u32) -> u32 {
         self.block.at(block).unwrap_or(0)
     }
 
-    /// Replaces the numbers of blocks and operators in `rows`, which were made from the flat trace, by those of the
-    /// original trace.
+    /// Gives blocks and operators in `rows` their original numbers again. The rows were made from the flat trace, in
+    /// which each live range of a block and each run of an operator has a number of its own.
     pub(super) fn restore(&self, rows: &mut [Row]) {
         for r in rows {
             r.block = self.block(r.block);

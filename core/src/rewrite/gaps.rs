@@ -28,8 +28,8 @@ ids! {
     /// The number of a gap (a time in which a block is not accessed). Gaps are numbered in the order in which they end.
     pub(in crate::rewrite) struct GapId;
 
-    /// The number of a version (the value that a block holds from one write to the next). Versions that can be copied
-    /// out earlier have lower numbers. Those that can never be copied out have numbers in between.
+    /// The number of a version (the value that a block holds from one write to the next). Of two versions, the one that
+    /// can be copied to the host earlier has the lower number. Those that can never be copied have numbers in between.
     pub(in crate::rewrite) struct VersionId;
 }
 
@@ -43,8 +43,8 @@ record! {
         pub(super) end: u32,
         /// The version (the block's value from one write to the next) that the block holds in the gap.
         pub(super) version: VersionId,
-        /// The block's last gap before this one in which it holds the same version; none if this gap is the first with
-        /// that version.
+        /// The latest earlier gap in which the block holds the same version; none if this gap is the first with that
+        /// version.
         pub(super) previous: Option<GapId>,
         /// For the gap before a persistent block's first access (the head): the gap after its last access (the tail),
         /// and the other way round. None for every other gap, and where the block has only one of the two.
@@ -58,8 +58,8 @@ record! {
 
 impl Gap {
     /// Whether the gap lies before the first access of a persistent block (alive for the whole iteration) or after its
-    /// last, and the block is written in the iteration. If such a block is on the host when the iteration begins or
-    /// ends, its final value has to be on the host at the end.
+    /// last. False if the block is never written. If such a block is on the host when the iteration begins or ends, its
+    /// final value has to be on the host at the end.
     #[inline]
     pub(super) fn crosses_end(&self) -> bool {
         (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean
@@ -94,12 +94,13 @@ impl GapKind {
         matches!(self, Self::Head | Self::DeadHead)
     }
 
-    /// Whether the value that the block holds in such a gap is read later, so that it has to be kept on the host.
+    /// Whether the value that the block holds in a gap of this kind is read later, so that it has to be kept on the
+    /// host.
     pub(super) fn is_read(self) -> bool {
         matches!(self, Self::Middle | Self::Head | Self::Tail)
     }
 
-    /// Whether the block is copied back to the device at the end of such a gap.
+    /// Whether the block is copied back to the device at the end of a gap of this kind.
     pub(super) fn returns(self) -> bool {
         matches!(self, Self::Middle | Self::Head)
     }
@@ -111,30 +112,34 @@ record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: BlockId,
-        /// The first boundary between operators at which this value can be copied out. None for a value that is never
-        /// copied: that of a block which is not persistent, before its first write.
+        /// The first boundary between operators at which this value can be copied to the host. None for a value that is
+        /// never copied: one that a block holds before its first write, if the block is not persistent (alive for the
+        /// whole iteration).
         pub(super) release: Option<u32>,
         /// The last gap (time in which the block is not accessed) with this version. `Gap::previous` leads from there
         /// to the earlier ones.
         last_gap: Option<GapId>,
-        /// For the version that a persistent block holds when the iteration begins: the version that the block holds
-        /// when the iteration ends, which may be the same. None for every other version, and for a block that is never
-        /// accessed.
+        /// Set only for the first version of a persistent block (alive for the whole iteration): the version that the
+        /// block holds when the iteration ends, which may be the same. None for every other version, and for a block
+        /// that is never accessed.
         pub(super) last: Option<VersionId>,
     }
 }
 
 record! {
-    /// What is known of a block while the operators are gone through to find the gaps.
+    /// What is known of a block so far, while the operators are gone through in order to find the gaps.
     struct Seen {
-        /// The last operator that accesses the block, of those seen so far; none if none does.
+        /// The last operator so far that accesses the block; none if none does.
         access: Option<u32>,
-        /// The version that the block holds after the accesses seen so far.
+        /// The version (value from one write to the next) that the block holds after the accesses seen so far; none if
+        /// it has held none so far.
         version: Option<VersionId>,
-        /// For a persistent block, the version that it holds when the iteration begins. For another block, the version
-        /// that is read before the first write. None if there is no such version.
+        /// The version (value) that the block holds before its first write: for a persistent block (alive for the whole
+        /// iteration), the one that it holds at the start; for another block, one that is read before anything is
+        /// written. None if there is no such version.
         initial: Option<VersionId>,
-        /// The gap before the block's first access; none if there is none, or if the block is not persistent.
+        /// The gap before the block's first access, a time in which the block may be on the host; none if there is
+        /// none, or if the block is not persistent (alive for the whole iteration).
         head: Option<GapId>,
     }
 }
@@ -144,9 +149,9 @@ workspace! {
     /// the versions of its blocks (their values from one write to the next).
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// For each boundary between operators (boundary o is before operator o), the number of the first version
-            /// (value of a block) that can be copied out, but not before this boundary. The entry after the last
-            /// boundary is how many versions there are.
+            /// For each boundary between operators, the number of the first version (value of a block) that can be
+            /// copied to the host from there on, but not earlier. Boundary o is before operator o. The entry after the
+            /// last boundary is how many versions there are.
             first_version: u32[rows + 2],
             /// The first operator of each gap (time in which a block is not accessed), a copy of `Gap::begin`: the
             /// search for swaps reads the entries of many gaps in a row.
@@ -210,8 +215,8 @@ impl<'a> Gaps<'a> {
         self.version.get(version)
     }
 
-    /// How many gaps (times in which a block is not accessed) end at `operator` or before; a gap ends at the operator
-    /// that accesses its block next. This is also the number of the first gap that ends later.
+    /// How many gaps (times in which a block is not accessed) have ended when `operator` ends. A gap ends at the
+    /// operator that accesses its block next. The result is also the number of the first gap that ends later.
     pub(super) fn first_after(&self, operator: u32) -> u32 {
         let (mut low, mut high) = (0, self.len);
         while low < high {
@@ -221,8 +226,8 @@ impl<'a> Gaps<'a> {
         low
     }
 
-    /// The versions (values of blocks) that can be copied out from this boundary on, and not before. Boundary o is
-    /// before operator o.
+    /// The versions (values of blocks) that can be copied to the host from this boundary on, but not earlier. Boundary
+    /// o is before operator o.
     pub(super) fn released(&self, boundary: u32) -> impl Iterator<Item = VersionId> + '_ {
         let versions = VersionId::each(self.first_version[boundary]..self.first_version[boundary + 1]);
         versions.filter(move |&version| self.version(version).release == Some(boundary))
@@ -295,7 +300,7 @@ impl<'a> Gaps<'a> {
     }
 
     /// Fills `first_version`: for each boundary between operators, the number of the first version (value of a block)
-    /// that can be copied out, but not before this boundary. Versions that can never be copied out have numbers in
+    /// that can be copied to the host from there on, but not earlier. Versions that can never be copied have numbers in
     /// between; [`released`](Self::released) passes over them.
     fn list_releases(&mut self) {
         let mut version = 0;
@@ -310,8 +315,8 @@ impl<'a> Gaps<'a> {
         self.first_version[self.program.operators + 1] = version;
     }
 
-    /// Adds a version of a block. `release` is the first boundary at which the version can be copied out; none if it
-    /// never can.
+    /// Adds a version of a block (a value that it holds from one write to the next). `release` is the first boundary
+    /// between operators at which the version can be copied to the host; none if it never can.
     fn add_version(&mut self, block: BlockId, release: Option<u32>) -> VersionId {
         let version = VersionId::of(self.versions);
         self.version.set(version, Version { block, release, last_gap: None, last: None });

@@ -123,16 +123,16 @@ record! {
         pub(super) begin: u32,
         /// The row of the trace with the access that ends the idle time.
         pub(super) end: u32,
-        /// The operator that accesses the block last before the idle time.
+        /// The operator that makes the block's last access before the idle time.
         pub(super) from: u32,
         /// The operator whose access ends the idle time.
         pub(super) to: u32,
-        /// The operator that wrote the value which the block holds in the idle time; none if the iteration has not
-        /// written the block by then.
+        /// The operator that wrote the value which the block holds in the idle time; none if the block has not been
+        /// written in the iteration so far.
         pub(super) writer: Option<u32>,
-        /// The last operator that writes the block, if no operator of this iteration has written the block by the idle
-        /// time: the value is then that of the iteration before. None if an operator of this iteration has, or if no
-        /// operator writes the block.
+        /// Set if the block's value in the idle time was made in the previous iteration: the operator that wrote it,
+        /// the last one in an iteration to write the block. None if the block has been written in this iteration
+        /// already, or if no operator ever writes it.
         pub(super) writer_before: Option<u32>,
     }
 }
@@ -143,7 +143,8 @@ impl Idle {
     }
 
     /// Whether the block holds a value in the idle time, which would be lost if the block's memory were given away. A
-    /// block that nobody has written holds none.
+    /// persistent block (alive for the whole iteration) always does. Another block does from its first write to its
+    /// last access.
     pub(super) fn has_value(&self, program: &Program<'_>) -> bool {
         program.is_persistent(self.block) || self.writer.is_some() && !self.crosses_end()
     }
@@ -175,10 +176,10 @@ workspace! {
     pub(super) struct IdleBlocks<'a>(rows, blocks) {
         tables {
             /// The indices of the idle times in `list`, sorted by the operator that wrote the block's value, in this
-            /// iteration or the one before: the latest operator first, and at the end the idle times whose value no
-            /// operator writes.
+            /// iteration or the one before. The latest operator comes first; idle times whose value no operator writes
+            /// come last.
             by_writer: u32[rows + blocks],
-            /// The indices of the idle times in `list`, the one that ends at the earliest row first.
+            /// The indices of the idle times in `list`, sorted by the row at which they end, the earliest first.
             by_end: u32[rows + blocks],
             /// Scratch memory for sorting the indices of the idle times.
             aside: u32[rows + blocks],
@@ -199,9 +200,9 @@ impl IdleBlocks<'_> {
         IdleId::each(0..self.list.len()).zip(self.list.iter())
     }
 
-    /// Lists the idle times of all blocks, and sorts them by when the block's value was written and by when they end.
-    /// `count` is called with each idle time: it returns the idle time to list, perhaps changed, or none to leave it
-    /// out.
+    /// Lists the idle times of all blocks, and sorts them in two ways: by when the block's value was written, and by
+    /// when they end. Each idle time is first given to `count`, which returns it as it is to be listed, perhaps
+    /// changed, or none to leave it out.
     pub(super) fn find(&mut self, program: &Program<'_>, mut count: impl FnMut(Idle) -> Option<Idle>) {
         for o in 0..program.operators {
             for (row, r) in (program.first_row[o]..).zip(program.rows_of(o)).filter(|(_, r)| r.event != Event::Malloc) {
@@ -241,8 +242,9 @@ impl IdleBlocks<'_> {
         sort::by_key(by_end, list.len(), aside, |k| idle(k).map_or(0, |idle| idle.end.into()));
     }
 
-    /// Adds to the list the idle time from a block's last access so far to its access in row `end` by operator `to`, in
-    /// the form that `count` returns. Adds nothing if `count` returns none, or if the block was not accessed before.
+    /// Adds to the list the idle time from a block's last access so far to its access in row `end` by operator `to`.
+    /// `count` returns the idle time as it is to be listed, or none to leave it out. Adds nothing if the block was not
+    /// accessed before.
     fn add(&mut self, seen: &Seen, block: BlockId, (end, to): (u32, u32), count: impl FnOnce(Idle) -> Option<Idle>) {
         let Some(begin) = seen.last else { return };
         let idle = Idle { block, begin, end, from: seen.last_operator, to, writer: seen.writer, writer_before: None };
@@ -253,13 +255,14 @@ impl IdleBlocks<'_> {
 }
 
 workspace! {
-    /// The load (bytes alive) after each row. A block whose next access is a write does not count while it is idle:
-    /// nobody needs its old value.
+    /// The load (bytes alive) after each row of the trace. A block does not count while it is idle if its next access
+    /// is a write, as nobody needs its old value.
     struct Loads<'a>(rows, blocks) {
         tables {
-            /// The load after each row, in bytes. A block whose next access is a write does not count while it is idle.
+            /// The load (bytes alive) after each row of the trace. A block does not count while it is idle if its next
+            /// access is a write.
             load: u64[rows],
-            /// The numbers of the rows, the one with the highest load first.
+            /// The numbers of the rows, sorted by the load after each, the highest first.
             by_load: u32[rows],
             /// Scratch memory for sorting the rows by load.
             aside: u32[rows],
@@ -297,7 +300,7 @@ impl Loads<'_> {
         sort::by_key(&mut self.by_load, rows, &mut self.aside, |row| !self.load[row]);
     }
 
-    /// Subtracts `size`, the bytes of a block, from the load of these rows, in which nobody needs the block's value.
+    /// Subtracts the `size` bytes of a block from the load after each of `rows`, where nobody needs the block's value.
     fn leave_out(&mut self, rows: Range<u32>, size: u64) {
         for row in rows {
             self.load[row] = self.load[row].saturating_sub(size);
@@ -306,8 +309,8 @@ impl Loads<'_> {
 }
 
 workspace! {
-    /// The blocks that may be on the host at a given time, and how long the links have to copy each of them out and
-    /// back in.
+    /// The blocks that may be on the host at a given time. For each, how long the links between device and host have to
+    /// copy it out, and back in.
     pub(super) struct Away<'a>(most) {
         tables {
             /// The bytes of each block that may be on the host.
@@ -318,11 +321,11 @@ workspace! {
             /// For each block that may be on the host, the time from when a copy back can begin to when the block must
             /// be on the device, in ns.
             until[AwayId]: u64[most],
-            /// The indices of the blocks that may be on the host, the one with the shortest time since its value was
-            /// written first.
+            /// The indices of the blocks that may be on the host, sorted by how long ago their values were written, the
+            /// latest value first.
             by_since: u32[most],
-            /// The indices of the blocks that may be on the host, the one that must be back on the device soonest
-            /// first.
+            /// The indices of the blocks that may be on the host, sorted by when they must be back on the device, the
+            /// earliest first.
             by_until: u32[most],
         }
         records {
@@ -355,8 +358,8 @@ impl Away<'_> {
         self.sort(idle);
     }
 
-    /// Finds the blocks that may be on the host while an operator runs: those of the idle times in `idle` during which
-    /// the operator runs.
+    /// Finds the blocks that may be on the host while an operator runs: those with an idle time in `idle` that includes
+    /// the run of the operator.
     pub(super) fn find_in(&mut self, operator: u32, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         self.clear();
         let (start, finish) = (program.access_time[operator], program.time[operator + 1]);
@@ -367,16 +370,17 @@ impl Away<'_> {
         self.sort(idle);
     }
 
-    /// Removes all blocks from those that may be on the host.
+    /// Empties the list of the blocks that may be on the host.
     fn clear(&mut self) {
         self.len = 0;
         self.index.fill(None);
     }
 
-    /// Adds the block of the idle time with index `k` to those that may be on the host, if the block is idle at the
-    /// time that is looked at. `after` says whether this time is after the access that begins the idle time, `before`
-    /// whether it is before the access that ends it. A copy out has to end by `start`. A copy in begins at `finish` and
-    /// has to end by `deadline`. These times are in ns, each from the start of the iteration in which it lies.
+    /// Adds a block to those that may be on the host: the block of `idle`, the idle time with index `k`. `after` and
+    /// `before` say whether the time that is looked at is after the access that begins the idle time, and before the
+    /// access that ends it. Does nothing if that time is not within the idle time. A copy out has to end by `start`; a
+    /// copy in begins at `finish` and has to end by `deadline`. These times are in ns, each from the start of the
+    /// iteration in which it lies.
     fn add(
         &mut self,
         program: &Program<'_>,
@@ -405,9 +409,9 @@ impl Away<'_> {
     }
 
     /// Sorts the blocks that may be on the host in two ways: by the time since their values were written, and by the
-    /// time until they must be back. The idle times are sorted already. So it is enough to move two kinds of blocks
-    /// behind the others: in the first order those whose value is older than this iteration, in the second those that
-    /// must be back in the next iteration.
+    /// time until they must be back on the device. `idle` has its idle times in both orders, but as if all were in one
+    /// iteration. So some blocks are moved behind the others: in the first order those whose value is older than this
+    /// iteration, in the second those that must be back only in the next.
     fn sort(&mut self, idle: &IdleBlocks<'_>) {
         let Self { by_since, by_until, earlier, later, index, len, .. } = self;
         for (order, ranked, other) in [(by_since, &idle.by_writer, earlier), (by_until, &idle.by_end, later)] {
@@ -425,8 +429,9 @@ impl Away<'_> {
         }
     }
 
-    /// The most bytes that the two links can copy in time, of the blocks that may be on the host: out by one link, and
-    /// back by the other. `delay` says how much more time than in the original there is for this.
+    /// The most bytes that can be on the host in time, of the blocks that may be there: one link has to copy them out,
+    /// the other back. A schedule may take longer than the original, which gives the links more time; `delay` says how
+    /// much.
     pub(super) fn copied(&self, device: &Device, delay: Delay) -> f64 {
         // The bytes of these blocks that a link moves, if each has `window` ns.
         let moved = |order: &Table<'_, u32>, bandwidth: f64, window: &dyn Fn(AwayId) -> f64| {
@@ -447,29 +452,29 @@ impl Away<'_> {
     }
 }
 
-/// The overhead of a schedule (the time that it takes longer than the original), divided into time before one operator
-/// and time after it. All times are in ns.
+/// The overhead of a schedule: the time, in ns, by which it takes longer than the original. It is divided at one
+/// operator into time that is added before it and time that is added after it.
 #[derive(Clone, Copy)]
 pub(super) struct Delay {
-    /// How much later the operator runs than in the original.
+    /// How many ns later the operator runs than in the original.
     pub(super) before: f64,
-    /// How much longer than in the original the part of the iteration after the operator takes.
+    /// How many ns more than in the original pass from the operator to the end of the iteration.
     pub(super) after: f64,
-    /// How much longer the whole iteration takes: the overhead.
+    /// How many ns longer the whole iteration takes: the overhead.
     pub(super) whole: f64,
 }
 
-/// The overhead of a schedule (the time that it takes longer than the original) is divided into time before an operator
-/// and time after it. The search for the best division takes at most this number of steps; each shortens the interval
-/// in which it lies by a third.
+/// The overhead of a schedule (the time by which it takes longer than the original) is divided into time added before
+/// an operator and time added after it. The search for the best division takes at most this number of steps. Each cuts
+/// off a third of the interval in which that division lies.
 const DIVISIONS: u32 = 48;
 
-/// The most bytes that can be away from the device while an operator runs, if the iteration takes `whole` ns longer.
-/// This overhead is divided into time before the operator and time after it; the best division counts. `elsewhere`
-/// returns the bytes for one division: it must be concave, and must not fall if either time grows. If `enough` is a
-/// number of bytes, the result only tells whether so many can be away: it is less than `enough` if they cannot. If
-/// `enough` is none, the result is too high by at most the rounding of the division. Cost: 3 calls of `elsewhere` for
-/// each of up to [`DIVISIONS`] steps.
+/// The most bytes that can be away from the device while an operator runs, if the iteration takes `whole` ns longer
+/// than the original. These ns are divided into time added before the operator and time added after it; the best
+/// division counts. `elsewhere` returns the bytes for one division: it must be concave, and must not fall if either
+/// time grows. With `enough`, a number of bytes, the result only tells whether so many can be away: it is less than
+/// `enough` if they cannot. Without it, the result is too high by at most the rounding of the division. Cost: 3 calls
+/// of `elsewhere` for each of up to [`DIVISIONS`] steps.
 pub(super) fn best_division(whole: f64, enough: Option<f64>, elsewhere: impl Fn(Delay) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, whole);
     // As if the operator were delayed by `high`, and what comes after it by all but `low`: with `low` below `high` that

@@ -18,12 +18,12 @@ workspace! {
     /// once.
     pub(super) struct Program<'a>(rows, blocks; trace: &'a [Row]) {
         tables {
-            /// The first row of each operator; in the entry after the last operator's, the number of rows.
+            /// For each operator, its first row. One more entry after the last operator's holds the number of rows.
             pub(super) first_row: u32[rows + 2],
-            /// For each operator, the row of its first access, and the row after its last.
+            /// For each operator, the row of its first access, and the row after that of its last access.
             accesses: [u32; 2][rows + 1],
-            /// For each boundary between operators (boundary o is before operator o), the time at which compute reaches
-            /// it if compute never waits, in ns. There is one boundary more than operators.
+            /// For each boundary between operators, the time at which compute reaches it if compute never waits, in ns.
+            /// Boundary o is before operator o, and one more boundary is after the last operator.
             pub(super) time: u64[rows + 2],
             /// For each operator, the time at which its first access begins if compute never waits, in ns.
             pub(super) access_time: u64[rows + 1],
@@ -122,14 +122,14 @@ impl<'a> Program<'a> {
         self.time[operator + 1].saturating_sub(self.access_time[operator])
     }
 
-    /// The number of an operator in the recording; [`Op::None`] if it has none.
+    /// The number that an operator of this trace has in the recording; [`Op::None`] if it has none.
     #[inline]
     pub(super) fn op(&self, operator: u32) -> Op {
         let [first, end] = self.accesses[operator];
         if first < end { at(self.rows, first).op } else { Op::None }
     }
 
-    /// The row of an operator's first access, and the row after its last.
+    /// The row of an operator's first access, and the row after that of its last access.
     #[inline]
     pub(super) fn span(&self, operator: u32) -> [u32; 2] {
         self.accesses[operator]

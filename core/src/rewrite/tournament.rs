@@ -1,18 +1,18 @@
-//! A tournament tree: finds the number with the least key, while keys change (Knuth 1973, volume 3, 5.4.1). Each inner
-//! node holds the number with the least key below it. Setting a key is O(log n), and often less; asking for the least
-//! is O(1).
+//! A tournament tree: finds, of numbers that each have a key, the one with the least key, while keys change (Knuth
+//! 1973, volume 3, 5.4.1). Each inner node holds the number with the least key below it. Setting a key is O(log n), and
+//! often less; asking for the least is O(1).
 //!
 //! Of equal keys the least number wins.
 
 use crate::id::Id;
 use crate::workspace::workspace;
 
-/// The key that stands for no key: a number that has it takes no part in the search for the least key.
+/// The entry for a number that has no key, and so takes no part in the search for the least key.
 const ABSENT: u64 = u64::MAX;
 
 workspace! {
-    /// A tournament tree over the numbers below n, each of which has a key or does not take part. At first none takes
-    /// part.
+    /// A tournament tree over the numbers below n: finds the one with the least key. A number may have no key, and then
+    /// takes no part; at first none has one.
     pub(super) struct Tournament<'a, I>(n) then begin {
         tables {
             /// The key of each number from 0 to n - 1; [`ABSENT`] if the number has none. The number with the least key
@@ -29,8 +29,8 @@ workspace! {
 }
 
 impl<I: Id> Tournament<'_, I> {
-    /// Begins with a tree in which no number has a key; each inner node holds one of the numbers in the
-    /// leaves below it.
+    /// Begins with a tree in which no number has a key; each inner node holds one of the numbers in the leaves below
+    /// it.
     fn begin(&mut self) {
         self.clear();
         for node in (1..self.n).rev() {

@@ -74,8 +74,8 @@ impl Reference {
     }
 }
 
-/// A reference is kept in only three numbers, as references are read more often than anything else. The third number
-/// holds the owner and the flags together.
+/// Packs a reference (a block that an operator reads or writes) into three numbers, as references are read more often
+/// than anything else. The third number holds the owner and the flags together.
 impl Record for Reference {
     type Kept = [u32; 3];
     #[inline]
@@ -116,7 +116,7 @@ record! {
         /// The block that the operator reads and may write its output over; none if it may not write over an input. It
         /// is a managed block: the plan of recomputation, not the recording, decides when it is allocated and freed.
         input: Option<BlockId>,
-        /// The version of the input that is read.
+        /// The version (value from one write to the next) that the input block holds when the operator reads it.
         pub(super) version: VersionId,
         /// The block that the operator writes, of the same size as the input. It is a managed block: the plan of
         /// recomputation, not the recording, decides when it is allocated and freed.
@@ -128,15 +128,16 @@ record! {
     /// The latest accesses of a block, its malloc and its free, noted while the trace is read row by row to find which
     /// operator makes and reads each value.
     struct Seen {
-        /// The version that the block holds.
+        /// The version (value from one write to the next) that the block holds at the row that is read; none if it
+        /// holds none yet.
         version: Option<VersionId>,
-        /// The operator that read the block last.
+        /// The last operator so far that read the block; none if none did.
         read: Option<u32>,
-        /// The operator that wrote the block last.
+        /// The last operator so far that wrote the block; none if none did.
         written: Option<u32>,
-        /// The operator in whose rows the block is allocated.
+        /// The operator in whose rows the block is allocated; none if no row so far does it.
         allocated: Option<u32>,
-        /// The operator in whose rows the block is freed.
+        /// The operator in whose rows the block is freed; none if no row so far does it.
         freed: Option<u32>,
     }
 }
@@ -145,29 +146,32 @@ workspace! {
     /// The values in a trace: which operator makes each, which operators read it, and whether it can be recomputed.
     pub(super) struct Values<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// The most bytes that each operator adds to the load (bytes alive) while it runs, counting its workspaces
-            /// and the blocks that are allocated and freed as recorded.
+            /// For each operator, the most bytes that it adds to the load (bytes alive) while it runs. Its workspaces
+            /// count, and blocks that are allocated and freed as recorded.
             pub(super) most: u64[rows + 1],
-            /// For each operator, the bytes that it allocates less those that it frees, counting the blocks that are
-            /// allocated and freed as recorded. In two's complement, as an operator may free more than it allocates.
+            /// For each operator, the bytes that it allocates less those that it frees. Only blocks that are allocated
+            /// and freed as recorded count. In two's complement, as an operator may free more than it allocates.
             pub(super) left: u64[rows + 1],
             /// For each operator, the most bytes that its workspaces take at one time.
             pub(super) local: u64[rows + 1],
             /// For each operator, 1 if it may be recomputed, else 0.
             recomputable: u32[rows + 1],
-            /// For each operator, the index in `reference` of the first block that it reads or writes.
+            /// For each operator, the index at which its entries begin in `reference`, the list of the blocks that
+            /// operators read or write.
             first_reference: u32[rows + 2],
-            /// For each operator, the index in `managed` of the first managed block that it reads or writes (a block
-            /// that the plan of recomputation allocates and frees).
+            /// For each operator, the index at which its entries begin in `managed`. That is the list of the managed
+            /// blocks that operators read or write: blocks that the plan of recomputation allocates and frees.
             first_managed: u32[rows + 2],
-            /// For each operator, the first operator that overwrites or frees one of its blocks (those that it reads or
-            /// writes), so that it cannot be recomputed after that. [`NONE`] if there is none. Only blocks that are
+            /// For each operator, when it can no longer be recomputed: after the first operator that overwrites or
+            /// frees one of its blocks (those that it reads or writes). [`NONE`] if there is none. Only blocks that are
             /// allocated and freed as recorded count. Persistent blocks (alive for the whole iteration) that the
             /// operator both reads and writes do not: a recomputation leaves them out.
             until: u32[rows + 1],
-            /// For each operator, the index in `made` of the first value that it writes and that can be recomputed.
+            /// For each operator, the index at which its entries begin in `made`, the list of the written values that
+            /// can be recomputed.
             first_made: u32[rows + 2],
-            /// For each version (value of a block), the index in `uses` of the first operator that reads it.
+            /// For each version (value of a block), the index at which its entries begin in `uses`, the list of the
+            /// operators that read it.
             first_use[VersionId]: u32[rows + blocks + 1],
             /// The operators that read each version: those of version 0 in ascending order, then those of version 1,
             /// and so on.
@@ -226,15 +230,15 @@ impl<'a> Values<'a> {
         self.managed.range(first, end)
     }
 
-    /// The indices of an operator's references to managed blocks (which the plan of recomputation allocates and frees):
-    /// the index of the first, and the index after the last.
+    /// The references of an operator to managed blocks (which the plan of recomputation allocates and frees), as
+    /// indices in the list of all such references: the first, and one past the last.
     #[inline]
     pub(super) fn managed_range(&self, operator: u32) -> (u32, u32) {
         (self.first_managed[operator], self.first_managed[operator + 1])
     }
 
-    /// The reference with index `i` in the list of all references to managed blocks (which the plan of recomputation
-    /// allocates and frees).
+    /// Entry `i` of the list of all references to managed blocks: blocks that an operator reads or writes, and that the
+    /// plan of recomputation allocates and frees.
     #[inline]
     pub(super) fn managed_reference(&self, i: u32) -> Reference {
         self.managed.get(i)
@@ -246,8 +250,8 @@ impl<'a> Values<'a> {
         self.made.range(self.first_made[operator], self.first_made[operator + 1])
     }
 
-    /// The indices of an operator's references (blocks that it reads or writes): the index of the first, and the index
-    /// after the last.
+    /// The references of an operator (blocks that it reads or writes), as indices in the list of all references: the
+    /// first, and one past the last.
     #[inline]
     pub(super) fn range(&self, operator: u32) -> (u32, u32) {
         (self.first_reference[operator], self.first_reference[operator + 1])
@@ -264,20 +268,22 @@ impl<'a> Values<'a> {
         self.version.get(version).block
     }
 
-    /// The operator that writes a version; none if no operator writes it, or if its writer may not be recomputed.
+    /// The operator that writes a version (a value of a block) and may be recomputed; none if no operator writes it, or
+    /// if the one that does may not be recomputed.
     #[inline]
     pub(super) fn maker(&self, version: VersionId) -> Option<u32> {
         self.version.get(version).writer.filter(|&operator| self.is_recomputable(operator))
     }
 
-    /// The indices of the uses of a version, which are its reads by operators: the index of the first, and the index
-    /// after the last. [`user`](Self::user) tells which operator reads at each.
+    /// The uses of a version (the operators that read this value of a block), as indices in the list of all uses: the
+    /// first, and one past the last. [`user`](Self::user) tells which operator has such an index.
     #[inline]
     pub(super) fn uses(&self, version: VersionId) -> (u32, u32) {
         (self.first_use[version], self.first_use[version.next()])
     }
 
-    /// The operator that reads a version at the use of index `i`. The uses of one version are sorted by operator.
+    /// The operator at index `i` of the list of all uses: it reads the version (value of a block) to which this index
+    /// belongs. The uses of one version are sorted by operator.
     #[inline]
     pub(super) fn user(&self, i: u32) -> u32 {
         self.uses[i]
@@ -336,8 +342,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The input block over which an operator may write its output, and the [`InPlace`] that names this input's version
-    /// and the output block. None if the operator may not write over an input.
+    /// The input block over which an operator may write its output. With it an [`InPlace`], which names the version
+    /// (value) of the input that is read, and the output block. None if the operator may not write over an input.
     pub(super) fn in_place(&self, operator: u32) -> Option<(BlockId, InPlace)> {
         let found = self.in_place.get(operator);
         Some((found.input?, found))
@@ -398,7 +404,8 @@ impl<'a> Values<'a> {
         self.first_reference[program.operators] = references;
     }
 
-    /// Notes that an operator overwrites or frees the block of a version, after which the version is lost.
+    /// Notes that an operator overwrites or frees a block, so that the version (value) which the block holds is lost.
+    /// Does nothing if `version` is none.
     fn end(&mut self, version: Option<VersionId>, operator: u32) {
         if let Some(v) = version {
             let version = self.version.get(v);
@@ -430,10 +437,10 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Writes into each reference the [`Owner`] of its block (who decides when its memory is allocated and freed).
-    /// Lists in `managed` the references to blocks that the plan of recomputation allocates and frees, and in `made`
-    /// the values that can be recomputed. Fills `until`: after which operator each operator cannot be recomputed any
-    /// more.
+    /// Writes into each reference (a block that an operator reads or writes) the [`Owner`] of its block, who decides
+    /// when its memory is allocated and freed. Lists in `managed` the references to blocks that the plan of
+    /// recomputation allocates and frees, and in `made` the values that can be recomputed. Fills `until`: after which
+    /// operator each operator cannot be recomputed any more.
     fn tell_owners(&mut self) {
         let (mut managed, mut made) = (0, 0);
         for o in 0..self.program.operators {
@@ -459,7 +466,8 @@ impl<'a> Values<'a> {
         (self.first_managed[end], self.first_made[end]) = (managed, made);
     }
 
-    /// Finds the operators that may write their first output over their first input, and notes the blocks of both.
+    /// Finds the operators that may write their first output over their first input, and notes the blocks of input and
+    /// output.
     fn find_in_place(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         for o in (0..program.operators).filter(|&o| recorded.operator(program.op(o)).in_place) {
@@ -504,7 +512,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Lists the operators that read each version.
+    /// Lists the operators that read each version (value of a block).
     fn list_uses(&mut self) {
         let reads = |values: &Self, i: u32| Some(values.reference(i).version).filter(|_| !values.reference(i).writes);
         for i in 0..self.first_reference[self.program.operators] {

@@ -1,14 +1,13 @@
 //! Simulates how long a trace that was rewritten to save memory takes on a device. The device has three queues, each of
 //! which does one thing after the other: compute (the operators), copies out to the host, and copies in from it.
 //!
-//! The time of an operator comes from the original trace: it is the time from the access just before its own first
-//! access to its last access. The operator takes this time wherever it stands in the rewritten trace. When it is
-//! recomputed, it takes the time from its first access to its last. An operator starts when the copies in of all blocks
-//! that it accesses and the copies out of all blocks that it writes are done. A copy starts when compute has reached
-//! its row, its queue is free and earlier copies of the block are done. A copy takes the latency plus its bytes divided
-//! by the bandwidth. A free waits for the block's copies. A ReLU's mask (one bit for each element, kept for the
-//! gradient) takes no time to write; an operator that reads a mask waits for the mask's copies. The simulation ends
-//! when all queues are empty.
+//! An operator takes the time that it took in the original trace, wherever it stands in the rewritten one: the time
+//! from the last access before the operator to its own last access. When it is recomputed, it takes the time from its
+//! first access to its last. An operator starts when the copies in of all blocks that it accesses and the copies out of
+//! all blocks that it writes are done. A copy starts when compute has reached its row, its queue is free and earlier
+//! copies of the block are done. A copy takes the latency plus its bytes divided by the bandwidth. A free waits for the
+//! block's copies. A ReLU's mask (one bit for each element, kept for the gradient) takes no time to write; an operator
+//! that reads a mask waits for the mask's copies. The simulation ends when all queues are empty.
 //!
 //! Cost: one pass over the rows, and a few words of scratch for each row and block. Floating-point numbers are only
 //! added, multiplied, divided and compared, in a fixed order, so that every platform finds the same times.

@@ -1,15 +1,15 @@
 //! Which operators of a graph have to run before which others, and an order in which they can.
 //!
-//! An operator runs after those whose results it reads. Where a tensor is updated (one operator reads and writes it, as
-//! an optimizer does, or it is written while it is persistent), the order in which the graph lists the operators
-//! decides: the update comes after every access listed before it, and before every access listed after it. The one
-//! operator that writes a transient tensor without reading it produces it, and comes before all others that access it,
-//! wherever it is listed.
+//! An operator runs after the operators whose results it reads. A tensor that is not persistent is produced by the one
+//! operator that writes it without reading it, if there is one. This operator comes before all others that access (read
+//! or write) the tensor, wherever it is listed. An operator that reads and writes the same tensor, as an optimizer
+//! does, updates the tensor; so does every operator that writes a persistent tensor. An update comes after every access
+//! of the tensor that is listed before it, and before every access that is listed after it.
 //!
-//! 1. The accesses are gathered by tensor, in the order in which the graph lists the operators.
-//! 2. The pairs of operators of which the second waits for the first are found tensor by tensor. An access waits for
-//!    the last update before it or, if there is none, for the producer. But an update waits for the reads since the
-//!    last update, if there are any. In all there are at most two pairs for each access.
+//! 1. The accesses of each tensor are gathered, in the order in which the graph lists the operators.
+//! 2. Tensor by tensor, pairs of operators are found of which the second waits for the first. An access waits for the
+//!    last update before it or, if there is none, for the operator that produces the tensor. An update waits instead
+//!    for the reads since the last update, if there are any. In all there are at most two pairs for each access.
 //! 3. Kahn's algorithm (1962) takes the operator that is listed first among those that are ready. So a list in
 //!    topological order keeps its order.
 //!
@@ -31,16 +31,17 @@ pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> 
 
 /// Which nodes (operators) of a graph have to wait for which others, and the nodes in topological order.
 pub(crate) struct Dependencies<'a> {
-    /// For each tensor: the index in `accesses` of its first access.
+    /// For each tensor: the index at which its accesses (reads and writes) begin in `accesses`, a list sorted by
+    /// tensor.
     first: Table<'a, u32>,
-    /// For each tensor: how many entries of `accesses` it has, one for each node (operator) that reads or writes it.
+    /// For each tensor: how many nodes (operators) read or write it. It has as many entries in `accesses`.
     len: Table<'a, u32>,
     /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists its nodes (operators). An
     /// entry is the number of a node, and two bits: whether the node reads ([`READ`]) and whether it writes ([`WRITE`])
     /// the tensor.
     accesses: Table<'a, [u32; 2]>,
-    /// For each node (operator): the index in `to` of the first node that waits for it. One more entry, after the last
-    /// node, is the length of the part of `to` that is in use.
+    /// For each node (operator): the index in `to` at which the list of the nodes that wait for it begins. After the
+    /// last node comes one more entry: how many entries of `to` are in use.
     begin: Table<'a, u32>,
     /// The successors of each node (operator), node by node: the numbers of the nodes that wait for it. A successor may
     /// be listed twice.
@@ -154,7 +155,8 @@ impl<'a> Dependencies<'a> {
         Ok(())
     }
 
-    /// Finds which nodes (operators) wait for which, and lists them in `to`, sorted by the node that is waited for.
+    /// Finds which nodes (operators) wait for which. Lists them in `to`: first the nodes that wait for node 0, then
+    /// those that wait for node 1, and so on.
     fn connect(&mut self, graph: &Graph<'_>) {
         // The counts are written two places further on. Adding them up puts the begin of each node one place further
         // on, and filling `to` then moves it to its own place.
@@ -223,8 +225,8 @@ impl<'a> Dependencies<'a> {
     }
 }
 
-/// Calls `edge(a, b)` for pairs of nodes (operators) that access one tensor, where b has to wait for a. `entries` are
-/// the indices in `accesses` of this tensor's accesses. A pair is left out if b waits for a anyway, because it waits
+/// Calls `edge(a, b)` for pairs of nodes (operators) that read or write the same tensor, where b has to wait for a.
+/// `entries` are the indices at which the accesses of this tensor stand in `accesses`. A pair is left out if b waits
 /// for a third node that waits for a.
 fn each_edge(accesses: &Table<'_, [u32; 2]>, entries: core::ops::Range<u32>, mut edge: impl FnMut(u32, u32)) {
     let producer = entries.clone().find(|&i| accesses[i][1] == WRITE);

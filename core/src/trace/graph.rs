@@ -9,13 +9,14 @@
 //! 2. The rows at time 0 first allocate the persistent tensors; then they allocate and write the tensors that no
 //!    operator produces, which are the inputs of the iteration.
 //! 3. Each operator allocates what it produces, reads its inputs and allocates its workspace. Then its time passes.
-//!    Then it writes and frees the workspace, and writes its outputs. Then its operands that no later operator needs
-//!    are freed, in their order.
-//! 4. At the end the tensors of [`Storage::Iteration`] are freed, in their order.
+//!    Then it writes and frees the workspace, and writes its outputs. Then those of its inputs and outputs that no
+//!    later operator needs are freed, in their order.
+//! 4. At the end of the iteration, the tensors that have to last until then ([`Storage::Iteration`]) are freed, in
+//!    their order.
 //!
-//! An operator that reads and writes the same tensor updates that tensor in place, and no row allocates memory for it.
-//! An operator that may work in place, but need not, has two tensors, an input and an output. Each gets memory of its
-//! own here; this module does not decide whether they share it.
+//! An operator that reads and writes the same tensor updates it in place, and gets no new memory for it. An operator
+//! that may work in place, but need not, has two tensors, an input and an output. Each gets memory of its own here;
+//! this module does not decide whether they share it.
 //!
 //! Cost: O(operands + operators · log operators) time, where the operands are the inputs and outputs of all operators;
 //! memory linear in tensors, operators and operands.
@@ -28,7 +29,7 @@ use crate::table::{Table, at, count};
 use crate::{Error, Workspace, WorkspaceLen};
 
 /// Length of the workspace that [`rows`], which writes the trace of a graph, needs for a graph of this size. `operands`
-/// is [`Graph::operands`].
+/// is how many inputs and outputs all operators have together ([`Graph::operands`]).
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: 0, indices: 2 * tensors + nodes })
@@ -101,8 +102,8 @@ pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> 
     Ok(usize::try_from(writer.len).unwrap_or_default())
 }
 
-/// Writes the rows of a graph's trace. Holds the rows written so far; and for each tensor, how many of the operators
-/// that use it have not run, and which one used it last.
+/// Writes the rows of a graph's trace, operator by operator. Counts for each tensor how many of the operators that use
+/// it have not run, so that the tensor is freed after the last of them.
 struct Writer<'a, 'g> {
     graph: &'g Graph<'g>,
     rows: Table<'a, Row>,
@@ -111,13 +112,13 @@ struct Writer<'a, 'g> {
     /// For each tensor: how many of the operators that use it have not run.
     users: Table<'a, u32>,
     /// For each tensor: 1 + the number of the operator that used it last; 0 if none has used it so far, or the tensor
-    /// is freed.
+    /// is freed. It tells when an operator names a tensor twice: such a tensor is read, counted and freed only once.
     seen: Table<'a, u32>,
 }
 
 impl Writer<'_, '_> {
-    /// Writes the rows of a trace that come before those of the first operator. The persistent tensors (weights and
-    /// their state) are allocated first, since a block that is allocated before the first access counts as holding its
+    /// Writes the rows of a trace that come before those of the first operator. First the persistent tensors (weights
+    /// and their state) are allocated: only a block that is allocated before the first access counts as holding its
     /// value from the iteration before. Then the inputs of the iteration are allocated and written.
     fn given(&mut self, dependencies: &Dependencies<'_>) -> Result<(), Error> {
         for (tensor, t) in (0..).zip(self.graph.tensors) {
@@ -140,8 +141,8 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Writes the trace's rows of one operator, the graph's node `node`: its mallocs, reads, writes and frees.
-    /// `workspace` is the number of the block for the memory that the operator needs only while it runs.
+    /// Writes the rows of one operator (the node `node` of the graph) to the trace: its mallocs, reads, writes and
+    /// frees. `workspace` is the number of the block for the memory that the operator needs only while it runs.
     fn run(&mut self, node: u32, workspace: u32, dependencies: &Dependencies<'_>) {
         let (n, op) = (at(self.graph.nodes, node), Op::First(node));
         for &tensor in n.outputs {

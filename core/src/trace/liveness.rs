@@ -5,9 +5,9 @@
 //! several residencies (live ranges), and each is placed as a block of its own. Cost: one pass over the rows; scratch
 //! memory of one `u64` and two `u32`s for each block of the trace.
 //!
-//! Where an operator writes its output over an input, the output's residency takes over the memory of the input's.
-//! [`merge`] makes one block of residencies that share memory in this way. [`spread`] then gives the offset of this
-//! block to each of them.
+//! Where an operator writes its output over an input, both use the same memory, one after the other. [`merge`] makes
+//! one block of residencies that share memory in this way. [`spread`] then gives the offset of this block to each of
+//! them.
 
 use super::recorded::Running;
 use super::{Event, Row};
@@ -189,11 +189,11 @@ pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
 }
 
 /// Merges residencies (live ranges of blocks) that share memory because an operator writes its output over an input:
-/// both become one block for placement. Such an operator is told by its rows: between two of its accesses, the free of
-/// one block is directly followed by the malloc of another of the same size. Before the call `blocks` holds the
-/// residencies that [`lifetimes`] wrote for these rows. Afterwards it begins with the merged blocks, in the order in
-/// which they begin, and `part_of` has for each residency the index of its merged block. Returns how many merged blocks
-/// there are. O(rows).
+/// both become one block for placement. The rows of such an operator show it: between two of its accesses, the free of
+/// one block is directly followed by the malloc of another of the same size. Before the call, `blocks` holds the
+/// residencies that [`lifetimes`] wrote for these rows. After it, the merged blocks are the first elements of `blocks`,
+/// in the order in which they begin, and `part_of` has for each residency the index of its merged block. Returns how
+/// many merged blocks there are. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for a block number that is not below `block_count`; [`Error::BufferTooSmall`] if `blocks`, `part_of`

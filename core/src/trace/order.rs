@@ -8,11 +8,11 @@
 //!    bound on the max load of all orders. If the max load of the incumbent is not higher, the incumbent is proved to
 //!    be the best. `cut` finds a higher lower bound: for each operator, the fewest bytes that can be alive while it
 //!    runs; the highest of these figures is the bound.
-//! 2. `exact`: best-first search over the sets of operators that have run. The set with the least max load on the way
-//!    to it is extended first. The search proves that the order that it finds is the best. If it runs out of memory, it
-//!    still proves a lower bound.
-//! 3. `beam`: a beam search, if no order is proved to be the best by then. It runs one operator after the other. After
-//!    each, it keeps only the best of the sets of operators that may have run by then.
+//! 2. `exact`: best-first search over the sets of operators that may have run at some time. A set is extended by each
+//!    operator that can run next. The set that can be reached with the least max load is extended first. The search
+//!    proves that the order that it finds is the best. If it runs out of memory, it still proves a lower bound.
+//! 3. `beam`: a beam search, if no order is proved to be the best by then. It extends sets of operators by one operator
+//!    at a time, and of the sets of each size it keeps only the best.
 //!
 //! If an operator is ready, needs no more bytes than the max load so far, and does not raise the load, both searches
 //! run it next, and try no other in its place. `model` says why this cannot lead to a higher max load.
@@ -39,8 +39,8 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub(crate) use early::early;
 pub(crate) use model::{Model, workspace as model_workspace};
 
-/// The search for a lower bound by minimum cuts ends after it has looked at this many arcs of its flow networks, which
-/// takes about half a second.
+/// How many arcs of its flow networks the search for a lower bound by minimum cuts looks at before it ends. It takes
+/// about half a second for so many.
 const MOST_LOOKS: u64 = 100_000_000;
 
 /// Limits on the work of the search for the order of operators with the least max load.
@@ -82,7 +82,8 @@ pub struct Reuse {
     pub node: u32,
     /// The number of the tensor that the operator reads.
     pub input: u32,
-    /// The bytes saved while the operator runs, if it is the last operator that uses the input.
+    /// The bytes that writing over the input saves while the operator runs. They are saved only if no later operator
+    /// uses the input.
     pub bytes: u64,
 }
 
@@ -116,8 +117,8 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: O
         .and(search_workspace(tensors, nodes, options).max(cut_workspace(tensors, nodes, operands)))
 }
 
-/// Length of the workspace of [`by_cuts`], which finds a lower bound by minimum cuts. The memory of the [`Model`] on
-/// which it works is not counted.
+/// Length of the workspace of [`by_cuts`], which finds a lower bound on the max load of all orders by minimum cuts. The
+/// memory of the [`Model`] on which it works is not counted.
 const fn cut_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let ranked = WorkspaceLen { words: nodes, indices: 2 * nodes };
     model::walk_workspace(tensors, nodes).and(ranked).and(cut::workspace(tensors, nodes, operands, 2 * operands))
@@ -131,9 +132,9 @@ pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: 
     )
 }
 
-/// Finds an order of the operators of a static graph with the least max load, and writes their numbers to `order`. If
-/// no operator works in place, the returned max load is that of the trace that [`rows`](super::graph::rows) writes of a
-/// graph that lists its operators in this order.
+/// Finds an order of the operators of a static graph with the least max load (the most bytes alive at once), and writes
+/// their numbers to `order`. The returned max load is that of the trace that [`rows`](super::graph::rows) writes for a
+/// graph that lists its operators in this order, if no operator works in place.
 ///
 /// `operators` says, by operator number, which operators may work in place (see [`Operator`]). Such an operator takes
 /// no memory for its first output if its first input has the same size and is read for the last time. Operators beyond
@@ -289,8 +290,8 @@ pub(crate) fn search(
 }
 
 /// Makes the [`Model`] of a graph, on which the search for an order works: the operators, the tensors that they touch,
-/// and which operators wait for which. Calls `reuse` to add to the model over which inputs operators may write their
-/// outputs.
+/// and which operators wait for which. Then calls `reuse`, which adds to the model which operators may write their
+/// outputs over which inputs.
 fn of_graph<'a>(
     graph: &Graph<'_>,
     dependencies: &Dependencies<'_>,

@@ -2,21 +2,22 @@
 //!
 //! Problem: lifetimes taken from one order of the operators let two blocks share memory, though in another valid order
 //! both are in use at the same time. Block B may take the memory of block A only if every operator that uses A is an
-//! ancestor of the operator that begins B (allocates it). Then A is no longer used when B begins, in every order that
-//! the dependencies allow (`MXNet`, "Memory consumption", on parallel operations). `MXNet` uses colours of paths in
-//! place of ancestors; here the ancestors are exact.
+//! ancestor of the operator that begins B (allocates it). An operator's ancestors are those that it waits for, directly
+//! or by way of others. Then A is no longer used when B begins, in every order that the dependencies allow (`MXNet`,
+//! "Memory consumption", on parallel operations). `MXNet` uses colours of paths in place of ancestors; here the
+//! ancestors are exact.
 //!
 //! Placement takes lifetimes as intervals of steps, and lets any two blocks share memory whose intervals do not
 //! overlap. A step here is an operator's index in one topological order. So lifetimes are extended until any two blocks
-//! overlap that may be in use at the same time. Say that in this order A is used for the last time before B begins, but
-//! the dependencies do not require it. Then there are two ways: the end of A is moved to after the beginning of B, or
-//! the beginning of B to before the end of A. If only ends are moved, there is an earliest end that is enough for each
-//! block. If only beginnings are moved, there is a latest beginning that is enough:
+//! that may be in use at the same time have overlapping intervals. Say that in this order A is used for the last time
+//! before B begins, but the dependencies do not require it. Then either the end of A is moved to after the beginning of
+//! B, or the beginning of B to before the end of A. If only ends are moved, each block has an earliest end that is
+//! enough. If only beginnings are moved, each block has a latest beginning that is enough:
 //!
 //! 1. For each operator v, two operators are found. One is the last in the order that begins a block and is no
-//!    descendant of v: a block that v is the last to use must live until then. The other is the first that uses a block
-//!    and is no ancestor of v: a block that v begins must be there by then. Both are found with bit sets, for 64
-//!    operators of the order at a time.
+//!    descendant of v (does not wait for v): a block that v is the last to use must live until then. The other is the
+//!    first in the order that uses a block and is no ancestor of v: a block that v begins must be there by then. Both
+//!    are found with bit sets, for 64 operators of the order at a time.
 //! 2. The order is cut into regions, so that no lifetime is extended out of its region: everything before a region is
 //!    an ancestor of every operator that begins a block in the region or after it. In each region, either ends or
 //!    beginnings are extended, whichever gives the lower max load in the region; ends if both give the same.
@@ -37,11 +38,11 @@ use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 
 /// How many operators of the topological order are looked at together when ancestors and descendants are searched for:
-/// each has a bit of a word.
+/// one for each bit of a word.
 const SLICE: u32 = u64::BITS;
 
 /// Length of the workspace that [`lifetimes`], which finds lifetimes for operators that run in parallel, needs.
-/// `operands` is [`Graph::operands`].
+/// `operands` is how many inputs and outputs all operators have together ([`Graph::operands`]).
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let own = WorkspaceLen { words: 5 * nodes, indices: 9 * nodes };
@@ -123,17 +124,18 @@ pub fn lifetimes(
     Ok(found)
 }
 
-/// Length of the workspace that [`longest_paths`], which puts operators on streams, needs. `operands` is
-/// [`Graph::operands`].
+/// Length of the workspace that [`longest_paths`], which puts operators on streams, needs. `operands` is how many
+/// inputs and outputs all operators have together ([`Graph::operands`]).
 #[must_use]
 pub const fn paths_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: nodes, indices: nodes })
 }
 
-/// Puts the operators on at most `paths` streams, and writes the stream of each operator to `streams`. Stream 0 has the
-/// operators of the longest path by their times, stream 1 those of the longest path of the other operators, and so on.
-/// The last stream has all operators that are left. Of equally long paths, one whose first operator comes first in the
-/// topological order is taken. O(paths · edges).
+/// Puts the operators on at most `paths` streams, and writes the stream of each operator to `streams`. A path is a
+/// chain of operators of which each waits for the one before; its length is the sum of their times. Stream 0 has the
+/// operators of the longest path, stream 1 those of the longest path of the other operators, and so on. The last stream
+/// has all operators that are left. Of equally long paths, one whose first operator comes first in the topological
+/// order is taken. O(paths · edges).
 ///
 /// # Errors
 /// As [`graph::rows`](super::graph::rows); [`Error::BufferTooSmall`] if `streams` is shorter than the operators, or the
@@ -200,25 +202,25 @@ enum Extend {
     Chosen,
 }
 
-/// The place of each operator (its index in the topological order). For each place also how far a lifetime is extended
-/// that ends or begins there, because other operators may run at the same time.
+/// For each operator, its place (its index in the topological order). For each place, how far a lifetime that ends or
+/// begins there is extended, because other operators may run at the same time.
 struct Orders<'a> {
     /// For each node (operator): its place, which is its index in the topological order.
     place: Table<'a, u32>,
     /// For each place (index of an operator in the topological order): 1 + the place of the next operator on the same
     /// stream; 0 if there is none.
     next: Table<'a, u32>,
-    /// For each place (index of an operator in the topological order): the extended end of a lifetime whose last use is
-    /// here. It is 1 + the place of the last operator that begins a block without waiting for the operator here, so
-    /// that it might run before this last use; at least 1 + this place.
+    /// How far ends are extended. For each place (index of an operator in the topological order): the step at which a
+    /// block ends that the operator here is the last to use. It is 1 + the place of the last operator that begins a
+    /// block and does not wait for the operator here, since it might run before this last use; at least 1 + this place.
     late: Table<'a, u32>,
-    /// For each place (index of an operator in the topological order): the extended beginning of the lifetime of a
-    /// block that the operator here allocates. It is the place of the first operator that uses a block and for which
-    /// the operator here does not wait; at most this place.
+    /// How far beginnings are extended. For each place (index of an operator in the topological order): the step at
+    /// which a block begins that the operator here allocates. It is the place of the first operator that uses a block
+    /// and for which the operator here does not wait, since it might run after this allocation; at most this place.
     early: Table<'a, u32>,
-    /// For each place (index of an operator in the topological order): 1 if lifetimes are extended at their ends there,
-    /// 0 if at their beginnings, so that operators that may run at the same time share no memory. The value is the same
-    /// within a region, a part of the order out of which no lifetime is extended.
+    /// For each place (index of an operator in the topological order): 1 if the lifetimes there are extended at their
+    /// ends, 0 if at their beginnings. The value is the same within a region, a part of the order out of which no
+    /// lifetime is extended.
     ends: Table<'a, u32>,
     /// For each node (operator): the number of the block for its workspace; not used if it has no workspace.
     workspaces: Table<'a, u32>,
@@ -273,10 +275,10 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`: for each place (index of an operator in the topological order), the extended end of a lifetime
-    /// whose last use is there. It is 1 + the place of the last operator that begins a block and is no descendant of
-    /// the operator there; at least 1 + that place. `begins` marks the places at which blocks begin. Descendants are
-    /// found with bit sets, 64 places at a time, from the end of the order.
+    /// Fills `late`: for each place (index of an operator in the topological order), the step at which a block ends
+    /// that the operator there is the last to use. It is 1 + the place of the last operator that begins a block and is
+    /// no descendant of the operator there (does not wait for it); at least 1 + that place. `begins` marks the places
+    /// at which blocks begin. Descendants are found with bit sets, 64 places at a time, from the end of the order.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -303,10 +305,10 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`: for each place (index of an operator in the topological order), the extended beginning of the
-    /// lifetime of a block that the operator there allocates. It is the place of the first operator that uses a block
-    /// and is no ancestor of the operator there; at most that place. `uses` marks the places at which blocks are used.
-    /// Ancestors are found with bit sets, 64 places at a time, from the beginning of the order.
+    /// Fills `early`: for each place (index of an operator in the topological order), the step at which a block begins
+    /// that the operator there allocates. It is the place of the first operator that uses a block and is no ancestor of
+    /// the operator there (the latter does not wait for it); at most that place. `uses` marks the places at which
+    /// blocks are used. Ancestors are found with bit sets, 64 places at a time, from the beginning of the order.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -339,10 +341,10 @@ impl<'a> Orders<'a> {
         dependencies.successors(node).iter().map(|&next| self.place[next]).chain(on_stream)
     }
 
-    /// Decides for each region whether the ends or the beginnings of lifetimes are extended there, so that operators
-    /// that may run at the same time share no memory: whichever gives the lower max load in the region. A region is a
-    /// part of the topological order out of which no lifetime is extended. `ends` gives the bytes alive at each place
-    /// (index in the order) if only ends are extended, `beginnings` those if only beginnings are.
+    /// Decides for each region whether the ends or the beginnings of lifetimes are extended there: whichever gives the
+    /// lower max load in the region. A region is a part of the topological order out of which no lifetime is extended.
+    /// `ends` gives the bytes alive at each place (index in the order) if only ends are extended, `beginnings` those if
+    /// only beginnings are.
     fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
         let mut first = 0;
         let mut last = 0;
@@ -361,7 +363,7 @@ impl<'a> Orders<'a> {
     }
 
     /// Writes the lifetimes of all blocks, with their ends or beginnings extended as `extend` says. Returns how many
-    /// blocks there are. `Err` if a tensor that is used, or a persistent one, has no bytes.
+    /// blocks there are. `Err` if a tensor of 0 bytes is used or is persistent.
     fn write(
         &self,
         graph: &Graph<'_>,

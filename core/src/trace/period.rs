@@ -1,9 +1,9 @@
 //! Finds the iteration that repeats in an endless stream of events.
 //!
 //! Problem: mallocs, frees, reads and writes come one by one and without an end; how many events are one iteration, the
-//! period? Two iterations are the same if their events are equal in kind, in size and in the distance to the block's
-//! previous event. The distance says which block is meant without naming it (blocks have other addresses in every
-//! iteration).
+//! period? Two iterations are the same if their events are equal in kind, in size and in distance: how many events ago
+//! the previous event of the same block was. The distance says which block is meant without naming it (blocks have
+//! other addresses in every iteration).
 //!
 //! Paper: Zhang et al. 2019, section V, detect "two consecutive subsequences that are repeating" and do not say how.
 //!
@@ -20,12 +20,12 @@
 //! 5. The first event that differs from the event one period before ends the candidate, accepted or not.
 //!
 //! An iteration may contain a loop: gradient accumulation is a, a, a, b, over and over. Such a loop is accepted as a
-//! period as long as nothing else is known. So when an accepted period ends, it may have been one. From then on a
-//! candidate with the same events, once or several times over, is accepted only if it repeats for longer than the ended
-//! period did, by at least its own length. A sum of hashes over the period tells that the events are the same, wherever
-//! the period begins. A candidate with other events is accepted as before: it may be the same network with another
-//! batch size. An ended period is forgotten after as many events as the ring holds, since no longer period that
-//! contains it would then fit into the ring.
+//! period as long as nothing else is known. So an accepted period that ends may have been only a loop. From then on, a
+//! candidate with the events of the ended period, once or several times over, is accepted only if it repeats for longer
+//! than the ended period did, by at least its own length. A sum of hashes over the period tells that the events are the
+//! same, wherever the period begins. A candidate with other events is accepted as before: it may be the same network
+//! with another batch size. An ended period is forgotten after as many events as the ring holds, since no longer period
+//! that contains it would then fit into the ring.
 //!
 //! Ties: of several events with the same fingerprint the latest counts, so that the candidate is the shortest distance.
 //!
@@ -77,7 +77,7 @@ pub struct Detector<'a> {
     head: u32,
     /// The position in the stream of the newest event.
     position: u32,
-    /// How many events the ring holds; those before the last restart do not count.
+    /// How many events the ring holds, counting only those since the last [`restart`](Detector::restart).
     held: u32,
     longest: u32,
     fingerprint: u64,
@@ -102,11 +102,11 @@ struct Ended {
 #[derive(Clone, Copy)]
 struct Candidate {
     period: u32,
-    /// How many events have come since this candidate period was suggested, with the event that suggested it. Each of
+    /// How many events have come from the one that suggested this candidate period to the newest, both counted. Each of
     /// them equals the event one period before it.
     forward: u64,
-    /// How many events right before the one at which this candidate period was suggested are known to equal the event
-    /// one period before them.
+    /// How many events before the one that suggested this candidate period are known to repeat as well. They come right
+    /// before that event, and each equals the event one period before it.
     backward: u32,
     /// Whether older events are still to be compared, from the event that suggested this period backward, each with the
     /// event one period before it. False once enough are compared, or one differs, or the ring holds no older ones.
@@ -268,7 +268,7 @@ impl<'a> Detector<'a> {
         self.age(position).map(|age| self.ring[self.place(age)][0])
     }
 
-    /// How many events the ring holds; those before the last restart do not count.
+    /// How many events the ring holds, counting only those since the last [`restart`](Self::restart).
     pub(crate) const fn held(&self) -> u32 {
         self.held
     }
@@ -375,9 +375,9 @@ impl<'a> Detector<'a> {
     }
 
     /// Accepts the candidate as the period of the stream if all events of a whole period equal those one period before,
-    /// and as many bytes are allocated as one period ago. If its events are only those of the accepted period that
-    /// ended last, once or several times over, it must repeat for longer than that period did, by at least its own
-    /// length.
+    /// and as many bytes are allocated as one period ago. If an accepted period has ended before, and the candidate has
+    /// the events of that period, once or several times over, it must also repeat for longer than that period did, by
+    /// at least its own length.
     fn accept(&mut self) {
         let Some(mut c) = self.candidate else { return };
         let (period, run) = (u64::from(c.period), c.run());
@@ -396,7 +396,7 @@ impl<'a> Detector<'a> {
 }
 
 impl Candidate {
-    /// How many events in a row are known to equal the event one candidate period before them.
+    /// How many of the latest events are known to equal the event one candidate period before them.
     fn run(&self) -> u64 {
         self.forward.saturating_add(self.backward.into())
     }

@@ -20,7 +20,7 @@ pub struct Operator {
     pub rerun: bool,
     /// Whether the operator has to run in the recorded order, relative to the other ordered operators and to the
     /// accesses that belong to no operator. Operators that are not ordered may run whenever what they read is there.
-    /// Random numbers and collectives are ordered, and so is an operator of which nothing is known.
+    /// Operators that use random numbers are ordered, and so are collectives and operators of which nothing is known.
     pub ordered: bool,
     /// What the operator computes, as far as planning needs to know.
     pub kind: Kind,
@@ -140,12 +140,13 @@ pub(crate) struct Operators<'a> {
     /// operator are left out.
     first: Table<'a, u32>,
     first_count: u32,
-    /// The recorded row from which on the next access that belongs to no operator is looked for.
+    /// The recorded row at which the search for the next access that belongs to no operator begins: the row after the
+    /// last such access that was found; 0 at first.
     loose: usize,
     /// For each block: 1 if it is allocated at time 0 and never freed, 0 if not.
     persistent: Table<'a, u32>,
-    /// For each block: which recomputed operator was the last to begin of those that access it, and how it does. The
-    /// first number is 1 + the recorded row of that operator's first access; 0 if there is no such operator. The second
+    /// For each block: which recomputed operator that accesses it began last, and how this operator accesses it. The
+    /// first number is 1 + the recorded row of the operator's first access; 0 if there is no such operator. The second
     /// number is 1 if it reads the block, 2 if it writes it, 3 if both.
     touched: Table<'a, [u32; 2]>,
 }
@@ -236,8 +237,8 @@ impl<'a> Operators<'a> {
         Some(progress)
     }
 
-    /// The accesses that an operator of the rewritten trace has still to do, each as the number of its row in the
-    /// recording and this row. A recomputed operator leaves out the persistent blocks that it both reads and writes:
+    /// The accesses that an operator of the rewritten trace has still to do: for each, the number of its row in the
+    /// recording, and the row. A recomputed operator leaves out the persistent blocks that it both reads and writes:
     /// its first run has updated them, and they must not be updated twice.
     pub(crate) fn to_come(&self, progress: Progress) -> impl Iterator<Item = (usize, &'a Row)> {
         let rows = self.rows.get(progress.next..progress.end).unwrap_or_default();
@@ -245,21 +246,22 @@ impl<'a> Operators<'a> {
         (progress.next..).zip(rows).filter(move |(_, r)| r.event.is_access() && !updated(r))
     }
 
-    /// The recorded time between the operator's access in row `row` and its access before that, in ns; 0 if it is its
-    /// first access.
+    /// The time in the recording, in ns, between an operator's access in row `row` and its previous access; 0 if it has
+    /// none before.
     pub(crate) fn since_last_access(&self, progress: Progress, row: usize) -> u64 {
         if row == progress.first { 0 } else { self.since_access_before(row) }
     }
 
-    /// The recorded time between a row and the last read or write before it, in ns; from time 0 if there is none
-    /// before.
+    /// The time in the recording, in ns, from the last read or write before a row to this row; from time 0 if there is
+    /// none.
     pub(crate) fn since_access_before(&self, row: usize) -> u64 {
         let before = self.rows.get(..row).unwrap_or_default();
         let time = self.rows.get(row).map_or(0, |r| r.time_ns);
         time.saturating_sub(before.iter().rev().find(|r| r.event.is_access()).map_or(0, |last| last.time_ns))
     }
 
-    /// The row of the first recorded access of operator `k`; `None` if there is no such operator.
+    /// The row of the recording at which operator `k` begins, that of its first access; `None` if there is no such
+    /// operator.
     fn first_access(&self, k: u32) -> Option<usize> {
         let rows = self.first.first(self.first_count);
         let place = rows.partition_point(|&row| number(at(self.rows, row).op) < number(Op::First(k)));

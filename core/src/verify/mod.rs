@@ -1,10 +1,10 @@
 //! Proves that a plan is valid, or names the constraint that it breaks.
 //!
 //! Problem: given blocks and offsets, do they satisfy the constraints of the mixed integer program of Sekiyama et al.
-//! 2018, section 3.1? Let W be the capacity, u the peak, x the offsets, w the sizes and E the pairs of blocks that are
-//! alive together. The constraints are: (2) `x_i + w_i ≤ u`; (3), (4) of each pair in E, one block ends at or below the
-//! begin of the other; (5) u ≤ W; (6) `x_i ≥ 0`, which unsigned offsets cannot break. Alignments and pins are checked
-//! too.
+//! 2018, section 3.1? Let W be the end of the arena, u the peak, x the offsets, w the sizes and E the pairs of blocks
+//! that are alive together. The constraints are: (2) `x_i + w_i ≤ u`; (3), (4) of each pair in E, one block ends at or
+//! below the begin of the other; (5) u ≤ W; (6) `x_i ≥ 0`, which unsigned offsets cannot break. It is also checked that
+//! offsets are aligned, and that a block for which the caller prescribes an offset (a pin) lies there.
 //!
 //! Method: sort the blocks by offset, by first step and by end. Go through the steps in order, and keep the set of live
 //! blocks, ordered by offset (a bit set over their ranks in that order). As long as no two live blocks share an
@@ -121,8 +121,9 @@ pub fn verify<'a>(
     Ok(VerifiedPlan { blocks, offsets, peak, max_load })
 }
 
-/// Checks one block of a plan alone: that its end exceeds neither 64 bits nor the capacity, that its offset is aligned,
-/// and that a pinned block lies at its pin. Returns the end of the block, in bytes.
+/// Checks one block of a plan alone: that its end fits in 64 bits and is within the arena (at most the capacity), that
+/// its offset is aligned, and that it lies at the offset that the caller prescribes, if any (its pin). Returns the end
+/// of the block, in bytes.
 fn check_block(block: u32, b: &Block, offset: u64, constraints: &Constraints) -> Result<u64, Error> {
     let refuse = |violation| Err(Error::Invalid(violation));
     let Some(end) = offset.checked_add(b.size) else {
@@ -194,9 +195,9 @@ enum Key {
     Offset,
 }
 
-/// A set of numbers below n that finds the nearest member below or above a given number. The numbers are ranks: the
-/// places of blocks in the order of their offsets. The set is a bit set. A second, smaller bit set marks which words of
-/// the first are not 0, a third marks those of the second, and so on. O(log₆₄ n) for each operation.
+/// A set of ranks (the places of blocks in the order of their offsets), in which the nearest member below or above a
+/// given rank is found fast. The set is a bit set. A second, smaller bit set marks which words of the first are not 0,
+/// a third marks those of the second, and so on. O(log₆₄ n) for each operation, where n is the number of blocks.
 struct Ranks<'a> {
     words: Table<'a, u64>,
     /// For each level of bit sets, the lowest first: the index in `words` at which the level begins; 0 for levels that

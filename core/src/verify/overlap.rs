@@ -98,9 +98,9 @@ fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j
     Err(Error::Invalid(Violation::OverlapTooFar { output, input, distance }))
 }
 
-/// The max load, in bytes. The value of a step is the bytes alive at it, less the most bytes that overlaps let live
-/// blocks share at it; the max load is the highest value. Only steps at which a block begins are looked at. The tables
-/// `by_start` and `by_end` have the blocks in the order of their first step and of their end.
+/// The max load, in bytes. For each step, the most bytes that overlaps let live blocks share at it are subtracted from
+/// the bytes alive at it; the max load is the highest difference. Only steps at which a block begins are looked at.
+/// `by_start` lists the blocks in the order of their first steps, `by_end` in the order of their ends.
 fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, by_end: &Table<'_, u32>) -> u64 {
     let n = count(blocks);
     let (mut load, mut most, mut ended) = (0u64, 0, 0);

@@ -60,8 +60,8 @@ impl<'a> VerifiedSchedule<'a> {
         self.timings
     }
 
-    /// By block of the plan: the block of the trace that it is a live range of, and the number of this live range among
-    /// those of the block, counted from 0.
+    /// For each block of the plan, which is one live range of a block of the trace: the number of that block, and which
+    /// of its live ranges this is, counted from 0.
     #[must_use]
     pub const fn names(&self) -> &'a [Residency] {
         self.names
@@ -88,8 +88,8 @@ pub struct Room<'a> {
     pub timings: &'a mut [Timing],
     /// The live ranges of blocks on the device, from malloc to free, as blocks to place.
     pub blocks: &'a mut [Block],
-    /// By element of `blocks`: the block of the trace that it is a live range of, and the number of this live range
-    /// among those of the block, counted from 0.
+    /// For each element of `blocks`, which is one live range of a block of the trace: the number of that block, and
+    /// which of its live ranges this is, counted from 0.
     pub names: &'a mut [Residency],
 }
 
@@ -115,7 +115,7 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 ///
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule: a row of `rewritten`, or for [`RowFault::NotRecorded`] a row
-/// of `recorded`; what [`verify`](super::verify) refuses; [`Error::HostTooSmall`]; [`Error::Device`];
+/// of `recorded`; the errors of [`verify`](super::verify); [`Error::HostTooSmall`]; [`Error::Device`];
 /// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a slice of `room` or the workspace is too short.
 ///
 /// ```
@@ -325,7 +325,7 @@ struct Open {
 }
 
 /// What is known after the rows of the rewritten trace that were checked so far: where each block is, which value it
-/// has, and which operators have run. Numbers stand for values.
+/// has, and which operators have run. A number stands for each value.
 struct State<'a> {
     recorded: Recorded<'a>,
     operators: Operators<'a>,
@@ -344,14 +344,14 @@ struct State<'a> {
     /// By block, two marks, 1 for yes and 0 for no. First: is the block on the device at the start? Second: was it
     /// copied in before its first copy out, so that the host's copy of its initial value was used?
     marks: Table<'a, [u32; 2]>,
-    /// By block: the latest operator to begin that, in the recording, allocates or frees the block between its own
-    /// accesses. The operator may do so here too. Stored as 1 + the recorded row of its first access; 0 if there is
-    /// none.
+    /// By block: the operator that may allocate or free it between its own accesses, since it does so in the recording;
+    /// of several, the one that began last. Stored as 1 + the recorded row of the operator's first access; 0 if there
+    /// is none.
     own: Table<'a, u32>,
     /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,
-    /// The recorded row from which on the next [ordered](Operator::ordered) operator is looked for: ordered operators
-    /// must run in the order of the recording.
+    /// The row of the recording after the [ordered](Operator::ordered) operator that began last; 0 before the first.
+    /// The next one is looked for from here on, since ordered operators must run in the order of the recording.
     next: usize,
     /// By recorded row: 1 if the row is the first access of an operator that has begun to run, not counting
     /// recomputations.

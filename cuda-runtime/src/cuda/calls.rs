@@ -38,8 +38,9 @@ pub(super) fn take(number: *mut c_void) -> Option<Call> {
     pending().calls.as_mut()?.remove(&number.addr()).map(|(_, call)| call)
 }
 
-/// Drops the host calls of the backend of this number that have not been made yet; they will never be made. Called when
-/// the backend is dropped, because its device may be lost.
+/// Drops the host calls (functions to run on the host in a stream's order) of one backend that have not been made yet;
+/// they will never be made. `backend` is the backend's number. Called when the backend is dropped: if its device is
+/// lost, no stream will reach these calls.
 pub(super) fn forget(backend: u64) {
     if let Some(calls) = &mut pending().calls {
         calls.retain(|_, (of, _)| *of != backend);

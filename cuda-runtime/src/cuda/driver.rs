@@ -1,9 +1,9 @@
 //! The functions of the CUDA driver that the runtime calls, looked up at run time.
 //!
-//! They are looked up once. A missing function is an error, unless only newer drivers have it. Then the runtime does
-//! without the function, or a call that needs it is an error. `cudarc`'s own functions look up each symbol when it is
-//! first called, and panic if it is missing. They also return a Rust enum, which has no value for an unknown error of a
-//! newer driver. Here a result is a number.
+//! They are looked up once. If a function is missing that all supported drivers have, that is an error. If one is
+//! missing that only newer drivers have, the runtime does without it, or a call that needs it is an error. `cudarc`'s
+//! own functions look up each symbol when it is first called, and panic if it is missing. They also return a Rust enum,
+//! which has no value for an unknown error of a newer driver. Here a result is a number.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;

@@ -35,8 +35,8 @@ const EVENT_WITHOUT_TIME: u32 = 2;
 const HOST_PORTABLE: u32 = 1;
 const GRANULARITY_RECOMMENDED: u32 = 1;
 
-/// The number that the next backend gets. It tells which host calls (functions that streams run on the host) are the
-/// backend's.
+/// The number that the next backend gets. Host calls (functions that streams run on the host) are kept with the number
+/// of their backend, so that they can be dropped with it.
 static BACKENDS: AtomicU64 = AtomicU64::new(0);
 
 struct Shared {

@@ -137,7 +137,8 @@ impl HostBackend {
         self.shared.give(stream.lane, &used, ns, Box::new(run))
     }
 
-    /// How much of the device is in use; all figures are 0 once all handles are dropped.
+    /// How much of the device is in use. All figures are 0 once all arenas, pinned memory, streams and events are
+    /// dropped.
     #[must_use]
     pub fn in_use(&self) -> InUse {
         lock(&self.shared.ledger).used
@@ -168,7 +169,7 @@ impl HostBackend {
         Shared::refuse(&lock(&self.shared.state))
     }
 
-    /// Makes the device fail after `work` more kernels, copies and host calls; from then on it is lost.
+    /// Makes the device fail after `work` more kernels, copies and host calls, as a test; from then on it is lost.
     pub fn lose_after(&self, work: u64) {
         lock(&self.shared.state).until_fault = Some(work);
     }
@@ -188,7 +189,8 @@ impl HostBackend {
     }
 }
 
-/// Why the device is lost after work on memory that was freed; 700 is the CUDA error of an illegal address.
+/// The fault that is reported when work uses memory that was freed; the device is lost then. 700 is the CUDA error of
+/// an illegal address.
 const GIVEN_BACK: Fault = Fault { call: "work on memory that was given back", code: 700 };
 
 fn span(range: &Range) -> std::ops::Range<u64> {

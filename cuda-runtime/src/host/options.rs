@@ -21,7 +21,8 @@ pub enum Mode {
     Ordered(Order),
 }
 
-/// Which stream does its next piece of work, where several streams have work that need not wait for an event.
+/// Which stream goes on (does its next piece of work) where several could, because none of them has to wait for an
+/// event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Of the streams that can go on, the one with the least simulated time so far; of equal ones the one that was made
@@ -29,8 +30,8 @@ pub enum Order {
     Time,
     /// A random one of the streams that can go on; the number is the seed of the random numbers.
     Random(u64),
-    /// The first stream that can go on; the one of this number only if no other can. Streams are numbered from 0, in
-    /// the order in which they were made.
+    /// The first stream that can go on, but the one of this number only if no other can: its work is done as late as
+    /// possible. Streams are numbered from 0, in the order in which they were made.
     Last(usize),
 }
 

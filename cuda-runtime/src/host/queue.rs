@@ -36,7 +36,8 @@ pub(super) enum Task {
 
 /// A point in a stream's work, at which an event was recorded.
 pub(super) struct Point {
-    /// The time at which the stream reached the point, in ns; `None` if it has not.
+    /// The time at which the stream reached the point, in ns; `None` if it has not. The time is real if each stream is
+    /// a thread, and simulated otherwise.
     pub(super) reached: Mutex<Option<f64>>,
     /// For each stream, how many pieces of its work are sure to be done when this point is reached. Empty unless
     /// [`races`](super::races) are searched for.
@@ -67,7 +68,8 @@ pub(super) struct State {
     /// The time of the latest event that the host has waited for, in ns. Work that streams are given after that does
     /// not begin earlier.
     pub(super) host_clock: f64,
-    /// How many more pieces of work succeed before the device is made to fail, as a test; `None` if it is not to fail.
+    /// How many more kernels, copies and host calls succeed before the device is made to fail, as a test; `None` if it
+    /// is not to fail.
     pub(super) until_fault: Option<u64>,
     pub(super) rng: Option<SplitMix64>,
     /// How many streams are doing a piece of work at the moment; counted only if each stream is a thread.
@@ -80,7 +82,7 @@ pub(super) enum Next {
     Nothing,
     /// Nothing yet: the stream waits for an event that has not happened.
     Blocked,
-    /// This piece of work, which does not begin before this time, in ns.
+    /// The stream is to do this piece of work, which does not begin before this time, in ns.
     Task(Task, f64),
 }
 
@@ -95,7 +97,7 @@ impl State {
         self.lanes[lane].tasks.push_back((task, given));
     }
 
-    /// Whether everything is done that the streams were given.
+    /// Whether the streams have done all work that they were given.
     pub(super) fn is_idle(&self) -> bool {
         self.working == 0 && self.lanes.iter().all(|lane| lane.tasks.is_empty())
     }
@@ -138,8 +140,8 @@ impl State {
         }
     }
 
-    /// Whether the device is to fail at the piece of work that begins now. If not, counts this piece as one of those
-    /// that succeed.
+    /// Whether the device is to fail at the kernel, copy or host call that begins now. If not, counts it as one of
+    /// those that succeed.
     pub(super) fn fails_now(&mut self) -> bool {
         match &mut self.until_fault {
             None => false,

@@ -12,8 +12,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// For each stream, the number of the last piece of its work that is sure to be done; counted from 1, and 0 if there is
-/// none.
+/// What is sure to be done at some point: for each stream, the number of the last piece of its work that is sure to be
+/// done then. Pieces are counted from 1 in each stream; 0 stands for none.
 pub(super) type Clock = Vec<u64>;
 
 /// Two pieces of work on different streams that use the same bytes. At least one of them writes, and nothing says which
@@ -26,16 +26,17 @@ pub struct Race {
     /// The numbers of the two pieces of work that race, each counted from 1 in its own stream; in the order of
     /// `streams`.
     pub work: [u64; 2],
-    /// The addresses that are used by both of the pieces of work that race.
+    /// The addresses of the bytes that both pieces of work use, and that they race for.
     pub bytes: Range<u64>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Races {
-    /// For each stream, what is sure to be done when its next piece of work begins: the number of the last such piece
-    /// of every stream.
+    /// What is sure to be done when the next piece of a stream's work begins: one clock for each stream. A clock has
+    /// for every stream the number of the last piece of its work that is done then.
     clocks: Vec<Clock>,
-    /// For each stream, the number of the last piece of its work that the host has waited for.
+    /// For each stream, the number of the last piece of its work that is sure to be done, because the host has waited
+    /// for it.
     host: Clock,
     /// The last use of each range of addresses by each stream, reads and writes apart. A key is the start and the end
     /// of the range, the number of the stream, and whether the range is written; the value is the number, in that

@@ -1,11 +1,11 @@
 //! ReLU with a mask on the processor: the reference that the GPU's kernels are tested against, and what the host
 //! backend runs.
 //!
-//! Steps: 32 elements at a time, a block, become 32 results and a word of the mask. All work on a block is done by
-//! loops over arrays without branches, which compilers turn into vector instructions on every target. The word is
-//! packed from eight bits at a time by a multiplication. The last, shorter block is filled up with zeros, whose bits
-//! are 0. On x86-64 the same code is also compiled for AVX2 and F16C, and that version is used where the processor has
-//! both.
+//! Steps: 32 elements at a time (a block) become 32 results and a 32-bit word of the mask, with one bit for each
+//! element. All work on a block is done by loops over arrays without branches, which compilers turn into vector
+//! instructions on every target. The word is packed from eight bits at a time by a multiplication. The last, shorter
+//! block is filled up with zeros, whose bits are 0. On x86-64 the same code is also compiled for AVX2 and F16C, and
+//! that version is used where the processor has both.
 //!
 //! Leaky ReLU of 16-bit elements converts them to f32, multiplies, and converts back. F16C has instructions for that;
 //! elsewhere a conversion is integer arithmetic and one floating-point product or sum, which rounds. Where two cases
@@ -25,7 +25,7 @@ mod sealed {
 
         /// Whether this number is below 0.
         fn is_negative(self) -> bool;
-        /// Whether this number is neither below 0 nor 0: it is above 0, or a NaN.
+        /// Whether this number is above 0, or a NaN: then ReLU's gradient passes, and the bit in the mask is 1.
         fn passes(self) -> bool;
         /// Whether this number is above 0.
         fn is_positive(self) -> bool;
@@ -273,13 +273,13 @@ fn scaled_by_f16c(block: &[f16; BLOCK], slope: f32) -> [f16; BLOCK] {
 /// apart.
 trait Kind {
     fn bit<E: Bits>(x: E) -> bool;
-    /// For each element, the result of a forward or backward pass where it does not return the element unchanged: 0 for
-    /// ReLU, the element times the slope for leaky ReLU. The caller selects the elements for which this is used.
+    /// What a forward or backward pass returns for elements that it does not return unchanged: 0 for ReLU, the element
+    /// times the slope for leaky ReLU. Computed for all elements of the block; the caller takes those that it needs.
     ///
     /// # Safety
     /// `wide` is true only if the processor has AVX2 and F16C.
     unsafe fn stopped<E: Bits>(block: &[E; BLOCK], slope: f32, wide: bool) -> [E; BLOCK];
-    /// Whether the forward pass of this activation returns the element unchanged.
+    /// Whether the forward pass of this activation returns the element `x` unchanged.
     fn is_kept<E: Bits>(x: E) -> bool;
 }
 

@@ -73,7 +73,8 @@ unsafe impl Send for Kernels {}
 // SAFETY: as above.
 unsafe impl Sync for Kernels {}
 
-/// What a launch works on, as addresses on the device. If it works in place, `from` and `to` are the same.
+/// What a launch works on: addresses on the device, how much memory the mask has, and the number and format of the
+/// elements. If the launch works in place, `from` and `to` are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operands {
     /// The address of what the kernel reads: in the forward pass the inputs, in the backward pass the gradient of the
@@ -87,7 +88,7 @@ pub struct Operands {
     /// How much memory the mask has, in bytes: for a mask that a plan has placed, `bytes` of its
     /// [operand](crate::Operand).
     pub mask_bytes: u64,
-    /// How many elements there are at `from`, and as many at `to`.
+    /// How many elements there are at `from`; there are as many at `to`.
     pub elements: u64,
     /// How each element is stored: as binary32, binary16 or bfloat16.
     pub format: Format,

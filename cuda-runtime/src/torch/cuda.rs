@@ -62,8 +62,8 @@ driver::functions! {
 // Numbers of the driver's documentation.
 const CAPTURE_NONE: c_uint = 0;
 const CAPTURE_RELAXED: c_uint = 2;
-/// What the driver returns (`CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`) when it is asked whether the default stream is
-/// captured, while a stream is captured that stays in order with the default stream.
+/// The driver's error `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`: it was asked whether the default stream is captured, while
+/// another stream, one that stays in order with the default stream, is captured into a CUDA graph.
 const CAPTURE_IMPLICIT: driver::Code = 906;
 const EVENT_WITHOUT_TIME: c_uint = 2;
 
@@ -127,7 +127,7 @@ impl Cuda {
     }
 
     /// Calls `body` with the device's context current on this thread. Meanwhile the driver allows this thread calls
-    /// that it would otherwise refuse while some stream is captured.
+    /// that it would otherwise refuse while some stream is captured into a CUDA graph.
     fn within<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.in_context(|this| {
             let mut mode = CAPTURE_RELAXED;
@@ -139,8 +139,8 @@ impl Cuda {
         })
     }
 
-    /// Sets which calls of this thread the driver refuses while streams are captured. `mode` is the new setting, and
-    /// receives the one before.
+    /// Sets which calls of this thread the driver refuses while streams are captured into CUDA graphs. `mode` is the
+    /// new setting, and receives the one before.
     fn exchange_mode(&self, mode: &mut c_uint) -> Result<()> {
         let Some(Capture { exchange_mode, .. }) = self.capture else { return Ok(()) };
         // SAFETY: a place for a number.

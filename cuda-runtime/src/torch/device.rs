@@ -116,8 +116,8 @@ pub struct Device<D> {
     streams: BTreeSet<Stream>,
     /// For a live block, by its address: the streams that use it besides the one that it was allocated for.
     users: HashMap<u64, Vec<Stream>>,
-    /// Blocks that PyTorch freed while one of their streams was captured, each with its address and the stream that it
-    /// was freed in. They are really freed after the capture.
+    /// Blocks that PyTorch freed while a stream was captured into a CUDA graph, each with its address and the stream
+    /// that it was freed in. They are really freed after the capture.
     deferred: Vec<(u64, Stream)>,
     /// The most bytes of the device's memory that the allocator may hold at once; `None` is no limit.
     limit: Option<u64>,
@@ -126,7 +126,8 @@ pub struct Device<D> {
 }
 
 impl<D: Driver> Device<D> {
-    /// The memory of a device, of which nothing is allocated yet.
+    /// Makes the allocator for a device, on which it has allocated nothing yet. It calls the device's driver through
+    /// `driver`.
     ///
     /// # Errors
     /// None is known to occur: the allocator is given all the memory that it needs.
@@ -370,8 +371,8 @@ impl<D: Driver> Device<D> {
         self.driver.alloc(bytes, stream)
     }
 
-    /// Gives all memory that nothing uses back to the device. Waits first for the work that may still use it, unless a
-    /// stream is captured.
+    /// Gives memory that nothing uses back to the device. Before that it waits for all work, and frees an arena without
+    /// live blocks; it does neither while a stream is captured into a CUDA graph.
     fn make_room(&mut self) -> Result<()> {
         if !self.captures()? {
             self.retire_unless(|backing| backing.live > 0);
@@ -403,8 +404,8 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// Serves a request of a captured stream, with memory that belongs to the CUDA graph. Makes no call that a capture
-    /// forbids.
+    /// Serves a request of a stream that is captured into a CUDA graph, with memory that belongs to the graph. Makes no
+    /// call that a capture forbids.
     fn malloc_captured(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
         if let Some(address) = self.graphs.take(bytes, stream) {
             return Ok(address);
@@ -428,16 +429,17 @@ impl<D: Driver> Device<D> {
         (self.apart.contains_key(&address) || backed()) && self.deferred.iter().all(|(freed, _)| *freed != address)
     }
 
-    /// Whether a stream is captured that freeing the block at `address` involves: `stream`, in which the block is
-    /// freed; other streams that have used the block; or the stream whose requests are planned.
+    /// Whether the block at `address` cannot be freed now, because one of these streams is captured into a CUDA graph:
+    /// `stream`, in which the block is freed; another stream that has used the block; or the stream whose requests are
+    /// planned.
     fn is_captured(&mut self, address: u64, stream: Stream) -> Result<bool> {
         let users = self.users.get(&address).into_iter().flatten();
         let streams: Vec<Stream> = users.copied().chain([stream]).chain(self.stream).collect();
         streams.into_iter().try_fold(false, |found, stream| Ok(found || self.driver.is_capturing(stream)?))
     }
 
-    /// Whether a stream that has allocated or used a block is captured, or a capture may be about to begin: that is so
-    /// while `PyTorch` allocates in a pool for CUDA graphs.
+    /// Whether a stream is captured into a CUDA graph, or may be about to be: that is so while `PyTorch` allocates in a
+    /// pool for CUDA graphs. Looks at all streams that have allocated or used a block.
     fn captures(&mut self) -> Result<bool> {
         let mut found = self.graphs.is_open();
         for stream in &self.streams {
@@ -446,7 +448,7 @@ impl<D: Driver> Device<D> {
         Ok(found)
     }
 
-    /// Frees a block at once. None of the streams that use the block is captured.
+    /// Frees a block at once. None of the streams that use the block may be captured into a CUDA graph now.
     fn free_now(&mut self, address: u64, stream: Stream) -> Result<()> {
         let users = self.users.remove(&address).unwrap_or_default();
         let mut backings = self.backing.iter_mut().chain(&mut self.retired);

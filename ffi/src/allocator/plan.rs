@@ -124,7 +124,7 @@ pub unsafe extern "C" fn sublet_plan_read(
     })
 }
 
-/// Reads the text of a plan, byte by byte, and counts its lines.
+/// The lines of a plan's text, which are read byte by byte and counted.
 struct Lines<B> {
     rest: B,
     /// The number of the line that is being read, counted from 1; a failure names it.
@@ -136,8 +136,8 @@ impl<B: Iterator<Item = u8>> Lines<B> {
         Failure::new(S::PlanText, self.line, 0, 0)
     }
 
-    /// Whether `byte` ends a line; `None`, the end of the text, ends one too. After a carriage return this reads the
-    /// next byte, which must be a line feed or the end of the text.
+    /// Whether `byte` ends a line: a line feed does, and so does `None`, the end of the text. After a carriage return
+    /// this reads the next byte, which must be a line feed or the end of the text.
     fn end(&mut self, byte: Option<u8>) -> bool {
         matches!(byte, None | Some(b'\n')) || (byte == Some(b'\r') && matches!(self.rest.next(), None | Some(b'\n')))
     }

@@ -23,7 +23,8 @@ pub(super) struct Raw {
     alignment: usize,
     /// The caller's functions that allocate and free ranges of addresses; `None`: ranges are memory of the system.
     callbacks: Option<Callbacks>,
-    /// Notes which thread is in one of the caller's functions: a call of the allocator by that thread is refused.
+    /// Notes which thread is in one of the caller's functions now. If that thread calls the allocator, the call is
+    /// refused.
     caller: &'static Caller,
 }
 
@@ -38,8 +39,8 @@ struct Callbacks {
 unsafe impl Send for Callbacks {}
 
 impl Raw {
-    /// Makes the source of an allocator's ranges of addresses from the allocator's parameters. Fails if they are wrong;
-    /// the failure names argument 0 of the C function, the parameters. Nothing is allocated yet.
+    /// Makes the source of an allocator's ranges of addresses, as the parameters of the allocator describe it. Fails if
+    /// they are wrong; the failure names argument 0 of the C function, the parameters. Nothing is allocated yet.
     pub(super) fn new(
         params: &sublet_allocator_params,
         config: &Config,
@@ -74,7 +75,7 @@ impl Raw {
     }
 }
 
-/// The most bytes that a range of addresses may have: the largest distance that a pointer can be moved.
+/// The most bytes that a range of addresses may have: the largest distance by which a pointer can be moved.
 const MOST_BYTES: usize = isize::MAX.cast_unsigned();
 
 impl Source for Raw {

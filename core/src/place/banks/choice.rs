@@ -10,20 +10,20 @@
 //! done. Either the worst are dropped; then the choice that comes out is good, but not proved to be the best. Or the
 //! worst become one state, which holds only the blocks that all of them hold, with the highest of their gains; then the
 //! result is at least what any choice can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). The
-//! worst are those that have gained least so far: of a block that is still alive, only the part of its gain counts that
-//! is for the steps that have passed.
+//! worst are those that have gained least so far. The gain of a block is spread evenly over its lifetime; if the block
+//! is still alive, only the steps that have passed count.
 //!
 //! A state has bits for 64 blocks that are alive together; the number of a block's bit is its *slot*. A block that
-//! begins when no slot is free is left out of the bank. For an upper bound on the gain, its gain counts and its bytes
-//! do not.
+//! begins when no slot is free is left out of the bank. Where an upper bound on the gain is computed, its gain is
+//! counted all the same, and its bytes are not.
 //!
 //! Cost: O(n (WIDTH² + WIDTH n / 64)), most of it where more states are left than are kept.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// The most states that are kept from one block to the next. A state is a set of blocks to put in the bank of memory,
-/// of those looked at so far.
+/// The most states that are kept from one block to the next. A state is one choice among the blocks looked at so far:
+/// the set of those that are to lie in the bank of memory.
 const WIDTH: u32 = 256;
 /// The most blocks alive together that the search can decide about: each has a bit in the `u64` that says which living
 /// blocks are chosen. Further blocks get no bit.
@@ -132,8 +132,9 @@ struct States<'a> {
     /// For each state (a set of blocks to put in the bank of memory): the cost that the set saves. Blocks that have
     /// ended count too.
     gain: Table<'a, u64>,
-    /// For each state (a set of blocks to put in the bank of memory): the cost that the set has saved so far. For a
-    /// block that is still alive, only that part of its saving counts which is for the steps that have passed.
+    /// For each state (a set of blocks to put in the bank of memory): the cost that the set has saved so far. What a
+    /// block saves is spread evenly over its lifetime; if the block is still alive, only the steps that have passed
+    /// count.
     score: Table<'a, u64>,
     /// For each state (a set of blocks to put in the bank of memory): all blocks of the set, as bits, those that have
     /// ended too. Bit p stands for the block at index p of `by_start`. Each state has `words` words in this table.
@@ -287,8 +288,8 @@ impl<'a> States<'a> {
     }
 
     /// Sorts the first `left` entries of `kept`, which are states (sets of blocks to put in the bank of memory), by
-    /// score, the highest first. The score is the cost that the blocks of the set save there; of a block still alive,
-    /// only the part for its lifetime before `step` counts.
+    /// score, the highest first. The score is the cost that the blocks of the set have saved before `step`. What a
+    /// block saves is spread evenly over its lifetime.
     fn rank(&mut self, step: u32, left: u32) {
         for place in 0..left {
             let s = self.kept[place];
@@ -299,9 +300,9 @@ impl<'a> States<'a> {
         sort::by_key(&mut self.kept, left, &mut self.aside, |s| !score[s]);
     }
 
-    /// How much of the cost that a block saves in the bank of memory is for the steps from `step` on. Each step of the
-    /// block's lifetime has an equal part. The block is given by its slot, the number of its bit among the living
-    /// blocks.
+    /// The part of a block's saving that belongs to the steps from `step` on. The saving is the cost that the block
+    /// saves if it lies in the bank of memory; each step of its lifetime has an equal part. The block is given by its
+    /// slot, the number of its bit among the living blocks.
     fn owed(&self, slot: u32, step: u32) -> u64 {
         let [start, end, step] = [self.start[slot], self.end[slot], step].map(u128::from);
         let part = (u128::from(self.slot_gain[slot]) * end.saturating_sub(step)).checked_div(end - start);

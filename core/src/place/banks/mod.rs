@@ -18,14 +18,14 @@
 //! 3. After each of these ways, each block is tried in cheaper banks again, until none moves: there may be room for it
 //!    now. The cheapest of these placements is kept; one whose cost is the lower bound ends the search.
 //!
-//! Whether the blocks of a bank can be placed within its capacity is found by first fit, by begin and by size; then, a
-//! few times, with the block that did not fit moved to the front.
+//! Whether the blocks of a bank can be placed within its capacity is found by first fit: in the order of their begins;
+//! then the largest first; then, a few times, with the block that did not fit moved to the front.
 //!
 //! Lower bound: the sum of the least prices of all blocks, plus the higher of two bounds on the *extra cost*, what is
 //! paid beyond that sum. Both take the *fast* banks, those of least cost, as one bank. The first: the extra cost with
 //! no block in the fast banks, less the most that a choice of blocks within their capacity saves (`choice`). The second
-//! looks at one step. The bytes alive there above that capacity lie in other banks; those are taken first whose price
-//! rises least for a byte: a fractional knapsack.
+//! looks at each step alone. The bytes alive there beyond that capacity must lie in other banks. This costs least if
+//! the blocks whose price rises least for each byte are put there (a fractional knapsack).
 //!
 //! Cost: O(n² banks) in step 3 for each placement that is tried; linear workspace.
 
@@ -88,7 +88,7 @@ const NOWHERE: u32 = u32::MAX;
 enum Way {
     /// The banks of memory are filled one after the other, each with the set of blocks that saves most cost there.
     /// Blocks smaller than the bank's capacity divided by this number take no part, unless they may lie in no later
-    /// bank; 0 leaves out no block for its size.
+    /// bank; with 0, blocks of all sizes take part.
     Choice(u64),
     /// Blocks go one by one into their cheapest bank of memory with room. First come those whose cost would rise most,
     /// for each byte and step, if they lay in the next more costly bank, see [`loss`].
@@ -99,8 +99,9 @@ enum Way {
 
 /// The ways to give each block a bank of memory, in the order in which they are tried. Many small blocks that are alive
 /// together can be combined in more ways than the search for the best choice can look at. So after a choice among all
-/// blocks, the large ones are tried alone: those of at least a 64th, then those of at least a 16th of the bank. Then
-/// blocks go one by one into the cheapest bank with room: first those that lose most elsewhere, or the largest first.
+/// blocks, the large ones are tried alone: those of at least a 64th of the bank's capacity, then those of at least a
+/// 16th. Then blocks go one by one into the cheapest bank with room: first those that lose most elsewhere, or the
+/// largest first.
 const WAYS: [Way; 5] = [Way::Choice(0), Way::Choice(64), Way::Choice(16), Way::Loss, Way::Size];
 
 /// Where a block does not fit its bank of memory, it is moved to the front of the order in which the blocks of the bank
@@ -212,7 +213,8 @@ struct Packing<'a> {
     /// The blocks of the bank of memory that is being filled, in the order in which they are placed.
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
-    /// Begin and end, in bytes, of the placed blocks that are alive with the block that is being placed.
+    /// The addresses that the block being placed cannot have: the begin and the end, in bytes, of each placed block
+    /// that is alive with it.
     forbidden: Table<'a, [u64; 2]>,
 }
 
@@ -222,8 +224,8 @@ impl Packing<'_> {
     }
 
     /// Gives every block a bank of memory by `way`, then moves blocks to cheaper banks that have room; returns the
-    /// cost. `Err` if a block is left without a bank. With [`Way::Choice`] it holds `None`, else the error that names
-    /// the block.
+    /// cost. `Err` if a block is left without a bank: `Err(None)` with [`Way::Choice`]; with the other ways
+    /// `Err(Some(error))`, where the error names the block.
     fn fill(
         &mut self,
         way: Way,
@@ -339,8 +341,8 @@ impl Packing<'_> {
         }
     }
 
-    /// Whether the load of the bank of memory in which block `i` lies (the bytes alive there at a step) is within the
-    /// bank's capacity as long as the block is alive.
+    /// Whether the bank of memory in which block `i` lies is large enough for its blocks: at no step of the block's
+    /// lifetime are more bytes alive in the bank than its capacity.
     fn has_room(&self, i: u32) -> bool {
         let (n, b, k) = (count(self.blocks), at(self.blocks, i), self.bank[i]);
         let beside = || (0..n).filter(|&j| self.bank[j] == k).map(|j| at(self.blocks, j)).filter(|o| o.collides(&b));
@@ -418,14 +420,15 @@ impl Packing<'_> {
     }
 }
 
-/// How many bits to shift numbers up to `most` to the right, so that 63 bits hold each of them.
+/// By how many bits numbers up to `most` have to be shifted right, so that each of them fits 63 bits.
 fn shift(most: u128) -> u32 {
     (u128::BITS - most.leading_zeros()).saturating_sub(63)
 }
 
-/// By how much the price of block `i` (bytes touched times the cost of a byte) is higher in the next more costly of its
-/// banks of memory than in the cheapest, for each byte and step of the block, with 16 fraction bits. 0 if the price is
-/// the same in all its banks; `u64::MAX` if it may lie in one bank alone.
+/// What block `i` loses if it does not lie in its cheapest bank of memory. Its price in a bank is the bytes touched
+/// times the cost of a byte. The loss is its price in the next more costly bank less that in the cheapest, divided by
+/// the block's size and by its number of steps; with 16 fraction bits. 0 if the price is the same in all its banks;
+/// `u64::MAX` if it may lie in one bank alone.
 fn loss(blocks: &[Block], uses: &[Use], banks: &[Bank], i: u32) -> u64 {
     let prices = || allowed(uses, banks, i).map(|k| price(uses, banks, i, k));
     let least = prices().min().unwrap_or(0);
@@ -487,8 +490,9 @@ impl<'a> Fast<'a> {
         align_up(at(self.blocks, i).size, self.alignment)
     }
 
-    /// The least price of block `i` (bytes touched times the cost of a byte) in the banks of memory of least cost or,
-    /// if `here` is false, in the other banks; `None` if it may lie in none of them.
+    /// The least price of block `i`: bytes touched times the cost of a byte. If `here` is true, only the banks of
+    /// memory of least cost are looked at; if it is false, only the other banks. `None` if the block may lie in none of
+    /// these.
     fn price(&self, i: u32, here: bool) -> Option<u128> {
         let banks = allowed(self.uses, self.banks, i).filter(|&k| self.has(k) == here);
         banks.map(|k| price(self.uses, self.banks, i, k)).min()

@@ -14,8 +14,8 @@ const BACK: u32 = 8;
 /// Where a block fits nowhere, an attempt to place all blocks goes back twice as far at each further try. After this
 /// number of tries, it goes back by only [`BACK`] blocks again.
 const CYCLE: u32 = 4;
-/// An attempt to place all blocks goes back where a block fits nowhere. Until it has come more than this number of
-/// blocks past that one, it counts as stuck at the same place.
+/// Where a block fits nowhere, an attempt to place all blocks goes back and tries again. It counts as stuck at that
+/// block until it has come more than this number of blocks past it.
 const NEAR: u32 = 8;
 /// How often an attempt to place all blocks goes back from one place where a block fits nowhere, and tries again. Then
 /// the attempt is given up.
@@ -69,10 +69,10 @@ impl Beam<'_> {
         self.most_ways = u32::try_from(WAYS).unwrap_or(1) * self.width;
     }
 
-    /// Restores the arrangements (lists of the living blocks with their offsets) that were kept before the block of
-    /// `step`, an index in `order`, was placed. Returns the section of time in which the last block placed before it
-    /// begins; `u32::MAX` if no block was placed yet. Cost: O(steps back to the first living block) for each
-    /// arrangement.
+    /// Goes back to `step`, the index in `order` of the block that is to be placed again. Restores the arrangements
+    /// (lists of the living blocks with their offsets) that there were before. Returns the section of time in which the
+    /// block before it in `order` begins; `u32::MAX` if it is the first block. Cost: O(steps back to the first living
+    /// block) for each arrangement.
     pub(super) fn go_back(&mut self, step: u32) -> u32 {
         let Some(last) = step.checked_sub(1) else {
             (self.now.count, self.now.len[0], self.now.value[0]) = (1, 0, [0; 2]);
@@ -93,8 +93,8 @@ impl Beam<'_> {
     }
 
     /// Restores arrangement `i` (a list of the living blocks with their offsets) as it was before the block of `step`
-    /// was placed. It has the placed blocks that are alive in `section`, a section of time; `alive` says how many there
-    /// are.
+    /// was placed. It gets the blocks placed before that are alive in section `section` of time; `alive` is their
+    /// number.
     fn put_together(&mut self, i: u32, step: u32, alive: u32, section: u32) {
         let row = i * self.row;
         let (mut step, mut arrangement, mut len, mut hash) = (step, i, 0, 0u64);
@@ -122,8 +122,8 @@ impl Beam<'_> {
     }
 }
 
-/// The bound of the random numbers that are added to the costs of places for blocks: an entry of [`NOISE`]. `round` is
-/// the number of the round of attempts or, where a block fits nowhere, that of the new try.
+/// The bound below which a random number is drawn and added to the cost of each possible place for a block: an entry of
+/// [`NOISE`]. `round` is the number of the round of attempts or, where a block fits nowhere, that of the new try.
 pub(super) const fn noise(round: u32) -> u32 {
     NOISE[if round == 0 { 0 } else { 1 + (round as usize - 1) % (NOISE.len() - 1) }]
 }

@@ -69,8 +69,8 @@ impl<'a> Pairs<'a> {
         all.filter(|&(input, _)| input > 0).map(|(input, distance)| (input - 1, distance))
     }
 
-    /// The most bytes that an output may share with those of its inputs for which `beside` is true. For each of these
-    /// inputs, the output's size less the least distance between the two begins is computed. Returns the highest of
+    /// The most bytes that an output may share with its inputs. Only inputs for which `beside` is true count. With one
+    /// input, the output may share its size less the least distance between the two begins. Returns the highest of
     /// these numbers or, if it is less, their sum, in which none counts for more than the size of its input.
     pub(super) fn spared(&self, output: u32, beside: impl Fn(u32) -> bool) -> u64 {
         let size = at(self.blocks, output).size;

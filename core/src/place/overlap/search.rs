@@ -7,8 +7,8 @@
 //!
 //! Steps:
 //! 1. Only placements are looked at in which every block lies on 0, on another one, or at its pin. A block that is not
-//!    placed yet is *open*. It has a *least* offset: the lowest that the placed blocks leave it. It is *lifted* if it
-//!    lies on none of them there: then it lies on an open block.
+//!    placed yet is *open*. Its *least* offset is the lowest that it can still have. It is *lifted* if it can lie there
+//!    only on an open block, and not on a placed one.
 //! 2. Each node of the search tree has a block b that no open block can be below while b is at its least offset, and
 //!    has two branches. In the first, b lies there, and all open blocks that are alive with it are above. In the
 //!    second, b lies on an open block; its least offset becomes the lowest at which it can lie on one. As no two blocks
@@ -17,17 +17,19 @@
 //!    take the sum of their sizes, less the bytes that overlaps may spare. A block that, at its least offset, does not
 //!    leave this room below the capacity cannot be the lowest, and is above one that can. If one of two blocks cannot
 //!    be the lower one, the other is.
-//! 4. The next block comes from the section with the least slack, divided by its number of failures plus 1. The slack
-//!    is the number of bytes by which the lowest of the least offsets there could rise, with room left for all open
-//!    blocks. The block is the one with this lowest offset; of equals the largest. If an open block can lie below that
-//!    one, it is taken instead, and so on, down to a block that none can be below.
+//! 4. The *slack* of a section is the number of bytes by which the lowest of the least offsets there could rise, with
+//!    room left for all open blocks. The next block comes from the section in which the slack, divided by 1 + the
+//!    number of nodes that failed there, is least. The block is the one with the lowest of the least offsets; of equals
+//!    the largest. If an open block can lie below that one, it is taken instead, and so on, down to a block that none
+//!    can be below.
 //!
 //! To find the least peak, capacities are tried: the lower bound, half way from there to the peak of the best plan so
-//! far, and just below that peak, each round with twice the nodes, until lower bound and peak meet. The number of
-//! failures of each section is kept throughout.
+//! far, and just below that peak, each round with twice the nodes, until lower bound and peak meet. The number of nodes
+//! that failed in each section is kept throughout.
 //!
 //! Cost: O(n) for each look at what a block can lie on, O(alive²) for each section that has changed. Scratch: n²/64
-//! words for who is alive where, and a trail of 64 n entries; a run that needs a longer one is given up.
+//! words for who is alive where, and 64 n entries for the changes that the search can take back; the try of a capacity
+//! that needs more is given up.
 
 use core::num::NonZeroU64;
 
@@ -42,15 +44,15 @@ pub(super) const MOST_BLOCKS: usize = 1024;
 /// How many nodes of the search tree may be looked at for each capacity that is tried, in the first round of
 /// capacities.
 const FIRST: u64 = 256;
-/// How many sections of time the search may look at for each node of the caller's budget.
+/// The whole work of the search is limited: it may look at this number of sections of time for each node of the
+/// caller's budget, `options.nodes`.
 const SECTIONS_PER_NODE: u64 = 2;
 /// The work of the search is counted in sections of time looked at. A short look at each of the sections, or at each of
 /// the blocks, costs less: this number of short looks counts as one section.
 const AT_ONCE: u32 = 16;
 /// The entry in `pin` for a block that is not pinned to an offset.
 const NO_PIN: u64 = u64::MAX;
-/// The length of the trail, the list of changes that the search can take back, in changes for each block of the
-/// instance.
+/// How many changes the search can record, to take them back later: this number for each block of the instance.
 const TRAIL: usize = 64;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
@@ -60,7 +62,7 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     own.and(interval::workspace(n))
 }
 
-/// An error: there is no placement below the present node of the search tree.
+/// An error: the decisions taken so far lead to no placement within the capacity, so the search has to go back.
 struct Conflict;
 
 type Outcome = Result<(), Conflict>;
@@ -75,12 +77,12 @@ enum End {
     /// The try has ended at a limit: its nodes of the search tree, the sections of time that the whole search may look
     /// at, or the length of the buffer that records changes.
     Limit,
-    /// The caller has stopped the search: its function `watch` returned a break.
+    /// The caller has stopped the search: its function `watch` returned `ControlFlow::Break`.
     Stopped,
 }
 
 /// Lowers the peak of `best`, whose plan is in `offsets`, or raises its lower bound. Ends when the peak is the bound or
-/// within the capacity, when the budget `options.nodes` is used up, or when `watch` breaks.
+/// within the capacity, when the budget `options.nodes` is used up, or when `watch` returns `ControlFlow::Break`.
 pub(super) fn improve(
     pairs: &Pairs<'_>,
     options: &Options,
@@ -134,31 +136,32 @@ struct Search<'a, 'b> {
     capacity: u64,
     /// The unit, in bytes: all offsets and all ends are multiples of it.
     unit: NonZeroU64,
-    /// By block: the number of the first section of time in which it is alive.
+    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
     low: Table<'b, u32>,
-    /// By block: one past the number of the last section of time in which it is alive.
+    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
     high: Table<'b, u32>,
     size: Table<'b, u64>,
     alignment: Table<'b, u64>,
     pin: Table<'b, u64>,
     /// By block: the least offset that it can still have, in bytes; its offset once it is placed.
     least: Table<'b, u64>,
-    /// Bit set: blocks that at their least offset lie on no placed block, but on one that is not placed yet.
+    /// Bit set: the blocks that, at the least offset that they can still have, lie on a block that is not placed yet,
+    /// and on no placed one.
     lifted: Table<'b, u64>,
     /// Bit set: blocks that are not placed yet.
     open: Table<'b, u64>,
     /// By section of time: the bit set of the blocks that are alive in it.
     alive: Table<'b, u64>,
-    /// Bit set: sections of time in which a block was raised, placed or taken back since [`Search::propagate`] last
-    /// looked at them.
+    /// Bit set: the sections of time at which [`Search::propagate`] has to look again, because a block that is alive
+    /// there was raised, placed or taken back.
     dirty: Table<'b, u64>,
     /// By section of time: how many nodes of the search tree have failed because of the blocks alive there.
     weight: Table<'b, u64>,
     /// By section of time: of the blocks that are alive there and not placed yet, the one with the least offset;
     /// `u32::MAX` if there is none.
     lowest: Table<'b, u32>,
-    /// By section of time: by how many bytes the block in `lowest` could be raised above its least offset, with all
-    /// unplaced blocks there still within the capacity.
+    /// By section of time: how many bytes the block in `lowest` could lie above its least offset, with all unplaced
+    /// blocks there still within the capacity.
     slack: Table<'b, u64>,
     /// Bit set: sections of time whose entries in `lowest` and `slack` are out of date.
     stale: Table<'b, u64>,
@@ -169,13 +172,13 @@ struct Search<'a, 'b> {
     trail_of: Table<'b, u32>,
     /// How many changes are recorded in `trail`, to be taken back later.
     mark: u32,
-    /// Whether the try to place all blocks within the present capacity is given up: the trail (the list of changes that
+    /// Whether the try to place all blocks within the present capacity is given up: `trail` (the list of changes that
     /// can be taken back) has no room left, or no block was found for the next decision.
     full: bool,
     /// By depth of the search tree: the block that the decision there was about.
     placed: Table<'b, u32>,
-    /// By depth of the search tree: the length of the trail of changes before the decision there. To take the decision
-    /// back, all later changes are undone.
+    /// By depth of the search tree: how many changes were recorded in `trail` before the decision there. To take the
+    /// decision back, all later changes are undone.
     marks: Table<'b, u32>,
     depth: u32,
     nodes: u64,
@@ -242,8 +245,8 @@ impl<'a, 'b> Search<'a, 'b> {
         self.unit = NonZeroU64::new(unit).unwrap_or(NonZeroU64::MIN);
     }
 
-    /// The least multiple of the unit, in bytes, that is above `capacity`. If no plan is within the capacity, no plan
-    /// has a peak below this.
+    /// The least peak that a plan above `capacity` can have, in bytes: the next multiple of `unit`, since all offsets
+    /// and all ends are such multiples.
     fn next(&self, capacity: u64) -> u64 {
         (capacity / self.unit + 1) * self.unit.get()
     }
@@ -253,8 +256,8 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// Looks for a placement within `capacity`. Ends after `nodes` further nodes of the search tree, or when the search
-    /// has looked at `looks` sections of time since it began. `stopped` is asked every few hundred nodes whether to
-    /// end.
+    /// has looked at `looks` sections of time since it began. `stopped` is called every 256 nodes; if it returns true,
+    /// the search ends.
     fn run(&mut self, capacity: u64, nodes: u64, looks: u64, stopped: &mut impl FnMut() -> bool) -> End {
         if self.reset(capacity).is_err() {
             return End::Infeasible;
@@ -353,12 +356,13 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The least offset, in bytes, of block `upper` if it lies on block `lower`, which is at its own least offset.
+    /// The least offset, in bytes, at which block `upper` can lie on block `lower`, if `lower` is at its own least
+    /// offset.
     fn on(&self, lower: u32, upper: u32) -> u64 {
         align_up(self.least[lower] + self.pairs.apart(lower, upper), self.alignment[upper])
     }
 
-    /// The least offset, in bytes, of block `b` if it lies on a block that is not placed yet; `u64::MAX` if no such
+    /// The least offset, in bytes, at which block `b` can lie on a block that is not placed yet; `u64::MAX` if no such
     /// block is alive with it.
     fn support(&self, b: u32) -> u64 {
         let mut least = u64::MAX;
@@ -398,7 +402,8 @@ impl<'a, 'b> Search<'a, 'b> {
         self.propagate()
     }
 
-    /// Takes the last placement back; returns its block, or none if nothing is placed.
+    /// Takes the last placement back, and all changes that it led to; returns the block that was placed, or none if no
+    /// placement is left.
     fn back(&mut self) -> Option<u32> {
         self.depth = self.depth.checked_sub(1)?;
         let (b, mark) = (self.placed[self.depth], self.marks[self.depth]);
@@ -416,9 +421,9 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// Raises the least offsets of blocks that are not placed yet, until none moves. In each section of time that has
-    /// changed, a block goes up to the lowest offset that the other unplaced blocks there still allow. A block that can
-    /// lie on top of no placed block goes up to the lowest offset at which it can lie on an unplaced one. `Err` if
-    /// there is no placement within the capacity.
+    /// changed, a block goes up to the lowest offset that the other unplaced blocks there still allow. A block that
+    /// would lie on no placed block goes up further, to the lowest offset at which it can lie on an unplaced one. `Err`
+    /// if there is no placement within the capacity.
     fn propagate(&mut self) -> Outcome {
         loop {
             for s in 0..self.sections {
@@ -455,8 +460,8 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// The highest offset, in bytes, at which a stack of all unplaced blocks of section `s` of time can begin and still
-    /// end within the capacity. The stack is as high as all their sizes, less the bytes that overlaps may spare. None
-    /// if it is higher than the capacity.
+    /// end within the capacity. The height of the stack is the sum of their sizes, less the bytes that overlaps may
+    /// spare. None if it is higher than the capacity.
     fn room(&self, s: u32) -> Option<u64> {
         let is_member = |b: u32| (self.alive[s * self.row + b / 64] & self.open[b / 64]) >> (b % 64) & 1 == 1;
         let (mut bytes, mut spared) = (0, 0);
@@ -487,9 +492,10 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The least offset, in bytes, that the other unplaced blocks of section `s` of time leave to block `b`; 0 if they
-    /// allow any. `room` is the highest offset at which a stack of all of them can begin. If `b` cannot lie as low as
-    /// `room`, it lies above a block that can. It also lies above each block that can only be below it.
+    /// The least offset, in bytes, that block `b` can have because of the other unplaced blocks of section `s` of time;
+    /// 0 if it can have any. `room` is the highest offset at which a stack of all unplaced blocks there, with `b`, can
+    /// begin within the capacity; so the lowest of them lies at `room` or below. If `b` cannot lie there, it lies above
+    /// another block that can. It also lies above each block that, within the capacity, cannot lie above `b`.
     fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
         let others = self.members(s).filter(|&c| c != b);
         let mut v = 0;
@@ -505,9 +511,11 @@ impl<'a, 'b> Search<'a, 'b> {
         v
     }
 
-    /// The block to place next; none if all are placed. It comes from the section of time with the least slack, divided
-    /// by 1 + the failed nodes counted there. The slack is the number of bytes by which the lowest of the least offsets
-    /// there could rise, with all unplaced blocks still within the capacity.
+    /// The block to place next; none if all are placed. The slack of a section of time is the number of bytes by which
+    /// the lowest unplaced block there could rise above its least offset, with all unplaced blocks there still within
+    /// the capacity. The section is taken in which the slack, divided by 1 + the number of nodes that failed there, is
+    /// least. The block is its lowest unplaced block or, if others can lie below that one, the lowest of these, and so
+    /// on.
     fn choose(&mut self) -> Option<u32> {
         let mut chosen: Option<(u32, u64, u32)> = None;
         for s in 0..self.sections {
@@ -543,7 +551,7 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 }
 
-/// The members of a bit set of this number of words.
+/// The members of the bit set that is in the first `words` words of `set`.
 fn bits(set: &Table<'_, u64>, words: u32) -> impl Iterator<Item = u32> {
     (0..words).flat_map(move |w| ones(set[w]).map(move |bit| w * 64 + bit))
 }

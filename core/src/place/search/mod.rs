@@ -78,36 +78,38 @@ use super::{Options, Solver, Summary, Watch, bound, finish, prepare};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// In instances of more blocks, [`Solver::Auto`] does not run this search: its table of which block is alive when takes
-/// n²/64 words for n blocks.
+/// The most blocks for which [`Solver::Auto`] runs this search. For n blocks, it needs a table of n²/64 words that
+/// tells which block is alive when.
 pub const MOST_BLOCKS: usize = 6000;
 
-/// The capacities that are tried lie below the peak of the best plan so far, by a part of the gap between that peak and
-/// the lower bound: by all of it, a half, a quarter and so on. The gap is halved at most this number of times.
+/// The search tries capacities, the highest peaks that a plan may have. The first is usually the lower bound; each next
+/// one lies half as far below the peak of the best plan so far. The distance is halved at most this number of times;
+/// then the lower bound is tried again.
 const MOST_HALVINGS: u32 = 3;
-/// How many nodes are spent on each capacity that is tried in the first round, as a multiple of the length of the
-/// shortest run. Each further round tries capacities with twice the nodes. A run is a search from the root of the tree;
-/// its length is the number of nodes after which it ends.
+/// The search tries several capacities (highest peaks that a plan may have) in turn, again and again in rounds. In the
+/// first round, the nodes of the search tree that it spends on each are this number times those of the shortest run. In
+/// each further round they are twice as many. A run is one search from the root of the tree, ended after a number of
+/// nodes.
 const RUNS: u64 = 32;
-/// In each round of capacities that are tried, at least this number of nodes goes to the lower bound itself, as most
-/// instances have a plan with that peak. The number is given as a multiple of the length of the shortest run. A run is
-/// a search from the root of the tree; its length is the number of nodes after which it ends.
+/// Most instances have a plan whose peak is the lower bound. So in each round of peaks to be tried, at least this
+/// number times the nodes of the shortest run goes to the lower bound. A run is one search from the root of the search
+/// tree, ended after a number of nodes.
 const RUNS_AT_BOUND: u64 = 256;
-/// The nodes that [`RUNS_AT_BOUND`] grants to the lower bound in each round are at most the search's whole budget of
-/// nodes divided by this number.
+/// A limit on the nodes of the search tree that [`RUNS_AT_BOUND`] grants to the lower bound in each round. They are at
+/// most the search's whole budget of nodes divided by this number.
 const PART_AT_BOUND: u64 = 4;
-/// The search's budget of nodes is small if it is at most this number times the length, in nodes, of the shortest run
-/// (a search from the root of the tree). If it is, and the load is the max load at every step, the first capacity that
-/// is tried is near the peak of the best plan so far, and not the lower bound.
+/// Decides whether the search first tries to reach a peak close to that of the best plan so far, and not at once the
+/// lower bound. It does if two things hold. First, the bytes alive are the same in each section of time. Second, the
+/// budget is small: at most this number times the nodes of the shortest run, a search from the root of the search tree.
 const RUNS_NEAR: u64 = 1_024;
-/// One in this number of the search's nodes may go to windows of time, whose blocks are searched alone to raise the
-/// lower bound.
+/// The nodes of the whole search, divided by this number, may go to searches of windows of time. The blocks of a window
+/// are placed alone; if they do not fit, the lower bound rises.
 const PART_OF_WINDOWS: u64 = 8;
-/// The searches of windows of time are granted a part of the search's nodes. For each node granted they may look at
-/// this number of their own, which are cheaper because a window has few blocks.
+/// How many nodes of its own a search of a window of time may look at for one node of the whole search's budget. Its
+/// nodes are cheaper, because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
-/// At capacities above the lower bound, most runs of the search (from the root of its tree) prefer blocks that keep the
-/// top of the placed blocks level. One run in this number does not.
+/// Most runs of the search (from the root of its tree) prefer blocks that keep the top of the placed blocks level; one
+/// run in this number does not. Where the capacity is the lower bound, none does.
 const UNLEVELLED: u64 = 4;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -151,8 +153,8 @@ pub fn place(
     finish(improve(blocks, options, None, scratch, offsets, watch)?, options)
 }
 
-/// Looks for a plan with a lower peak than `incumbent`, the summary of the plan that is in `offsets`; without one, for
-/// the plan of least peak. The result is never worse than `incumbent`.
+/// Looks for the plan of least peak or, if `incumbent` is given, for one with a lower peak than the incumbent: the plan
+/// in `offsets`, of which `incumbent` is the summary. The result is never worse than `incumbent`.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -175,12 +177,12 @@ struct Search<'a> {
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     random: Xoshiro256PlusPlus,
-    /// The unit of the search, in bytes: all offsets are multiples of it.
+    /// The search counts sizes and offsets in units of this number of bytes, which divides all of them.
     unit: NonZeroU64,
     /// The lower bound on the peak, as a multiple of `unit` bytes.
     lower: u64,
-    /// Whether all sections have the same load. A section is a maximal clique: a set of blocks that are alive at one
-    /// step, and are not all alive with a further block.
+    /// Whether the sections of time all have the same load, in bytes. A section stands for a maximal clique: a set of
+    /// blocks that are alive at one step, to which no further block can be added.
     full: bool,
     /// The caller's capacity, as a multiple of `unit` bytes: a peak within it ends the search. None if the least peak
     /// is looked for.
@@ -303,8 +305,9 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Raises the lower bound by searches of windows of time, in which the blocks of a window are placed alone. Goes on
-    /// until `limit` nodes of the whole search's budget have been spent, those of the windows included.
+    /// Tries to raise the lower bound on the peak by searches of windows of time. The blocks of a window are placed
+    /// alone; if they do not fit within the bound, it rises. Ends at the latest when the whole search, windows
+    /// included, has spent `limit` nodes.
     fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
         let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
         let (mut progress, before) = (self.summary(), self.tree.nodes);
@@ -321,8 +324,8 @@ impl<'a> Search<'a> {
         end
     }
 
-    /// Whether there is nothing left to look for: the best plan has the lower bound as its peak or is within the
-    /// capacity, or it is proved that no plan is within the capacity.
+    /// Whether there is nothing left to look for. That is so if the best plan has the lower bound as its peak, if it is
+    /// within the caller's capacity, or if the lower bound is above that capacity.
     fn satisfied(&self) -> bool {
         let enough = self.capacity.unwrap_or(0).max(self.lower);
         self.capacity.is_some_and(|capacity| capacity < self.lower)
@@ -334,9 +337,9 @@ impl<'a> Search<'a> {
         self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
     }
 
-    /// Looks for a placement within `capacity` (in units of the search) by runs one after the other, each from the root
-    /// of the tree. Ends when a run finds a placement or proves that there is none, or when `limit` nodes have been
-    /// spent, as [`Tree::spent`] counts them.
+    /// Looks for a placement within `capacity`, in units of `unit` bytes, by one run after the other. A run is a search
+    /// from the root of the search tree, ended after a number of nodes. Returns when a run finds a placement or proves
+    /// that there is none, or when the search has spent `limit` nodes in all, as [`Tree::spent`] counts them.
     fn attempt(&mut self, capacity: u64, limit: u64, offsets: &mut [u64], watch: Watch<'_>) -> End {
         let mut progress = self.summary();
         for run in 0.. {
@@ -378,8 +381,8 @@ impl<'a> Search<'a> {
         End::Limit
     }
 
-    /// What the search has spent so far, in nodes of its tree: those it has looked at, and more for the blocks and
-    /// sections of time looked at ([`Tree::spent`]).
+    /// How many nodes of its tree the search has spent so far. The blocks and sections of time that it has looked at
+    /// count as further nodes ([`Tree::spent`]).
     fn spent(&self) -> u64 {
         self.tree.spent(&self.state)
     }
@@ -389,7 +392,7 @@ impl<'a> Search<'a> {
     }
 
     /// The length of the shortest run, in nodes of the search tree. A run is a search from the root of the tree that is
-    /// given up after a number of nodes.
+    /// ended after a number of nodes.
     fn base(&self) -> u64 {
         128 + u64::from(self.state.n)
     }
@@ -400,8 +403,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The i-th member, from 1, of Luby's sequence 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, … The length of run i of
-/// the search is a multiple of it.
+/// The i-th number, counted from 1, of Luby's sequence 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, … Run i of the
+/// search may look at this number times the nodes of the shortest run.
 const fn luby(mut i: u64) -> u64 {
     loop {
         let k = u64::BITS - i.leading_zeros();
@@ -412,8 +415,9 @@ const fn luby(mut i: u64) -> u64 {
     }
 }
 
-/// The unit of the search: the largest number of bytes of which all offsets can be multiples. It is the greatest common
-/// divisor of sizes, pins and alignments; alignments that divide all sizes and pins do not count.
+/// The unit, in bytes, in which the search counts: the largest number of bytes of which all offsets can be multiples.
+/// It is the greatest common divisor of sizes, pins (given offsets) and alignments; alignments that divide all sizes
+/// and pins do not count.
 fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> NonZeroU64 {
     let sizes = blocks.iter().fold(0, |g, b| gcd(gcd(g, b.size), b.pin.unwrap_or(0)));
     let unit = blocks.iter().map(alignment).filter(|&a| sizes.checked_rem(a) != Some(0)).fold(sizes, gcd);

@@ -1,5 +1,5 @@
-//! States of the search that were refuted (searched to the end without a placement), kept so that it goes through each
-//! only once.
+//! States of the search that were refuted (searched to the end without a placement). They are kept so that the search
+//! goes through each only once.
 //!
 //! A *component* is a range of time that no open block crosses; *open* blocks are those that are not placed yet.
 //! Whether a component can be completed depends on its open blocks alone: on the least offset that each can have, and
@@ -15,19 +15,20 @@ use super::state::State;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, hash};
 
-/// The ring buffer of refuted states (searched to the end without a placement) has this number of words for each block
-/// of the instance, and [`FOR_ANY`] more; in all, at most [`MOST`].
+/// The length, in words, of the ring buffer that keeps refuted states (searched to the end without a placement): this
+/// number for each block of the instance, plus [`FOR_ANY`], but at most [`MOST`].
 const FOR_EACH: usize = 1 << 11;
-/// The ring buffer of refuted states (searched to the end without a placement) has this number of words, and
-/// [`FOR_EACH`] more for each block of the instance; in all, at most [`MOST`].
+/// The length, in words, of the ring buffer that keeps refuted states (searched to the end without a placement): this
+/// number, plus [`FOR_EACH`] for each block of the instance, but at most [`MOST`].
 const FOR_ANY: usize = 1 << 17;
-/// The most words that the ring buffer of refuted states (searched to the end without a placement) has.
+/// The most words that the ring buffer may have in which refuted states (searched to the end without a placement) are
+/// kept.
 const MOST: usize = 1 << 20;
-/// The hash table `index`, which finds refuted states in the ring buffer, has one entry for this number of words of the
-/// ring buffer.
+/// How many words of the ring buffer of refuted states (searched to the end without a placement) there are for each
+/// entry of the hash table that finds states in it.
 const WORDS_PER_STATE: usize = 16;
-/// The number of words with which each refuted state begins in the ring buffer: the range of its sections of time, and
-/// the capacity within which it has no placement. The words that describe its blocks follow.
+/// Each refuted state in the ring buffer begins with this number of words: one for its range of sections of time, and
+/// one for the capacity within which it has no placement. The words that describe its blocks follow.
 const HEAD: u64 = 2;
 
 /// The states of the search that were refuted (searched to the end without a placement), so that they fail at once when
@@ -35,8 +36,9 @@ const HEAD: u64 = 2;
 pub(super) struct Nogoods<'a> {
     ring: Table<'a, u64>,
     ring_len: u64,
-    /// A hash table: for each remainder of a state's hash divided by `index_len`, where the latest refuted state with
-    /// that remainder begins in the ring buffer. Kept as 1 + the number of words written before it; 0 if there is none.
+    /// A hash table that finds refuted states in the ring buffer. Its entry i is for the states whose hash is i modulo
+    /// `index_len`. It says where the latest of them begins, as 1 + the number of words written before that state; 0 if
+    /// there is none.
     index: Table<'a, u64>,
     index_len: u64,
     /// How many words have been written to the ring buffer since the search began, overwritten ones included.
@@ -64,9 +66,9 @@ impl<'a> Nogoods<'a> {
         }
     }
 
-    /// Whether the unplaced blocks in the sections of time `part` (the first, and one past the last) are known to have
-    /// no placement within the state's capacity. That is so if [`add`](Self::add) noted them with the same least
-    /// offsets, and with this capacity or a higher one.
+    /// Whether it is known that the blocks still to be placed in the sections of time `part` (the first, and one past
+    /// the last) have no placement within the state's capacity. That is so if [`add`](Self::add) has noted these
+    /// blocks, with the same least offset for each, at this capacity or a higher one.
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
         // There is no such state, or what was written later has overwritten it.
@@ -96,9 +98,10 @@ impl<'a> Nogoods<'a> {
         state.each_word(part, |word| self.write(word));
     }
 
-    /// The index in the hash table `index` for a state: a hash of the words that [`State::each_word`] gives for the
-    /// sections `part`. Each word is hashed by itself, with a number that differs from word to word, and the hashes are
-    /// added up, so that a processor works on several at once.
+    /// The entry of the hash table `index` that is for a state. It is found by a hash of the words that
+    /// [`State::each_word`] gives for the sections of time `part`. Each word is hashed by itself, together with a
+    /// number that differs from word to word, and the hashes are added up. So a processor can work on several words at
+    /// once.
     fn slot(&self, state: &State<'_>, part: (u32, u32)) -> u32 {
         let (mut hash, mut salt) = (range(part), 0u64);
         state.each_word(part, |word| {

@@ -8,8 +8,8 @@ use crate::table::Table;
 
 /// Writes to `state.rank` the place of each block in the order in which the search tries blocks. First come blocks in
 /// whose lifetime the load (bytes alive at one time) rises highest; of equals those alive longest, of these the largest
-/// area (size times lifetime). `noise` is a random generator and a number. With it, lifetimes and sizes are each
-/// changed at random by up to that many thousandths, and the load does not count.
+/// area (size times lifetime). If `noise` is given, a random generator and a number, the load does not count. Lifetimes
+/// and sizes are then changed at random, each by up to that many thousandths.
 pub(super) fn rank(
     state: &mut State<'_>,
     key: &mut Table<'_, u64>,

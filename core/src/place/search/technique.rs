@@ -15,21 +15,24 @@ pub enum Technique {
     /// Where unplaced blocks can lie only on each other, raising the least offset of one raises those of others, which
     /// raise the first again, in many small steps. Shortest paths give the offsets after the last step at once.
     Climbs,
-    /// In small instances, edge finding: at each time, blocks are found that must lie below others.
+    /// In small instances, the search finds blocks that must lie below others: edge finding, as for jobs that a machine
+    /// does one at a time.
     Edges,
-    /// The next block is chosen, by preference, at a time at which many nodes of the search have failed.
+    /// The next block is chosen where the search has failed often: at a time whose blocks have made many of its nodes
+    /// fail.
     Failures,
     /// A run of the search ends after a number of nodes. The next run tries the blocks in another order: their
     /// lifetimes and sizes, by which they are sorted, are changed at random.
     Restarts,
-    /// The top of the placed blocks is kept level. Where it is level over a range of time, blocks that begin or end
-    /// with the range are preferred. They are preferred more if their own top is level with the placed blocks beyond
-    /// the range.
+    /// Blocks are preferred that keep the top of the placed blocks level. Where it is level over a range of time, these
+    /// are blocks that begin or end with the range. They are preferred more if their own top is level with the placed
+    /// blocks beyond the range.
     Level,
     /// States of the search that were refuted (shown to have no placement) are kept, and fail at once when they come
     /// again.
     Nogoods,
-    /// Windows of time are searched alone: if the blocks of one do not fit within the lower bound, the bound is raised.
+    /// The blocks of windows of time are placed alone: if those of one window do not fit within the lower bound, the
+    /// bound is raised.
     Windows,
 }
 

@@ -9,8 +9,8 @@ use super::technique::Technique;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// The work of the search is counted in nodes of its tree. Blocks and sections of time that are looked at count too:
-/// this number of them counts as one node.
+/// What the search has spent is counted in nodes of its tree. The blocks and sections of time that it looks at count
+/// too: this number of them is as much as one node.
 const WORK_OF_NODE: u64 = 1_024;
 /// The caller's function `watch` is called each time that the search has spent this number of nodes.
 const NODES_OF_WATCH: u64 = 256;
@@ -28,47 +28,50 @@ pub(super) enum End {
     Stopped,
 }
 
-/// The decisions on the way from the root of the search tree to the present node.
+/// The decisions on the way from the root of the search tree to the present node. Each has placed one block.
 pub(super) struct Tree<'a> {
-    /// By depth in the search tree: the block that the decision there was about.
+    /// For each depth in the search tree, the block that was placed there.
     block: Table<'a, u32>,
-    /// By depth in the search tree: the length of the list of changes to blocks, just before the decision there. To
-    /// take the decision back, all later changes are undone.
+    /// For each depth in the search tree, how many changes to blocks were recorded before a block was placed there. To
+    /// take that back, all later changes are undone.
     block_mark: Table<'a, u32>,
-    /// By depth in the search tree: the length of the list of changes to sections' records, just before the decision
-    /// there. A section is a stretch of time, its record a summary of its unplaced blocks. To take the decision back,
-    /// all later changes are undone.
+    /// For each depth in the search tree, how many changes to sections' records were recorded before a block was placed
+    /// there. To take that back, all later changes are undone. A section is a stretch of time; its record sums up the
+    /// blocks there that are still to be placed.
     section_mark: Table<'a, u32>,
-    /// By depth in the search tree: the first section of the component that the decision there was about. A component
-    /// is a range of sections of time such that no block still to be placed is alive both in it and outside of it.
+    /// For each depth in the search tree, the first section of time of the component that was searched when a block was
+    /// placed there. A component is a range of sections such that no block still to be placed is alive both in it and
+    /// outside of it.
     low: Table<'a, u32>,
-    /// By depth in the search tree: one past the last section of the component that the decision there was about. A
-    /// component is a range of sections of time such that no block still to be placed is alive both in it and outside
-    /// of it.
+    /// For each depth in the search tree, one past the last section of time of the component that was searched when a
+    /// block was placed there. A component is a range of sections such that no block still to be placed is alive both
+    /// in it and outside of it.
     high: Table<'a, u32>,
-    /// By depth in the search tree: the lengths of two lists when the present node of that depth was entered. One lists
-    /// the changes to blocks, the other those to sections' records. Undoing all later changes leads back to that node.
-    /// A section is a stretch of time, its record a summary of its unplaced blocks.
+    /// For each depth in the search tree, how many changes were recorded when the search entered the latest node there:
+    /// changes to blocks, and changes to sections' records. A section is a stretch of time; its record sums up the
+    /// blocks there that are still to be placed. When the node has failed, all later changes are undone, so that its
+    /// state can be kept as refuted.
     entry: Table<'a, [u32; 2]>,
-    /// By depth in the search tree: how many nodes had been looked at in all when the present node of this depth was
-    /// entered.
+    /// For each depth in the search tree, how many nodes had been looked at in all when the search entered the latest
+    /// node there. If there are more when that node has failed, its state is kept as refuted.
     since: Table<'a, u64>,
     nogoods: Nogoods<'a>,
     /// How many decisions lead to the present node.
     depth: u32,
-    /// The component that is searched, as a range of sections of time: no block that is still to be placed crosses its
-    /// ends.
+    /// The component that is searched now, as a range of sections of time: the first, and one past the last. No block
+    /// that is still to be placed crosses the ends of a component.
     part: (u32, u32),
-    /// How much *level ground* counts in the choice of the next block ([`Tree::choose`]). Level ground is the range of
-    /// time around the chosen section in which the lowest offset for an unplaced block is the same. A block moves this
-    /// number of places forward in the order for each end of its lifetime that is an end of this range, and as many
-    /// again if its top is level with the ground beyond that end. 0 if level ground does not count.
+    /// How strongly the choice of the next block ([`Tree::choose`]) prefers blocks that keep the top of the placed
+    /// blocks level; 0 if it does not. *Level ground* is the range of time around the chosen section in which the
+    /// lowest offset for an unplaced block is the same. A block moves this number of places forward in the order for
+    /// each end of its lifetime that is an end of the level ground. It moves as many again if its top is level with the
+    /// ground beyond that end.
     pub fit: u32,
-    /// How many nodes were looked at since the search began.
+    /// How many nodes of the search tree were looked at since the search began.
     pub nodes: u64,
-    /// The most nodes that may be spent, as `spent` counts them, until the present capacity is given up.
+    /// The search gives up the present capacity when it has spent this number of nodes since it began (see `spent`).
     pub budget: u64,
-    /// The number of spent nodes, as `spent` counts them, at which `watch` is called next.
+    /// The caller's function `watch` is called next when the search has spent this number of nodes (see `spent`).
     next_watch: u64,
 }
 
@@ -96,8 +99,9 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Looks for a placement within `capacity`, until the search has looked at `limit` nodes since it began, or the
-    /// budget is spent. `watch` is asked every few hundred nodes whether to go on.
+    /// Looks for a placement within `capacity`, from the root of the search tree. Gives up when `limit` nodes have been
+    /// looked at since the search began, earlier runs included, or when the budget is spent. `watch` is asked every few
+    /// hundred nodes whether to go on.
     pub(super) fn run(
         &mut self,
         state: &mut State<'_>,
@@ -152,9 +156,10 @@ impl<'a> Tree<'a> {
         End::Found
     }
 
-    /// What the search has spent since it began, in nodes: those it has looked at, and one for each [`WORK_OF_NODE`]
-    /// blocks and sections of time looked at. So a node stands for about 3 µs on all instances. Budgets are compared
-    /// with this number. The length of a run, a search from the root of the tree, counts the nodes alone.
+    /// What the search has spent since it began: the nodes that it has looked at, and one more for each
+    /// [`WORK_OF_NODE`] blocks and sections of time looked at. So one node spent stands for about 3 µs on all
+    /// instances. Budgets are compared with this number. The length of a run, a search from the root of the tree,
+    /// counts only the nodes looked at.
     pub(super) fn spent(&self, state: &State<'_>) -> u64 {
         self.nodes.saturating_add(state.looked / WORK_OF_NODE)
     }
@@ -168,10 +173,10 @@ impl<'a> Tree<'a> {
         self.depth += 1;
     }
 
-    /// Takes back decisions, the last first, up to and with the first one whose component overlaps the component that
-    /// failed; returns that decision's block, or none if there is no such decision. A component is a range of sections
-    /// of time such that no block still to be placed is alive both in it and outside of it. So decisions about other
-    /// components cannot be the cause of the failure.
+    /// After a failure, takes back the decisions that place blocks, the last first, until one is taken back that may be
+    /// the cause. Returns the block of that decision; none if there is no such decision. A decision can be the cause
+    /// only if it was made in a component that overlaps the one that failed. A component is a range of sections of time
+    /// such that no block still to be placed is alive both in it and outside of it.
     fn back(&mut self, state: &mut State<'_>) -> Option<u32> {
         let failed = self.part;
         while self.depth > 0 {
@@ -186,8 +191,8 @@ impl<'a> Tree<'a> {
         None
     }
 
-    /// Chooses the component to search next: the longest one in the range of sections of time that was searched last
-    /// or, if all blocks there are placed, the longest anywhere. A component is a range of sections such that no block
+    /// Chooses the component to search next. It is the longest one within the component that was searched last or, if
+    /// all blocks there are placed, the longest anywhere. A component is a range of sections of time such that no block
     /// still to be placed is alive both in it and outside of it.
     fn narrow(&mut self, state: &State<'_>) {
         if state.techniques.has(Technique::Components) {
@@ -196,11 +201,10 @@ impl<'a> Tree<'a> {
     }
 
     /// The block to place next. First a section of time is chosen: one with the lowest floor, the least offset that an
-    /// unplaced block there can have. Of equals, it is the one with the least quotient: the number of blocks that could
-    /// lie at the floor, divided by 1 + the failed nodes counted there. Of these blocks, the one of least rank (place
-    /// in the order of blocks) is returned. A rank counts as lower by `fit` for each end of the block that is an end of
-    /// the level ground, the sections around the chosen one with the same floor. It counts as lower once more if the
-    /// block's top is level with the floor beyond that end.
+    /// unplaced block there can have. Of equals, it is one in which few blocks could lie at the floor, and many nodes
+    /// of the search have failed: the number of these blocks, divided by 1 + the failed nodes, is least. Of these
+    /// blocks, the one that comes first in the order `rank` is returned; but those that keep the top of the placed
+    /// blocks level move forward in that order, as described at `fit`.
     fn choose(&self, state: &State<'_>) -> u32 {
         let (mut chosen, mut floor, mut choices, mut weight) = (0, u64::MAX, 1, 0);
         for s in self.part.0..self.part.1 {
@@ -232,9 +236,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The component with the most sections in the range `low..high`, as a range of sections; of equals the first. A
-/// component is a range of sections of time whose ends no block still to be placed crosses. None if no such block is
-/// alive in `low..high`.
+/// The longest component in the range `low..high` of sections of time; of equals the first. A component is a range of
+/// sections whose ends no block still to be placed crosses. None if no such block is alive in `low..high`.
 fn longest(state: &State<'_>, (low, high): (u32, u32)) -> Option<(u32, u32)> {
     let mut best = None;
     let mut longest = 0;

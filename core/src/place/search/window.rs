@@ -33,7 +33,7 @@ use crate::{Workspace, WorkspaceLen, sort};
 /// A window (a range of time whose blocks are searched alone) is skipped if its load is low: if, at each of its steps,
 /// more bytes are free than the capacity divided by this number.
 const NEAR: u64 = 8;
-/// How many nodes the first search of a window of time may look at, for each block of the window.
+/// How many nodes of its search tree the first search of a window of time may look at, for each block of the window.
 const NODES_PER_BLOCK: u64 = 8;
 /// In each pass over the windows of time, a search may look at four times as many nodes as in the pass before. After
 /// this number of passes, the number of nodes no longer grows.
@@ -42,54 +42,57 @@ const MOST_PASSES: u32 = 16;
 /// The windows of time that are searched one after the other to raise the lower bound.
 pub(super) struct Windows<'a> {
     scratch: Workspace<'a>,
-    /// By section of time of the whole instance: its load, in units of a fixed number of bytes.
+    /// For each section of time of the whole instance, its load: the size of all blocks alive there, in units of a
+    /// number of bytes that divides all sizes.
     load: Table<'a, u64>,
-    /// The blocks of the window of time that is looked at, by their numbers in the whole instance.
+    /// The blocks of the window of time that is searched now, by their numbers in the whole instance.
     members: Table<'a, u32>,
     aside: Table<'a, u32>,
-    /// The first section of time of the next window, a range of time that is searched alone.
+    /// The section of time at which the next window begins. A window is a range of sections whose blocks are placed
+    /// alone.
     begin: u32,
     /// How many sections of time the next window has; `u32::MAX` if no window is left to be searched.
     length: u32,
     /// The number of the next window, counted from 0 in each pass over all windows of time.
     number: u32,
-    /// Bit set, by the number of a window of time in its pass: windows for which a placement within the lower bound was
-    /// found, so that they are not searched again.
+    /// Bit set of the windows of time that have a placement within the lower bound, so that they are not searched
+    /// again. Windows are numbered from 0 in each pass over them.
     decided: Table<'a, u64>,
-    /// How many of the whole search's nodes the searches of windows of time have used: one for each `NODES_OF_WINDOWS`
-    /// nodes of their own that they have looked at.
+    /// How many nodes the searches of windows of time have cost the whole search: one for each `NODES_OF_WINDOWS` nodes
+    /// that they have looked at.
     pub nodes: u64,
     /// How many passes over all windows of time have ended; it counts up to [`MOST_PASSES`].
     passes: u32,
-    /// Whether windows (stretches of time) with more sections are to be looked at. True if one with the present number
-    /// of sections had few enough blocks for a search, or needed none. A window needs none if its load is far below the
+    /// Whether longer windows of time, with more sections, are to be looked at too. True once a window of the present
+    /// length had few enough blocks for a search, or needed none. A window needs none if its load is far below the
     /// capacity ([`NEAR`]), or if it is known to have a placement within the lower bound.
     small: bool,
-    /// Whether the search of a window of time was cut off in this pass over the windows.
+    /// Whether the search of a window of time was cut off without an answer in this pass over the windows. If so,
+    /// another pass follows.
     undecided: bool,
 }
 
 /// How many nodes of their search trees the searches of windows may look at. A window is a stretch of time whose blocks
-/// are searched alone, to raise the lower bound.
+/// are placed alone, to raise the lower bound.
 pub(super) struct Budget<'a> {
     /// How many nodes the searches of windows have looked at so far.
     pub nodes: u64,
     /// The most nodes that the searches of windows may look at.
     pub limit: u64,
-    /// A function that is called with the number of nodes that windows have used so far; if it returns a break, the
-    /// search ends.
+    /// A function that is called now and then with the number of nodes that the searches of windows have looked at; if
+    /// it returns a break, the search ends.
     pub watch: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 
-/// The most blocks of a window of time that is searched, in an instance of `n` blocks. Windows with more blocks are
-/// left out.
+/// The most blocks that a window of time may have to be searched, in an instance of `n` blocks. Windows with more
+/// blocks are left out.
 const fn most(n: usize) -> usize {
     if n < SMALL { n } else { SMALL }
 }
 
-/// The length, in words, of a bit set of all windows (stretches of time) of a pass over an instance of `n` blocks.
-/// Windows of two sections and windows of four, taken together, are fewer than twice as many as the sections. From then
-/// on, windows of twice the length are half as many.
+/// The length, in words, of a bit set with one bit for each window of time of an instance of `n` blocks, which has at
+/// most `n` sections of time. A window of two or four sections begins at each section, one of eight at every second,
+/// one of sixteen at every fourth, and so on: together fewer than 4 n.
 const fn decided_len(n: usize) -> usize {
     (4 * n).div_ceil(64)
 }
@@ -128,9 +131,9 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// Raises the lower bound `lower`, in units of a fixed number of bytes, by searches of windows of time. Ends when
-    /// `lower` exceeds `enough`, the highest capacity that is of interest; when the budget is used up; or when no
-    /// window is left.
+    /// Raises the lower bound `lower` by searches of windows of time, whose blocks are placed alone. Ends when `lower`
+    /// exceeds `enough`, the highest capacity that is of interest; when the budget is used up; or when no window is
+    /// left. Both figures are in units of a number of bytes that divides all sizes.
     pub(super) fn lift(&mut self, whole: &State<'_>, lower: &mut u64, enough: u64, budget: &mut Budget<'_>) -> End {
         // A window of all sections is left out: its search would be that of the whole instance.
         while self.length < whole.sections {
@@ -159,10 +162,9 @@ impl<'a> Windows<'a> {
         End::Found
     }
 
-    /// Called when all windows (stretches of time that are searched alone) with the present number of sections have
-    /// been looked at. Goes on to windows of twice as many sections; after the longest, to another pass over all
-    /// windows, if the search of one was cut off in this pass. If none was, sets `length` to `u32::MAX`, which ends the
-    /// passes.
+    /// Called when all windows of time with the present number of sections have been looked at. Goes on to windows of
+    /// twice as many sections. After the longest, begins another pass over all windows if the search of one was cut off
+    /// in this pass; else sets `length` to `u32::MAX`, which ends the passes.
     fn lengthen(&mut self, sections: u32) {
         self.begin = 0;
         self.length *= 2;
@@ -175,10 +177,11 @@ impl<'a> Windows<'a> {
         self.small = false;
     }
 
-    /// Writes to `members` the blocks that are alive in a window, the sections of time `low..high`. Blocks that are
-    /// alive in all of it are left out, unless a block of the instance is pinned or aligned. Sorts them by begin in the
-    /// window, then end in the window, then size, the largest first. Returns how many there are; none if they are more
-    /// than `members` holds, or if each section's load is far below the capacity (see [`NEAR`]).
+    /// Writes to `members` the blocks that are alive in a window, the sections of time `low..high`, and returns how
+    /// many there are. Blocks that are alive in all of it are left out, unless a block of the instance is pinned or
+    /// aligned. The blocks are sorted by begin in the window, then end in the window, then size, the largest first.
+    /// Returns none if there are more than `members` holds, or if the load of each section is far below the capacity
+    /// ([`NEAR`]).
     fn collect(&mut self, whole: &State<'_>, low: u32, high: u32, capacity: u64) -> Option<u32> {
         if (low..high).all(|s| self.load[s] < capacity - capacity / NEAR) {
             self.small = true;
@@ -204,9 +207,9 @@ impl<'a> Windows<'a> {
         Some(k)
     }
 
-    /// Searches one window of time, and raises the lower bound `lower` as far as this proves, but to no more than one
-    /// above `enough`, the highest capacity that is of interest. Returns [`End::Found`] if the window has a placement
-    /// within `lower`.
+    /// Searches one window of time for a placement of its blocks. If it proves that there is none within a capacity,
+    /// raises the lower bound `lower` above that capacity; but to no more than one above `enough`, the highest capacity
+    /// that is of interest. Returns [`End::Found`] if the window has a placement within `lower`.
     fn ask(
         &mut self,
         whole: &State<'_>,

@@ -9,9 +9,9 @@ use crate::table::{Table, at, count};
 
 impl Tiling<'_> {
     /// Writes the plan to `offsets`, from the last section of time backwards. The blocks alive in that section are put
-    /// in one of the orders that its first PQ-tree allows. Then the plan's events, at which blocks that lie side by
-    /// side ended and others took their place, are undone. False if there is no room for the PQ-trees before the
-    /// events.
+    /// in one of the orders that its first state, a PQ-tree, allows. Then the plan's events, at which blocks that lie
+    /// side by side ended and others took their place, are undone. False if there is no room for the PQ-trees before
+    /// the events.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };

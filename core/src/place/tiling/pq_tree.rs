@@ -1,13 +1,15 @@
 //! A PQ-tree: a set of orders of leaves (Booth and Lueker 1976).
 //!
 //! The children of a P node may stand in any order, those of a Q node in one order or its reverse. If some subsets of
-//! the leaves must each be consecutive, such a tree describes all orders in which every one of these subsets is.
+//! the leaves must each be consecutive, such a tree describes all orders in which every one of these subsets is
+//! consecutive.
 //!
 //! A tree is a row of tokens in preorder. The token of a leaf is its number; that of an inner node is its kind and the
 //! number of tokens of its subtree, itself included. [`PqTree::replace`] keeps the orders in which some leaves are
-//! consecutive, and puts new leaves in their place, in any order among themselves. Subtrees of which no leaf is
-//! replaced are copied as they are; what is between them and the new leaves becomes one Q node. O(tokens) each time,
-//! without recursion.
+//! consecutive, and puts new leaves in their place, in any order among themselves. Subtrees that lose no leaf are
+//! copied as they are. Below the lowest node that has all replaced leaves below it, nodes that lose some of their
+//! leaves, but not all, are merged into one Q node, together with the new leaves. O(tokens) each time, without
+//! recursion.
 
 use crate::table::at;
 use crate::workspace::workspace;
@@ -70,7 +72,7 @@ pub(super) const fn is_free(token: u32) -> bool {
     token & KIND == P
 }
 
-/// The indices in `tokens` of the children of the node at index `node`.
+/// The children of the node at index `node` of a PQ-tree, as indices in `tokens`, its nodes and leaves.
 pub(super) fn children(tokens: &[u32], node: u32) -> impl Iterator<Item = u32> + '_ {
     let end = node + span(at(tokens, node));
     let first = if leaf(at(tokens, node)).is_some() { end } else { node + 1 };
@@ -84,7 +86,8 @@ impl PqTree<'_> {
         self.put_leaves(leaves);
     }
 
-    /// Loads the tree of these tokens, from which [`Self::replace`] makes another one.
+    /// Loads a PQ-tree, from which [`Self::replace`] makes another one. `tokens` are its nodes and leaves, a parent
+    /// before its children.
     pub(super) fn load(&mut self, tokens: &[u32]) {
         self.len = u32::try_from(tokens.len()).unwrap_or(0);
         copy(tokens, self.token.range_mut(0, self.len));
@@ -138,8 +141,8 @@ impl PqTree<'_> {
         done
     }
 
-    /// Writes to `marked`, for each token, how many of the leaves before it are to be replaced: those for which
-    /// `replaced` holds.
+    /// Writes to `marked`, for each token (node or leaf) of the loaded PQ-tree, how many of the leaves before it are to
+    /// be replaced: those for which `replaced` holds.
     fn count(&mut self, replaced: impl Fn(u32) -> bool) {
         let mut before = 0;
         for i in 0..self.len {
@@ -148,7 +151,8 @@ impl PqTree<'_> {
         }
     }
 
-    /// The number of leaves below the token at index `i`, and how many of these are to be replaced.
+    /// The number of leaves below token `i` (a node or leaf) of the loaded PQ-tree, and how many of these are to be
+    /// replaced.
     fn below(&self, i: u32) -> [u32; 2] {
         let end = i + span(self.token[i]);
         [self.leaves[end] - self.leaves[i], self.marked[end] - self.marked[i]]
@@ -162,7 +166,8 @@ impl PqTree<'_> {
         }
     }
 
-    /// Writes the indices of a node's children to `child`; returns how many children there are.
+    /// Writes the children of a node of the loaded PQ-tree to `child`, as indices of their tokens; returns how many
+    /// children there are.
     fn open(&mut self, node: u32) -> u32 {
         let mut n = 0;
         for c in children(self.token.range(0, self.len), node) {
@@ -238,9 +243,9 @@ impl PqTree<'_> {
         true
     }
 
-    /// Writes to `next`, the tree in the making, what remains of the subtree of node `top` without its leaves that are
-    /// to be replaced. False if those leaves cannot all stand at one end of the subtree, next to the new leaves. With
-    /// `nearest_first`, what stood nearest to the replaced leaves is written first, else last.
+    /// Writes the subtree of node `top`, without the leaves that are to be replaced, to `next`, the tree in the making.
+    /// False if the leaves to be replaced cannot all stand at one end of the subtree. With `nearest_first`, what stood
+    /// nearest to these leaves is written first, else last.
     fn put_chain(&mut self, top: u32, nearest_first: bool) -> bool {
         let (mut node, mut nodes) = (Some(top), 0);
         while let Some(i) = node {
@@ -310,7 +315,7 @@ impl PqTree<'_> {
     }
 }
 
-/// Copies tokens. If one slice is longer, the rest of it is left out.
+/// Copies tokens, the nodes and leaves of a PQ-tree. If one slice is longer, the rest of it is left out.
 pub(super) fn copy(from: &[u32], to: &mut [u32]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from;

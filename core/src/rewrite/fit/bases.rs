@@ -1,7 +1,7 @@
-//! The traces with which swaps and recomputation begin: for each order of the operators that is tried, one with masks
-//! and in-place reuse, and one without. A mask is one bit for each element of a block that a ReLU reads or writes,
-//! kept for the gradient in place of the block. In-place reuse lets an operator write its output over an input that
-//! nobody reads later.
+//! The traces in which swaps and recomputation are then planned. For each order of the operators that is tried there
+//! are two: one with masks and in-place reuse, and one without. A mask is one bit for each element of a block that a
+//! ReLU reads or writes; it is kept for the gradient in place of the block. In-place reuse lets an operator write its
+//! output over an input that nobody reads later.
 
 use super::pass::Pass;
 use super::stage::{Base, Stage};
@@ -19,30 +19,31 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// The orders of the operators that are tried, one after the other; `None` is the recorded one.
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
-/// How often, at most, the search for the lowest limit within which a schedule fits halves its interval of limits. The
-/// interval first reaches from half of the least footprint (memory taken on the device) found before to the whole of
-/// it.
+/// The most steps of a bisection. If no schedule fits the limit that was asked for, it searches for the lowest limit
+/// within which one fits: first between half of the least footprint found so far (the memory that a schedule takes on
+/// the device) and the whole of it.
 const PROBES: u32 = 7;
-/// While the lowest limit within which a schedule fits is searched for, several limits are tried. For each of them, a
-/// search for swaps or recomputation may do only the work that the options allow divided by this.
+/// While the lowest limit within which a schedule fits is searched for, several limits are tried. For each of them the
+/// searches may do less work: what the options allow, divided by this.
 const PROBE: u64 = 16;
 
-/// Blocks that are smaller than the max load of the recording (the most bytes alive at once) divided by 2 to the power
-/// of this are not freed for recomputation.
+/// Small blocks are not freed for recomputation: those with fewer bytes than the max load of the recording (the most
+/// bytes alive at once) divided by 2^`LEAST`.
 const LEAST: u32 = 14;
 
-/// A recording, and room for the traces that are made from it in one order of the operators: with masks and in-place
-/// reuse, and without.
+/// A recorded trace, and room for three traces that are made from it, for one order of the operators at a time: its
+/// rows in that order, the same with masks, and the same with masks and in-place reuse.
 pub(super) struct Orders<'s> {
     pub(super) recorded: &'s Recorded<'s>,
     pub(super) options: &'s Options,
-    /// The recorded trace with its operators in one order, and with sizes rounded up to the alignment.
+    /// The rows of the recorded trace, with the operators in the order that is tried now, and with the sizes of blocks
+    /// rounded up to the alignment.
     pub(super) rows: &'s mut [Row],
     /// Room for the trace in `rows` with masks: of a block that a ReLU reads or writes, only one bit for each element
     /// is kept for the gradient.
     pub(super) masked: &'s mut [Row],
-    /// Room for the trace in `masked` with in-place reuse besides: operators write their output over an input that
-    /// nobody reads later.
+    /// Room for the trace in `masked`, changed further by in-place reuse: operators write their output over an input
+    /// that nobody reads later.
     pub(super) shared: &'s mut [Row],
 }
 
@@ -51,7 +52,8 @@ pub(super) const fn rows(recorded: usize) -> usize {
     recorded + 3 * means::most_rows(recorded)
 }
 
-/// Length of the workspace of [`Orders::each`].
+/// Length of the workspace (memory lent by the caller) that [`Orders::each`] needs for a recording of `rows` rows and
+/// `blocks` blocks.
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks)
         .and(Gaps::workspace(rows, blocks))
@@ -61,16 +63,17 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 }
 
 impl<'s> Orders<'s> {
-    /// Divides `out`, which has room for as many rows as [`rows`] says, into the room for three traces of the recording
-    /// in one order of its operators: without masks, with masks, and with masks and in-place reuse.
+    /// Divides the rows of `out` into room for three traces: the recorded one in some order of the operators, one with
+    /// masks (bits kept in place of a ReLU's block), and one with masks and in-place reuse (outputs written over
+    /// inputs). [`rows`] says how many rows `out` must have.
     pub(super) fn new(recorded: &'s Recorded<'s>, options: &'s Options, out: &'s mut [Row]) -> Self {
         let (rows, out) = out.split_at_mut_checked(recorded.rows.len()).unwrap_or_default();
         let (masked, shared) = out.split_at_mut_checked(means::most_rows(rows.len())).unwrap_or_default();
         Self { recorded, options, rows, masked, shared }
     }
 
-    /// Calls `then` with the traces of each order of the operators in turn, until the best schedule takes no more than
-    /// `most` ns longer than the original, or the work is ended.
+    /// Makes the traces for each order of the operators in turn, and calls `then` with them. Ends once the best
+    /// schedule adds at most `most` ns to the recorded trace, or once the caller has ended the work.
     pub(super) fn each<'a, 'w>(
         &mut self,
         most: f64,
@@ -100,9 +103,9 @@ impl<'s> Orders<'s> {
         Ok(stage)
     }
 
-    /// Writes the recorded trace with its operators in the order `reordering` to `rows`, with sizes rounded up to the
-    /// alignment. Returns false if there is no such order, or if operators may not be reordered. `Err` if a row is
-    /// refused, or a size is too large to be rounded up.
+    /// Writes the recorded trace to `self.rows`, with its operators in the order `reordering` (`None`: as recorded),
+    /// and with sizes rounded up to the alignment. Returns false if the options do not allow another order, or if none
+    /// is found. `Err` if a row of the trace is invalid, or a size is too large to be rounded up.
     fn make(
         &mut self,
         reordering: Option<Reordering>,
@@ -131,9 +134,9 @@ impl<'s> Orders<'s> {
     }
 }
 
-/// Two figures of a trace, in bytes. The first is its max load: the most bytes alive at once. The second is the max
-/// load that is left if every block that is idle while the operator with the max load runs is swapped out for that time
-/// (`load_min` of Zhang et al. 2019). `Err` if a row is refused.
+/// Returns two loads of a trace, in bytes. The first is its max load: the most bytes alive at once. The second is the
+/// max load that is left after some swaps (`load_min` of Zhang et al. 2019): every block that can be off the device
+/// while the operator with the max load runs is swapped out for that time. `Err` if a row of the trace is invalid.
 fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<(u64, u64), Error> {
     let mut scratch = scratch.reborrow();
     let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
@@ -144,26 +147,28 @@ fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>)
     Ok((swapper.peak(), swapper.load_min()))
 }
 
-/// The traces with which swaps and recomputation begin, for one order of the operators: the recording in this order,
-/// and, if masks or in-place reuse change it, the trace with them.
+/// The traces in which swaps and recomputation are planned, for one order of the operators. They are the recording in
+/// this order and, if masks (bits kept in place of a ReLU's block) or in-place reuse (outputs written over inputs)
+/// change it, the trace with these.
 pub(super) struct Bases<'s> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
-    /// The traces to begin with, in the order in which they are tried. First the one with masks (one bit for each
-    /// element of a block that a ReLU reads or writes) and in-place reuse; none if these change nothing. Second the
-    /// recording, which is always there.
+    /// The traces in which swaps and recomputation are planned, in the order in which they are tried. The first has
+    /// masks (one bit for each element of a block that a ReLU reads or writes) and in-place reuse (outputs written over
+    /// inputs); it is none if these change nothing. The second is the recording, and is always there.
     starts: [Option<Base<'s>>; 2],
-    /// The max load, in bytes, of the recording with its operators in this order, before masks and in-place reuse.
+    /// The max load (the most bytes alive at once) of the recording with its operators in this order, in bytes. It is
+    /// that before masks and in-place reuse.
     pub(super) peak: u64,
-    /// The max load that is left, in bytes, if every block that is idle while the operator with the max load runs is
-    /// swapped out for that time: `load_min` of Zhang et al. 2019.
+    /// The max load, in bytes, that is left after some swaps: every block that can be off the device while the operator
+    /// with the max load runs is swapped out for that time (`load_min` of Zhang et al. 2019).
     pub(super) load_min: u64,
 }
 
 impl Bases<'_> {
-    /// Tries the ways to save memory, alone and together, on each trace of this order, until the best schedule takes no
-    /// more than `most` ns longer than the original. Tries none where the lower bound says that no schedule in this
-    /// order is within the limit.
+    /// Searches for schedules within the limit on each trace of this order of the operators, by all ways to save
+    /// memory, alone and together. Ends once the best schedule adds at most `most` ns to the recorded trace. Tries
+    /// nothing if a lower bound proves that no schedule in this order is within the limit.
     pub(super) fn fit<'a, 'w>(
         &self,
         options: &Options,
@@ -177,8 +182,9 @@ impl Bases<'_> {
         self.each(options, most, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
     }
 
-    /// Calls `then` with a [`Pass`] (the work on one trace) for each trace of this order of the operators in turn,
-    /// until the best schedule takes no more than `most` ns longer than the original or the work is ended.
+    /// Calls `then` for each trace of this order of the operators in turn. Its argument is a [`Pass`], which has the
+    /// trace and does the work on it. Ends once the best schedule adds at most `most` ns to the recorded trace, or once
+    /// the caller has ended the work.
     pub(super) fn each<'a, 'w>(
         &self,
         options: &Options,
@@ -210,10 +216,10 @@ impl Bases<'_> {
         Ok(stage)
     }
 
-    /// Searches for the lowest limit, in bytes, within which a schedule fits, and returns the lowest that was found.
-    /// `least` is a limit within which one fits; the interval from half of `least` to `least` is halved several times.
-    /// The limits that are tried do not depend on the limit in the options, so that a fit to the returned limit
-    /// succeeds. The search ends early where a schedule fits the limit in the options.
+    /// Searches for the lowest limit, in bytes, within which a schedule fits, and returns the lowest that was found. It
+    /// is bisected between half of `least` and `least`, a limit that is known to work. The limits that are tried do not
+    /// depend on the limit in the options, so that a fit to the returned limit succeeds. The search ends early where a
+    /// schedule fits the limit in the options.
     pub(super) fn least_limit<'a, 'w>(
         &self,
         mut least: u64,

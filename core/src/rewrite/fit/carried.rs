@@ -1,36 +1,40 @@
 //! What the links between device and host carry: how many bytes can be on the host while each operator runs.
 //!
-//! The values that are not recomputed can be swapped. While an operator runs, as many of their bytes can be on the host
-//! as the links have copied out by then and can copy back in before they are read: few at the start and at the end of
-//! the iteration, many in the middle, where the load is highest. These bytes are estimated as in
-//! [`lower_bound`](crate::rewrite::lower_bound), for each operator alone.
+//! The values that are not recomputed can be swapped. While an operator runs, some of their bytes can be on the host:
+//! no more than the links have copied out by then, and no more than they can copy back in before the values are read.
+//! These are few at the start and at the end of the iteration, and many in the middle, where the load (bytes alive) is
+//! highest. They are estimated as in [`lower_bound`](crate::rewrite::lower_bound), for each operator alone.
 
 use super::Options;
 use crate::rewrite::lower_bound::{Away, Delay, IdleBlocks, bytes};
 use crate::rewrite::means::recompute::Recomputer;
 use crate::{Workspace, WorkspaceLen};
 
-/// The bytes that can be on the host are computed for at most this many operators, at even distances. The operators
-/// between two of these get the figure of the earlier one.
+/// At most this many operators, at even distances, are looked at to find how many bytes can be on the host while they
+/// run. The operators between two of these get the figure of the earlier one.
 const LOOKS: u32 = 256;
-/// Looking at one of these operators takes time in proportion to the number of idle times. For more than this many idle
-/// times in all looks together, fewer operators are looked at, but at least [`LEAST_LOOKS`].
+/// The most idle times of blocks that are gone through to find how many bytes can be on the host while operators run.
+/// Each operator that is looked at takes one walk through all idle times. Where this would be exceeded, fewer operators
+/// are looked at, but at least [`LEAST_LOOKS`].
 const MOST_IDLE: u32 = 3_000_000;
-/// At least this many operators are looked at, however many idle times there are.
+/// At least this many operators are looked at to find how many bytes can be on the host while they run, however many
+/// idle times of blocks there are.
 const LEAST_LOOKS: u32 = 32;
 
-/// Length of the workspace that [`hold_back`] needs.
+/// Length of the workspace (lent memory) that [`hold_back`] needs for a trace of `rows` rows and `blocks` blocks.
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let carried = WorkspaceLen { words: rows + 1, indices: 0 };
     IdleBlocks::workspace(rows, blocks).and(Away::workspace(rows + blocks)).and(carried)
 }
 
-/// Sets, for each operator, the load (bytes alive) down to which `recomputer` frees values and recomputes them: the
-/// limit of the fit plus the bytes that swaps can keep on the host while the operator runs. Swaps take only values that
-/// `recomputer` may not free. The iteration may take `delay` ns longer, half of it before the operator and half after.
-/// The recomputer knows one limit, and for each operator a headroom: bytes to be held back below the limit. So the
-/// highest of the loads is returned as the limit, in bytes, and the headroom of each operator is set to the difference
-/// between this limit and its own load.
+/// Makes `recomputer` leave to swaps what swaps can save. For each operator it gets a target, a load (bytes alive) down
+/// to which it frees values and recomputes them: the limit of the fit plus the bytes that swaps can keep on the host
+/// while the operator runs. Swaps take only values that `recomputer` may not free. The iteration may take `delay` ns
+/// longer, half of it before the operator and half after.
+///
+/// `recomputer` takes one limit for all operators, and for each operator a headroom: bytes held back below that limit.
+/// So the highest target is returned as the limit, in bytes, and the headroom of each operator becomes the difference
+/// between this limit and the operator's target.
 pub(super) fn hold_back(
     recomputer: &mut Recomputer<'_>,
     options: &Options,

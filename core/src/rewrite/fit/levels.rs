@@ -1,22 +1,23 @@
 //! Recomputation down to a level, then a search for swaps down to the limit.
 //!
 //! A level says how much is recomputed: down to which load (bytes alive while an operator runs), and which values,
-//! namely those whose recompute cost per byte is least. The other values may only be swapped. The load is
-//! - the same in all operators, between the limit and the max load of the recording: good where the links between
-//!   device and host are busy all the time (transformers);
-//! - or in each operator the limit plus what the links [carry](super::carried) there (the bytes that can be on the host
-//!   while the operator runs): more in the middle of the iteration than at its ends. Good where the limit is tight and
-//!   the links have time.
+//! namely those whose recompute cost per byte is least. The other values may only be swapped. There are two kinds of
+//! levels:
+//! - The load is the same in all operators, between the limit and the max load of the recording. This is good where the
+//!   links between device and host are busy all the time (transformers).
+//! - The load in each operator is the limit plus what the links [carry](super::carried) there (the bytes that can be on
+//!   the host while the operator runs): more in the middle of the iteration than at its ends. This is good where the
+//!   limit is tight and the links have time.
 //!
 //! Where the links are mostly idle (convolutions), it is best to recompute only a few cheap values, down to the limit.
 //!
 //! Steps:
-//! 1. The time that a level adds to the original is estimated for several levels. First come loads at even distances,
-//!    where all values may be recomputed. Then come parts of the values, recomputed down to the limit, and what the
-//!    links can carry if the iteration takes longer by one of several delays. Last come neighbours of good levels:
-//!    levels that differ little from them, and less each time. By turns they are neighbours of the best level, and of
-//!    the best level whose neighbours are not known yet. An estimate is a search with a part of the work, without a
-//!    placement.
+//! 1. For many levels it is estimated how much time they add to the original. First come levels with loads at even
+//!    distances, in which all values may be recomputed. Then come levels in which only a part of the values may be
+//!    recomputed, down to the limit. Then come levels of the second kind: with what the links carry if the iteration
+//!    takes longer by one of several delays. Last come neighbours of good levels: levels that differ little from them,
+//!    and less each time. By turns they are neighbours of the best level, and of the best level whose neighbours are
+//!    not known yet. An estimate is a search that does a part of the usual work and places nothing.
 //! 2. For some levels with the best estimates, schedules are made and placed until one fits. If none does for any of
 //!    these levels, more levels follow.
 //! 3. A longer search is made for the level whose schedule takes least time, and for the level with the best estimate.
@@ -43,62 +44,67 @@ const PARTS: u64 = 8;
 /// links between device and host can copy if the iteration takes so much longer. These are left to swaps, recomputation
 /// saves the rest, and the time that both add is estimated.
 const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
-/// How many of the [`Level::ALL`] parts of the values' bytes may be recomputed, the cheapest first. Each of these
-/// numbers is tried with each of the [`DELAYS`]. The bytes left over (none, a quarter, a sixteenth or a thirty-second
-/// of all) are the dearest to recompute and are left to swaps. This makes a great difference where a few values take
-/// very long to recompute.
+/// Which values may be recomputed: those that are cheapest to recompute, up to this many of [`Level::ALL`] parts of all
+/// their bytes. That is all of the parts, 3/4, 15/16 or 31/32. The other values are left to swaps. This makes a great
+/// difference where a few values take very long to recompute. Each number is tried with each of the [`DELAYS`] by which
+/// the iteration may take longer.
 const SHARES: [u64; 4] = [Level::ALL, Level::ALL / 4 * 3, Level::ALL / 16 * 15, Level::ALL / 32 * 31];
-/// The estimates are refined in this many rounds. Each round takes one [`Level`] (how much is recomputed) and estimates
-/// its four neighbours: with a lower or a higher target, or with fewer or more values that may be recomputed. The
-/// first, the third and the fifth round take the level with the best estimate. The others take the best level that no
-/// round has taken so far. Levels with equal estimates count once, since many neighbours have the same.
+/// The estimates of how much time [`Level`]s of recomputation add are refined in this many rounds. Each round takes one
+/// level and estimates its four neighbours: recomputation down to a lower or a higher load, and of fewer or more
+/// values. The first, the third and the fifth round take the level with the best estimate. The others take the best
+/// level that no round has taken so far. Levels with equal estimates count once, since many neighbours have the same.
 const ROUNDS: usize = 6;
-/// The most [`Level`]s of recomputation that are estimated. They are [`LOADS`] loads, [`PARTS`] - 1 parts of the
-/// values, each of the [`DELAYS`] with each of the [`SHARES`], and four levels in each of the [`ROUNDS`].
+/// The most [`Level`]s of recomputation for which the added time is estimated. They are [`LOADS`] loads to recompute
+/// down to; [`PARTS`] - 1 parts of the values that may be recomputed; each of the [`DELAYS`] of the iteration with each
+/// of the [`SHARES`] of the values; and four neighbours of a good level in each of the [`ROUNDS`].
 const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
-/// Schedules are made for this many [`Level`]s of recomputation, those with the best estimates first. If none of the
-/// schedules fits, more levels follow until one does.
+/// Schedules are made for this many [`Level`]s (how much is recomputed before swaps), those with the best estimates
+/// first. If none of the schedules fits, more levels follow until one does.
 const TRIED: usize = 6;
-/// To estimate how much time a [`Level`] of recomputation adds, a search may do the work of a whole search divided by
-/// this.
+/// How much time a [`Level`] of recomputation adds is estimated by short searches. They may do the work of a whole
+/// search divided by this.
 const ESTIMATE: u64 = 10;
-/// The first search for swaps after recomputation to a [`Level`] may do the work of a whole search divided by this.
+/// When schedules are first made for a [`Level`] (how much is recomputed before swaps), the search for swaps may do the
+/// work of a whole search divided by this.
 const FIRST: u64 = 4;
-/// A [`Level`] of recomputation gets no estimate if it is known to add too much time: at least this many times the sum
-/// of the best estimate and [`LITTLE`] of the original's time.
+/// No estimate is made for a [`Level`] of recomputation that is known to add much more time than the best one. It adds
+/// too much from `POOR` · (best estimate + [`LITTLE`] · time of the original) on.
 const POOR: f64 = 2.0;
-/// A fraction of the original's time, which is added to the best estimate in the comparison by [`POOR`]. So levels that
-/// add little are estimated even if the best one is estimated to add nothing: the schedule of the best may not fit once
-/// it is placed.
+/// A fraction of the original's time. It is added to the best estimate to find [`Level`]s of recomputation that add too
+/// much time ([`POOR`]). So levels that add little are estimated even if the best one is estimated to add nothing: the
+/// schedule of the best may not fit once it is placed.
 const LITTLE: f64 = 0.01;
-/// The last, longer search is not made for a [`Level`] whose schedule adds at least this many times the time that the
-/// best schedule adds to the original.
+/// The last, longer search is made for a [`Level`] of recomputation only if its schedule adds less than this many times
+/// the time that the best schedule adds to the original.
 const WORTH_CLIMBING: f64 = 2.0;
 
-/// A [`Level`] (how much is recomputed before swaps), and the time that it is estimated to add.
+/// A [`Level`] (how much is recomputed before swaps), and the time that it is estimated to add to the original.
 #[derive(Clone, Copy)]
 struct Estimate {
-    /// The time in ns that recomputation to the level, and then swaps, are estimated to add to the original.
+    /// The time, in ns, that recomputation to the level and swaps after it are estimated to add to the original.
+    /// Infinite if it is too long or no schedule is found.
     promise: f64,
     level: Level,
-    /// How often neighbours of this level were estimated, each time at half the distance of the time before. A
-    /// neighbour begins with the count of its level, so that its own neighbours are nearer still. 0 for the levels that
-    /// are estimated first.
+    /// How often the distance to neighbours of this level has been halved: once before each time that neighbours are
+    /// estimated. A neighbour begins with the number of its level, so that its own neighbours are nearer still. 0 for
+    /// the levels that are estimated first.
     halvings: u32,
 }
 
-/// The [`Level`]s that were estimated so far, and what is needed to estimate more.
+/// The [`Level`]s (how much is recomputed before swaps) that were estimated so far, and what is needed to estimate
+/// more.
 struct Estimates<'e, 'a, 'w, 's> {
     pass: &'e mut Pass<'a, 'w, 's>,
-    /// What an estimate plans, recomputation and then swaps, and how much work each may do.
+    /// What each estimate plans, namely recomputation and then swaps, and how much work the searches for these may do.
     quick: Arrangement<'e>,
     found: [Estimate; LOOKS],
     len: usize,
 }
 
 impl Estimates<'_, '_, '_, '_> {
-    /// Estimates the time that a [`Level`] adds, and adds the estimate to `found`, unless that was done before.
-    /// `halvings` is noted with the estimate ([`Estimate`]). `Err` if a row is refused or the memory is too short.
+    /// Estimates the time that a [`Level`] (how much is recomputed before swaps) adds to the original, and appends the
+    /// estimate to `found`. Does nothing if the level is there already. `halvings` says how near the level's neighbours
+    /// are ([`Estimate`]). `Err` if a row of the trace is invalid or the lent memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn look(&mut self, level: Level, halvings: u32) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|found| found.level == level);
@@ -112,8 +118,8 @@ impl Estimates<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// The estimate with the least added time, leaving out those whose added time, in ns, is in `refined`; none if no
-    /// estimate is left.
+    /// The estimate with the least added time, without those whose added time, in ns, is in `refined`. None if no
+    /// finite estimate is left.
     fn best(&mut self, refined: &[f64]) -> Option<&mut Estimate> {
         let known = |promise: f64| refined.iter().any(|refined| refined.total_cmp(&promise).is_eq());
         let all = self.found.iter_mut().take(self.len);
@@ -122,9 +128,10 @@ impl Estimates<'_, '_, '_, '_> {
     }
 }
 
-/// Tries several [`Level`]s: for each, recomputes as much as the level says, then swaps until the load is within the
-/// limit. `limit` and `peak` are in bytes; `work` is how much a search may do, in operators and gaps (idle times of
-/// blocks) looked at. `Err` if a row is refused or the memory is too short.
+/// Makes schedules that recompute and swap. For each of several [`Level`]s, recomputes as much as the level says, then
+/// swaps until the load (bytes alive while an operator runs) is within `limit` bytes. `peak` is the max load of the
+/// recording, in bytes. `work` is how many operators and gaps (idle times of blocks) a search may look at. `Err` if a
+/// row of the trace is invalid or the lent memory is too short.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let swaps = Swaps::By(&[Policy::Auto]);
     let estimate = work / ESTIMATE;
@@ -167,11 +174,12 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     Ok(())
 }
 
-/// Estimates how much time each of several [`Level`]s adds to the original, by recomputation to the level and then
-/// swaps. First come [`LOADS`] loads between `limit` and `peak`, both in bytes. Then, for each k below [`PARTS`], only
-/// the cheapest k parts of the values may be recomputed. Then come the bytes that the links carry within each of the
-/// [`DELAYS`], and then the neighbours of the best levels. `quick` says how much work one estimate may do. `Err` if a
-/// row is refused or the memory is too short.
+/// Estimates how much time each of many [`Level`]s (how much is recomputed before swaps) adds to the original. First,
+/// all values may be recomputed, down to each of [`LOADS`] loads between `limit` and `peak`, both in bytes. Then, for
+/// each k below [`PARTS`], only the cheapest k parts of the values may be recomputed. Then the bytes that the links can
+/// copy, if the iteration takes longer by one of the [`DELAYS`], are left to swaps. Last come neighbours of the best
+/// levels. `quick` says how much work one estimate may do. `Err` if a row of the trace is invalid or the lent memory is
+/// too short.
 fn estimates(
     pass: &mut Pass<'_, '_, '_>,
     quick: Arrangement<'_>,
@@ -224,8 +232,9 @@ fn estimates(
     Ok(estimates.found)
 }
 
-/// Takes the entry of least time from `found`, of equals the first. Returns its time, in ns, and its [`Level`] of
-/// recomputation. The time in `found` becomes infinity, so that the next call takes another entry.
+/// Takes the entry with the least estimated time from `found`, of equals the first. Returns this time, in ns, and the
+/// [`Level`] of recomputation that it was estimated for. The time in `found` becomes infinity, so that the next call
+/// takes another entry.
 fn take_best(found: &mut [(f64, Level)]) -> (f64, Level) {
     let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or((f64::INFINITY, Level { target: Target::Load(0), cheap: 0 }), |best| {

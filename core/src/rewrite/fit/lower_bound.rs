@@ -1,15 +1,16 @@
-//! A lower bound on the overhead of every schedule within a limit, by swaps, recomputation, in-place reuse and masks
-//! together.
+//! A lower bound on how much longer than the recorded trace every schedule within a memory limit takes (its overhead),
+//! if swaps, recomputation, in-place reuse and masks may be used together.
 //!
 //! It is a relaxation: each operator is looked at by itself. While it runs, the blocks that it touches are on the
-//! device. Other blocks are idle then and needed later. Of these, as many bytes have to be away from the device as are
-//! above the limit, and each of these bytes has to come back:
+//! device. Other blocks are idle then and needed later. If both together exceed the limit, the excess has to be taken
+//! from the idle blocks: so many of their bytes have to be away from the device, and each of these bytes has to come
+//! back:
 //! - by a copy, which leaves after the value was made, and is back before the next use. No link moves more than its
 //!   bandwidth allows in the time between;
 //! - by recomputation, which costs the time of the operator that made the value, shared out among the bytes that this
-//!   operator writes. Its inputs are taken to be on the device, except for an input that cannot be recomputed itself,
-//!   is not smaller than the value, and is not accessed again once the value is idle. Either this input or the value
-//!   has to be kept, so the value counts as one that has to be copied.
+//!   operator writes. The inputs of this operator are taken to be on the device, with one exception: an input that
+//!   cannot be recomputed itself, is not smaller than the value, and is not accessed again once the value is idle.
+//!   Either this input or the value has to be kept, so the value counts as one that has to be copied.
 //!
 //! A part of the overhead is spent before the operator and the rest after it. The part before gives copies out more
 //! time. The part after gives copies in more time, or is spent on recomputation, since a value that is away while the
@@ -19,7 +20,7 @@
 //! The bound is the least overhead that can be divided into two such parts so that copies and recomputation together
 //! bring back enough bytes. The bytes that are cheapest to recompute are recomputed first (a fractional knapsack,
 //! Dantzig 1957). Blocks move in parts and without latency. Outputs that may be written over an input of their size
-//! take no memory, masks take none, and blocks that only gradients of `ReLU`s read next may be away for nothing.
+//! take no memory, and masks take none. Blocks that are next read by the gradient of a `ReLU` may be away at no cost.
 //!
 //! Where operators may run in another order ([`Means::Order`]), nothing is known of when a block is idle. The blocks
 //! that an operator touches have to be on the device all the same, and the bound says only whether they are within the
@@ -42,18 +43,18 @@ use crate::trace::{Event, Kind, Op, Operator, Recorded};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
-/// The bound looks at this many operators at most. They are those that need most bytes, counting the blocks that the
-/// operator touches and the blocks that are idle while it runs.
+/// The bound looks at this many operators at most: those that need most bytes. An operator needs the blocks that it
+/// touches, and those that are idle while it runs and used later.
 pub(super) const FEW: u32 = 256;
-/// How many times bisection halves an interval to find the least overhead of one operator: the least added time in
-/// which copies and recomputation can bring back all the bytes that have to be away while the operator runs.
+/// How many steps the bisection takes that finds the least overhead for one operator: the least added time in which
+/// copies and recomputation can bring back all the bytes that have to be away while the operator runs.
 const BISECTIONS: u32 = 48;
 /// An overhead in ns that is longer than any real one: as a bound it means that no schedule is within the limit.
 const FOREVER: f64 = 1e18;
-/// A factor that lowers the bound by more than the rounding of its sums can have raised it.
+/// The bound is multiplied by this. It lowers the bound by more than the rounding of its sums can have raised it.
 const SAFE: f64 = 1.0 - 1e-9;
 
-/// Length of the workspace that [`least_overhead`] needs.
+/// Length of the workspace that [`least_overhead`] needs for a trace of `rows` rows and `blocks` blocks.
 #[must_use]
 pub const fn lower_bound_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks)
@@ -63,8 +64,8 @@ pub const fn lower_bound_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
         .and(Returns::workspace(rows, blocks))
 }
 
-/// A lower bound, in ns, on how much longer than the trace a schedule takes that is within `options.limit` and saves
-/// memory only by the means that `options` allow. Infinite where the bound proves that there is no such schedule.
+/// A lower bound, in ns, on the time that a schedule adds to the trace, if the schedule is within `options.limit` and
+/// saves memory only by the means that `options` allow. Infinite where the bound proves that there is no such schedule.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a trace that is not as recorded;
@@ -107,9 +108,9 @@ pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, scratch: Works
     Ok(if bound < FOREVER { bound * SAFE } else { f64::INFINITY })
 }
 
-/// Whether the lower bound proves that every schedule within `options.limit` takes at least `overhead` ns longer than
-/// the trace. Only the `few` operators that need most bytes above the limit are looked at: if there is a proof, one of
-/// the first of them mostly gives it.
+/// Whether the lower bound proves that every schedule within `options.limit` adds at least `overhead` ns to the trace.
+/// Only the `few` operators that need most memory are looked at: if there is a proof, one of the first of them mostly
+/// gives it.
 ///
 /// # Errors
 /// As [`least_overhead`].
@@ -131,9 +132,9 @@ pub(super) fn takes_at_least(
     Ok(proved)
 }
 
-/// Calls `each` for each of the `few` operators that need most bytes above the limit, with the blocks that are idle
-/// while the operator runs and the number of bytes above the limit. Ends early where `each` breaks. Errors as
-/// [`least_overhead`].
+/// Finds the `few` operators that need most memory. For each that needs more than the limit, calls `each` with the
+/// blocks that are idle while the operator runs, and with the number of bytes above the limit. Ends early if `each`
+/// returns `Break`. Fails as [`least_overhead`] does.
 fn look(
     recorded: &Recorded<'_>,
     options: &Options,
@@ -217,15 +218,15 @@ record! {
         changes: bool,
         /// The last operator that accesses the block.
         last: u32,
-        /// The one block for which this source counts: its value is made from the source, and one of the two has to be
-        /// kept, on the device or on the host. None if the source counts for no block so far.
+        /// The one block for which this source counts: its value is made from the source, so that either it or the
+        /// source has to be kept, on the device or on the host. None if the source counts for no block so far.
         kept_for: Option<BlockId>,
     }
 }
 
 workspace! {
-    /// The sources of values: blocks that an operator reads to make the value of another block. They serve to find
-    /// values that can be recomputed only from a block that cannot be recomputed itself.
+    /// What is known of each block as a *source*: a block that an operator reads to make the value of another block. It
+    /// serves to find values that can be recomputed only from a block that cannot be recomputed itself.
     struct Sources<'a>(blocks) {
         records {
             block[BlockId]: Source[blocks],
@@ -234,7 +235,7 @@ workspace! {
 }
 
 impl Sources<'_> {
-    /// Finds which operator writes each block, and which accesses it last.
+    /// For each block, finds the operator that writes it, whether several do, and the operator that accesses it last.
     fn find(&mut self, network: &Network<'_>) {
         let program = network.program;
         for o in 0..program.accessing {
@@ -273,8 +274,8 @@ impl Sources<'_> {
 }
 
 workspace! {
-    /// For each operator, the bytes that it needs on the device and those of the blocks that are idle while it runs.
-    /// The idle blocks are on the device too, or have to come back.
+    /// For each operator, the bytes of the blocks that it touches and of those that are idle while it runs. Idle blocks
+    /// are used later: they are on the device too, or have to come back.
     struct Needs<'a>(rows, blocks) {
         tables {
             /// For each operator, the bytes of the blocks that it touches, plus those of the blocks that are idle while
@@ -288,16 +289,16 @@ workspace! {
             written: u64[rows + 1],
         }
         records {
-            /// For each block, the operator in whose sum of bytes it was counted last, so that it counts once in each
-            /// sum; none if it was counted in none so far.
+            /// For each block, the operator to whose sum of bytes it was added last; none if it was added to none so
+            /// far. So a block that an operator accesses several times is added only once.
             counted[BlockId]: Option<u32>[blocks],
         }
     }
 }
 
 impl Needs<'_> {
-    /// Fills the tables: the bytes that each operator needs on the device, the bytes that it writes, and the list of
-    /// operators sorted by what they need.
+    /// Fills the tables: the bytes that each operator needs on the device (those of idle blocks included), the bytes
+    /// that it writes, and the list of operators sorted by what they need.
     fn find(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>) {
         let program = network.program;
         for o in 0..program.accessing {
@@ -316,8 +317,9 @@ impl Needs<'_> {
         sort::by_key(&mut self.by_need, program.accessing, &mut self.aside, |o| !self.need[o]);
     }
 
-    /// Adds to `need` of each operator the bytes of the blocks that are idle while it runs. First the changes are noted
-    /// where blocks become idle and where they are used again; then each entry becomes the sum of the changes up to it.
+    /// Adds to `need` of each operator the bytes of the blocks that are idle while it runs. First notes how the sum
+    /// changes at the operators where blocks become idle or are used again; then adds the changes up, from the first
+    /// operator on.
     fn add_idle(&mut self, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let last = program.accessing;
         for idle in idle.list.iter() {
@@ -340,7 +342,7 @@ impl Needs<'_> {
         }
     }
 
-    /// Notes that a block is counted in the sum of bytes of operator `o`. Returns false if it was counted in this sum
+    /// Notes that the bytes of a block are added to the sum of operator `o`. Returns false if they were added to it
     /// already.
     fn counts(&mut self, block: BlockId, o: u32) -> bool {
         let counts = !self.counted.is(block, Some(o));
@@ -348,7 +350,8 @@ impl Needs<'_> {
         counts
     }
 
-    /// The most bytes that the blocks which an operator touches or allocates take on the device at once.
+    /// The most bytes that are on the device at once while an operator runs, of the blocks that it touches or
+    /// allocates.
     fn touched(&mut self, network: &Network<'_>, o: u32) -> u64 {
         let program = network.program;
         // What the operator allocates itself is counted with the rows below.
@@ -397,21 +400,22 @@ workspace! {
             aside: u32[rows + blocks],
         }
         parts {
-            /// The idle blocks, each with its bytes and the time in ns for each of its two copies: out after its value
-            /// is written, and back in before its next use.
+            /// The idle blocks, each with its bytes and with the time, in ns, that there is for its copies: for the
+            /// copy out from the end of the write until the operator begins, for the copy in from the operator's end
+            /// until the next use.
             away: Away(rows + blocks),
         }
         state {
             /// Whether blocks may be swapped.
             swaps: bool = false,
-            /// How many idle times there are in the iteration.
+            /// How many idle times of blocks there are in the whole iteration.
             ever: u32 = 0,
         }
     }
 }
 
 impl Returns<'_> {
-    /// Finds the recompute costs (ns per byte) of the blocks of all idle times, and whether blocks may be swapped.
+    /// Finds what it costs to recompute the block of each idle time, in ns per byte, and whether blocks may be swapped.
     fn price(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, needs: &Needs<'_>) {
         let Network { program, using, .. } = *network;
         (self.swaps, self.ever) = (using.has(Means::Swap) || using.has(Means::Layer), idle.list.len());
@@ -425,8 +429,8 @@ impl Returns<'_> {
         sort::by_key(by_cost, idle.list.len(), aside, |k| cost[IdleId::of(k)]);
     }
 
-    /// The least overhead in ns, but no less than `bound`, at which copies and recomputation can bring `excess` bytes
-    /// of idle blocks back to the device; [`FOREVER`] if they never can.
+    /// The least added time, in ns, in which copies and recomputation can bring `excess` bytes of idle blocks back to
+    /// the device. It is at least `bound`, and [`FOREVER`] if they never can.
     fn least(&self, options: &Options, excess: u64, bound: f64) -> f64 {
         let enough = |overhead: f64| self.suffice(options, excess, overhead);
         if self.away.size.first(self.away.len).iter().fold(0.0, |sum, &size| sum + bytes(size)) < bytes(excess) * SAFE {
@@ -449,8 +453,8 @@ impl Returns<'_> {
         low
     }
 
-    /// Whether copies and recomputation can bring `excess` bytes of idle blocks back to the device within `overhead`
-    /// ns.
+    /// Whether copies and recomputation can bring `excess` bytes of idle blocks back to the device if the iteration
+    /// takes `overhead` ns longer.
     fn suffice(&self, options: &Options, excess: u64, overhead: f64) -> bool {
         let enough = bytes(excess) * SAFE;
         let most = best_division(overhead, Some(enough), |delay| {

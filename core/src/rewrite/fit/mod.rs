@@ -1,5 +1,5 @@
 //! Fits a network into less memory: rewrites its trace by in-place reuse, masks, swaps and recomputation, and places
-//! the residencies of the rewritten trace.
+//! the residencies (live ranges of blocks on the device) of the rewritten trace.
 //!
 //! Steps:
 //! 1. Each order of the operators is tried by itself (`means/order`): the recorded one and, if operators may be
@@ -7,20 +7,20 @@
 //!    they can; the other is the one of least max load that a search finds. The next steps are done for each order.
 //! 2. Where masks or in-place reuse change the trace, two traces are tried: first the one that has masks and in-place
 //!    reuse, then the recorded one. Masks are made first, since they change which blocks are alive. In-place reuse is
-//!    made last, in the rows that swaps and recomputation give, and these take it into account. Masks and in-place
-//!    reuse take no time: where they are enough, nothing else is tried.
-//! 3. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit. The times for which blocks are on
-//!    the device are then shortened as far as the schedule takes no longer. [`Policy::Auto`] and [`Policy::Bayes`] try
-//!    other policies too, each as it would be tried alone. They keep the schedule of least time, and of equal ones the
-//!    first, so that neither is ever worse than a policy that it contains. The search of [`Policy::Auto`] then goes on
-//!    from the best schedule. Where recomputation is possible too and swapping alone is estimated to be slow, swapping
-//!    alone is tried last.
+//!    made after recomputation, which takes it into account, and before swaps. Masks and in-place reuse take no time:
+//!    where they are enough, nothing else is tried.
+//! 3. Swapping alone, by the [`Policy`] (the rule that decides which blocks are swapped): a schedule whose load is
+//!    within the limit. The times for which blocks are on the device are then shortened as far as the schedule takes no
+//!    longer. [`Policy::Auto`] and [`Policy::Bayes`] try other policies too, each as it would be tried alone. They keep
+//!    the schedule of least time, and of equal ones the first, so that neither is ever worse than a policy that it
+//!    contains. The search of [`Policy::Auto`] then goes on from the best schedule. Where recomputation is possible too
+//!    and swapping alone is estimated to be slow, swapping alone is tried last.
 //! 4. Recomputation alone. Where there are few values, the recomputation that takes least time is found and proved.
 //! 5. Both, one after the other: recomputation down to a level (a load, or what the links can carry), then swaps down
 //!    to the limit, for a grid of levels (module `levels`).
 //! 6. The residencies of each schedule are placed; residencies that share memory in place are placed as one block.
-//!    Where the placement is above the limit, headroom is set in the operators where it is: a part of the excess is
-//!    held back below the limit. Recomputation and swaps are then decided again, several times.
+//!    Where the placement is above the limit, the operators that run there get headroom: a part of the bytes above the
+//!    limit is held back below it. Recomputation and swaps are then planned again, several times.
 //! 7. Where no schedule fits, schedules that take least memory are made, however long they take. They do not depend on
 //!    the limit, so that the least limit that is reported is one that works.
 //!
@@ -66,7 +66,7 @@ use stage::Stage;
 use trial::Swaps;
 pub use watch::{Progress, Strategy, Tried, Watch};
 
-/// The limit of a fit, and how it is searched for.
+/// The memory limit of a fit, the device, and how a schedule within the limit is searched for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// The limit: the highest footprint that is allowed, in bytes.
@@ -96,8 +96,9 @@ impl Options {
     /// operators and gaps (idle times of blocks) looked at. With it a search takes about a second for 5,000 rows.
     pub const DEFAULT_WORK: u64 = 5_000;
 
-    /// Options for a limit, in bytes, and a device: with all ways to save memory ([`Means`]), and swaps of the blocks
-    /// that are [worth copying](Device::least_worth_copying).
+    /// Options for a limit in bytes and a device. All ways to save memory ([`Means`]) may be used but [`Means::Layer`].
+    /// Blocks may be swapped if they are large enough to be [worth copying](Device::least_worth_copying). The rest has
+    /// its defaults.
     #[must_use]
     pub fn new(limit: u64, device: Device) -> Self {
         let least_bytes = device.least_worth_copying();
@@ -114,14 +115,14 @@ impl Options {
     }
 }
 
-/// Memory for the result, which the caller lends. [`Lengths`] tells how long the slices must be.
+/// Memory for the result of a fit, which the caller lends. [`Lengths`] tells how long the slices must be.
 #[derive(Debug)]
 pub struct Output<'a> {
     /// Room for the rewritten trace, and for the traces that it is made from.
     pub rows: &'a mut [Row],
     /// Room for the times of the rewritten trace's rows, one for each row.
     pub timings: &'a mut [Timing],
-    /// Room for the residencies of the rewritten trace, as blocks to be placed.
+    /// Room for the residencies (live ranges of blocks on the device) of the rewritten trace, as blocks to be placed.
     pub blocks: &'a mut [Block],
     /// Room for the names of the residencies (live ranges on the device) in `blocks`: for each, the block of the trace,
     /// and which of that block's residencies it is.
@@ -160,8 +161,8 @@ impl Lengths {
         Self::for_result(rows, timings, means::most_rows(rows) + mallocs + gaps)
     }
 
-    /// Lengths for a trace of `recorded` rows whose rewritten trace has at most `rows` rows and `residencies` live
-    /// ranges of blocks on the device, from a malloc to its free.
+    /// Lengths for a recorded trace of `recorded` rows, if the rewritten trace has at most `rows` rows and
+    /// `residencies` residencies: live ranges of blocks on the device, from a malloc to its free.
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, residencies: usize) -> Self {
         // The traces to begin with; the trace between two passes; the schedule that is made, and the best one.
@@ -170,9 +171,9 @@ impl Lengths {
     }
 }
 
-/// The most rows that a trace of `rows` rows has once masks, recomputation and in-place reuse are written into it,
-/// before swaps. In-place reuse adds a row for each block whose memory is reused and that is never freed in the
-/// recording: at most `rows` in all.
+/// The most rows that a recorded trace of `rows` rows can have after masks, recomputation and in-place reuse were
+/// written into it, and before swaps. In-place reuse adds at most `rows` rows: one for each block whose memory is
+/// reused and that the recording never frees.
 const fn interim_rows(rows: usize) -> usize {
     recompute::most_rows(means::most_rows(rows)) + rows
 }
@@ -186,13 +187,14 @@ pub struct Fitted<'a> {
     pub policy: Policy,
     /// The max load of the original trace, in bytes.
     pub original_peak: u64,
-    /// The max load that is left, in bytes, if every block that is idle while the operator with the original's max load
-    /// runs is swapped out for that time (`load_min` of Zhang et al. 2019). It is about swaps alone: with other means a
-    /// footprint may be lower.
+    /// The max load, in bytes, that is left after some swaps: every block that can be off the device while the operator
+    /// with the original's max load runs is swapped out for that time (`load_min` of Zhang et al. 2019). It is about
+    /// swaps alone: with other means a footprint may be lower.
     pub load_min: u64,
 }
 
-/// Length of the workspace that [`fit`] needs for a trace of `rows` rows, and for the lengths of its output.
+/// Length of the workspace that [`fit`] needs for a trace of `rows` rows and `blocks` blocks, if `lengths` are those of
+/// its output.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let base = means::most_rows(rows);
@@ -208,7 +210,8 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
         .and(stage::workspace(lengths))
 }
 
-/// Rewrites a trace so that its footprint is within a limit, at the least overhead that is found.
+/// Rewrites a trace so that its footprint (the memory that it takes on the device) is within a limit. Of the schedules
+/// that are found, the one that adds least time is the result.
 ///
 /// # Errors
 /// [`Error::OverLimit`] if no schedule fits, with the least footprint that was made: a limit that works;
@@ -260,9 +263,9 @@ pub fn fit<'a>(
     fit_watched(recorded, options, scratch, output, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`fit`], and calls `watch` for every schedule that is tried, and in between to say that work goes on. If `watch`
-/// ends the work, the result is the best schedule so far. At most one search for recomputation runs between two calls,
-/// which takes seconds for 100,000 rows.
+/// Fits a trace into less memory as [`fit`] does, and calls `watch` for every schedule that is tried, and in between to
+/// say that work goes on. If `watch` ends the work, the result is the best schedule so far. Between two calls at most
+/// one search for recomputation runs; such a search takes seconds for 100,000 rows.
 ///
 /// # Errors
 /// As [`fit`]; [`Error::Stopped`] where the work was ended before anything was within the limit.
@@ -276,9 +279,9 @@ pub fn fit_watched<'a>(
     fit_patiently(recorded, options, scratch, output, watch, pass::patience(work(recorded, options)))
 }
 
-/// As [`fit_watched`], but while no schedule fits, only the work `patience` is spent, in units of the work to place one
-/// block. If none fits, as much work again may be spent to find the lowest limit within which one does. Some schedules
-/// are tried once even if the work is spent.
+/// Fits a trace into less memory as [`fit_watched`] does, but gives up if no schedule fits once the work `patience` is
+/// spent. One unit of it is the work to place one block. As much work again may then be spent to find the lowest limit
+/// within which a schedule fits. Some schedules are tried once even if the work is spent.
 fn fit_patiently<'a>(
     recorded: &Recorded<'_>,
     options: &Options,
@@ -348,9 +351,9 @@ fn fit_patiently<'a>(
     Ok(Fitted { schedule, policy, original_peak, load_min: load_min.unwrap_or_default() })
 }
 
-/// Refuses, with [`Error::Row`], a trace in which the malloc of a persistent block (one that is allocated at time 0 and
-/// never freed) stands after the first row that reads or writes a block. `residencies` are the live ranges of the
-/// blocks, in numbers of rows.
+/// Checks that persistent blocks (those that are allocated at time 0 and never freed) are allocated before the first
+/// row that reads or writes a block; [`Error::Row`] if one is not. `residencies` are the live ranges of the blocks, in
+/// numbers of rows.
 fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
     let first_access = rows.iter().position(|r| r.event.is_access()).and_then(|row| u32::try_from(row).ok());
     let late = |residency: &&Block| {
@@ -364,7 +367,7 @@ fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
     }
 }
 
-/// The max load of a trace: the most bytes alive at once.
+/// The max load of a trace: the most bytes alive at once. `blocks` is how many block numbers there are.
 fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     let mut size = scratch.words(blocks);
     let (mut load, mut most) = (0u64, 0);
@@ -382,17 +385,20 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     most
 }
 
-/// Swapping alone is tried before recomputation if the time that it adds, as estimated from the published policies, is
-/// at most this fraction of the original's time. Otherwise it is tried last.
+/// Swapping alone is tried before recomputation if it is estimated to add at most this fraction of the original's time,
+/// and last otherwise. For the estimate, blocks are chosen by each of four published scores ([`Policy::SCORES`]); the
+/// least time counts.
 const HIDDEN: f64 = 0.02;
 
-/// The work of a search for recomputation alone, as a multiple of that of a search for swaps: a plan of recomputation
-/// takes little work, and the search ends by itself when it finds nothing more.
+/// Where values are recomputed and nothing is swapped, the search for recomputation may do this many times the work of
+/// a search for swaps: a plan of recomputation takes little work, and the search ends by itself when it finds nothing
+/// more.
 const ALONE: u64 = 4;
 
-/// Tries the ways to save memory that `options` allow, alone and together, on the trace of `pass`, which keeps the best
-/// schedule. `recorded` is the recording with the operators in the order of that trace, and `peak` its max load, in
-/// bytes. `Err` if a row is refused or the memory is too short.
+/// Tries the ways to save memory that `options` allow, alone and together, on one trace. `pass` has the trace, and
+/// keeps the best schedule. `recorded` is the recording with its operators in the order of that trace. `peak` is the
+/// max load (most bytes alive at once) of `recorded`, in bytes. `Err` if a row of the trace is invalid or the lent
+/// memory is too short.
 #[expect(clippy::cast_precision_loss, reason = "a time")]
 fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
     let using = options.using.on(&options.device);
@@ -430,10 +436,11 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     Ok(())
 }
 
-/// Makes the schedules of a trace that take little memory, however long they take, until one is within the limit.
-/// Returns the least of their footprints, in bytes; `u64::MAX` if none was made. How each is made does not depend on
-/// the limit, so that a fit with this footprint as its limit succeeds. `peak` is the max load, in bytes, of the
-/// recording with its operators in the order of this trace. `Err` if a row is refused or the memory is too short.
+/// Makes the schedules of a trace that take least memory (by swaps, by recomputation, by both), however long they take,
+/// until one is within the limit. Returns the least of their footprints (bytes taken on the device); `u64::MAX` if none
+/// was made. How each is made does not depend on the limit, so that a fit with this footprint as its limit succeeds.
+/// `peak` is the max load, in bytes, of the recording with its operators in the order of this trace. `Err` if a row of
+/// the trace is invalid or the lent memory is too short.
 fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Result<u64, Error> {
     let using = options.using.on(&options.device);
     let swapping = Arrangement { recomputes: false, swaps: swaps(using, options), choice: 0, work: 0 };
@@ -453,14 +460,15 @@ fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Resu
 /// finds little more.
 const MOST_ROWS: usize = 10_000;
 
-/// The work that a search may do, in operators and gaps (idle times of blocks) looked at.
+/// How many operators and gaps (idle times of blocks) a search for swaps may look at: [`Options::work`] for each row of
+/// the recording, of at most [`MOST_ROWS`].
 fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
     u64::try_from(recorded.rows.len().min(MOST_ROWS)).unwrap_or(u64::MAX).saturating_mul(options.work)
 }
 
-/// Which policies plan swaps. With [`Means::Swap`] in `using`: the policy in the options and, for [`Policy::Auto`] and
-/// [`Policy::Bayes`], the policies that it contains too; the best of their schedules is kept. With [`Means::Layer`]
-/// alone: [`Policy::Layer`]. With neither: none.
+/// Which policies (rules that decide what is swapped) are tried. With [`Means::Swap`] in `using`: the policy in the
+/// options and, for [`Policy::Auto`] and [`Policy::Bayes`], the policies that it contains too; the best of their
+/// schedules is kept. With [`Means::Layer`] alone: [`Policy::Layer`]. With neither: none.
 const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
     if using.has(Means::Swap) {
         return Swaps::By(match options.policy {

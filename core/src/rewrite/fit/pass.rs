@@ -2,7 +2,8 @@
 //!
 //! Recomputation is planned in two ways: by *walks* over the operators, which free values where memory runs out and
 //! recompute them before their next use; and by the *segments* of Chen et al. 2016, whose values are freed together and
-//! recomputed together. A schedule is not worth making if it adds as much time to the original as the *cutoff*.
+//! recomputed together. A schedule is not worth making if it adds at least a certain time to the original: the
+//! *cutoff*.
 
 use super::carried;
 use super::lower_bound::{FEW, takes_at_least};
@@ -23,17 +24,17 @@ use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// How often, at most, recomputation is planned for one combination of swaps and recomputation, each time with more
-/// headroom: bytes held back below the limit.
+/// How many plans of recomputation are made, at most, where nothing is swapped. Each has more headroom (bytes held back
+/// below the limit) than the one before, whose placement was above the limit.
 const CHOICES: u32 = 10;
 /// Recomputation is planned again, with more headroom (bytes held back below the limit), where a placement is above the
 /// limit. Each such plan may do the work of the first plan divided by this.
 const LATER: u64 = 12;
-/// The work that may be spent while no schedule fits ([`patience`]), in blocks placed, is [`VAIN`] times the sum of
-/// this and the work of one search for swaps.
+/// A part of the work that may be spent while no schedule fits, counted in blocks placed. The whole of it is [`VAIN`]
+/// times the sum of this and the work of one search for swaps ([`patience`]).
 const BLOCKS: u64 = 2_000_000;
-/// While no schedule fits, the sum of [`BLOCKS`] and the work of one search for swaps may be spent this many times. All
-/// traces that are tried share this work ([`patience`]): up to two for each order of the operators.
+/// While no schedule fits, the work that may be spent is this many times the sum of [`BLOCKS`] and the work of one
+/// search for swaps. All traces that are tried share it ([`patience`]): up to two for each order of the operators.
 const VAIN: u64 = 20;
 
 /// The work that may be spent on all traces together while no schedule fits, in units of the work to place one block.
@@ -43,7 +44,7 @@ pub(super) const fn patience(work: u64) -> u64 {
     VAIN * (BLOCKS + work / WORK_PER_BLOCK)
 }
 
-/// A combination of swaps and recomputation that is tried.
+/// A combination of swaps and recomputation that is tried, and the work that the searches for it may do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Arrangement<'p> {
     /// Whether values are recomputed.
@@ -57,7 +58,7 @@ pub(super) struct Arrangement<'p> {
 }
 
 impl Arrangement<'_> {
-    /// Whether the arrangement swaps, recomputes, or both.
+    /// Whether the arrangement swaps, recomputes, or does both or neither.
     const fn strategy(&self) -> Strategy {
         match (self.recomputes, self.swaps) {
             (false, Swaps::None) => Strategy::Free,
@@ -74,8 +75,8 @@ pub(super) struct Level {
     /// The load (bytes alive while an operator runs) down to which values are recomputed, before swaps lower it to the
     /// limit.
     pub(super) target: Target,
-    /// How many of [`Level::ALL`] parts of the values may be recomputed. The parts have equal bytes, and the first ones
-    /// hold the values with the least recompute cost per byte.
+    /// Which values may be recomputed: this many of [`Level::ALL`] parts of all values. The parts have equal bytes, and
+    /// the first ones hold the values with the least recompute cost per byte.
     pub(super) cheap: u64,
 }
 
@@ -106,8 +107,8 @@ pub(super) struct Pass<'a, 'w, 's> {
     stage: Stage<'a, 'w>,
 }
 
-/// Length of the workspace that a [`Pass`] needs besides those of its recomputer and of its [`Stage`] (the memory of
-/// the schedules). It is enough for [`Stage::prove`] too.
+/// Length of the workspace (lent memory) that a [`Pass`], the work on one trace, needs besides those of its recomputer
+/// and of its [`Stage`] (the memory of the schedules). It is enough for [`Stage::prove`] too.
 pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let (base, most, residencies) = (means::most_rows(rows), interim_rows(rows), lengths.residencies);
     // For at most `MOST_BLOCKS` blocks the placement runs a search, which needs more workspace than a placement of
@@ -160,7 +161,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.recorded.rows.last().map_or(0, |r| r.time_ns)
     }
 
-    /// Whether the trace has no masks and no in-place reuse.
+    /// Whether the trace of this pass is the recorded one, without masks and in-place reuse.
     pub(super) fn is_as_recorded(&self) -> bool {
         self.base.trace.shared == self.recorded.rows
     }
@@ -169,8 +170,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage
     }
 
-    /// Tries to swap, to recompute, or neither, as `arrangement` says; it must not ask for both. Schedules that fit and
-    /// take less time than the best are kept. `Err` if a row is refused or the memory is too short.
+    /// Tries to swap, to recompute, or neither, as `arrangement` says; it must not ask for both. A schedule that fits
+    /// is kept if it takes less time than the best so far. `Err` if a row of the trace is invalid or the lent memory is
+    /// too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(super) fn fit(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         if self.stops() || self.is_enough() {
@@ -208,10 +210,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.segments(arrangement)
     }
 
-    /// Estimates how much longer than the original it takes, in ns, to recompute as much as `level` says and then to
-    /// swap until the load is within the limit. Nothing is placed. None if the limit is missed, if the work is spent or
-    /// ended, or if the schedule is known to take at least `most` ns longer or not to be worth making. `Err` if a row
-    /// is refused or the memory is too short.
+    /// Estimates the time, in ns, that a schedule adds to the original if it recomputes as much as `level` says and
+    /// then swaps until the load (bytes alive while an operator runs) is within the limit. Nothing is placed. None if
+    /// the limit is missed, if the work is spent or ended, or if the schedule is known to add at least `most` ns, or so
+    /// much that it is not worth making. `Err` if a row of the trace is invalid or the lent memory is too short.
     pub(super) fn promise(
         &mut self,
         arrangement: &Arrangement<'_>,
@@ -235,10 +237,12 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Recomputes as much as `level` says and searches for swaps until a schedule fits. If `climbs`, the search then
-    /// goes on from that schedule to better ones. Returns how much longer than the original the best schedule takes, in
-    /// ns. Returns none if no schedule fits, or if the first plan adds exactly `before` ns and so is taken to be the
-    /// first plan of the call before; `before` becomes the time that the new plan adds ([`Trial::level`]). `Err` if a
-    /// row is refused or the memory is too short.
+    /// goes on from that schedule to better ones. Returns the time, in ns, that the best of these schedules adds to the
+    /// original; none if no schedule fits.
+    ///
+    /// `before` is the time, in ns, that the first plan of the call before added to the original. It becomes that of
+    /// this call's first plan. If the two are equal, the plans are taken to be the same, and the result is none
+    /// ([`Trial::level`]). `Err` if a row of the trace is invalid or the lent memory is too short.
     pub(super) fn fit_level(
         &mut self,
         arrangement: &Arrangement<'_>,
@@ -255,10 +259,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         })
     }
 
-    /// Plans to recompute as much as `level` says: by walks over the operators, which free values where memory runs
-    /// out. If every value may be recomputed, the segments of Chen et al. 2016 are tried too, and the plan that takes
-    /// less time is kept. Returns whether there is a plan that adds less than `most` ns; its load may be above that of
-    /// `level`. `Err` if a row is refused or the memory is too short.
+    /// Plans to recompute as much as `level` says, by walks over the operators, which free values where memory runs
+    /// out. A plan by walks counts only if it adds at most `most` ns. If `level` lets every value be recomputed, the
+    /// segments of Chen et al. 2016 are tried too. Their plan is kept if it takes less time, or if the walks do not
+    /// come down to the load of `level`. Returns whether there is a plan; its load may be above that of `level`. `Err`
+    /// if a row of the trace is invalid or the lent memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level, most: f64) -> Result<bool, Error> {
         self.recomputer.headroom().fill(0);
@@ -278,16 +283,16 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(walked.is_some() || segments)
     }
 
-    /// Plans the recomputation within the limit that is proved to take least time, if there are few enough values for
-    /// an exact search. `walked` is the cost of the plan found before. Returns the cost of the new plan if it is
-    /// better, otherwise `walked`.
+    /// Plans the recomputation that is proved to take least time of all within the limit, if there are few enough
+    /// values for an exact search. `walked` is the cost of the plan found before. Returns the cost of the new plan if
+    /// it is better, otherwise `walked`.
     fn exactly(&mut self, walked: Option<Cost>) -> Option<Cost> {
         self.recomputer.exactly(self.options.limit, walked, self.scratch.reborrow())
     }
 
-    /// Plans recomputation that brings the load within `limit` bytes, and counts the work that this takes: about
-    /// `choice`, in accesses and values looked at. Returns the cost of the plan; none if no plan was completed that
-    /// adds less than `most` ns to the original.
+    /// Plans recomputation that brings the load (bytes alive while an operator runs) down to `limit` bytes, as far as
+    /// it can. The search ends after about `choice` accesses and values looked at, and counts them as work spent.
+    /// Returns the cost of the best plan; none if no plan was completed that adds at most `most` ns to the original.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     fn walk(&mut self, limit: u64, choice: u64, most: f64) -> Option<Cost> {
         let walked = self.recomputer.plan(limit, choice, most as u64);
@@ -295,9 +300,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         walked
     }
 
-    /// Tries plans of recomputation by the segments of Chen et al. 2016, whose values are freed and recomputed
-    /// together. A plan is tried if it is within the limit and adds less time to the original than the cutoff, from
-    /// which on a schedule is not worth making. `Err` if a row is refused or the memory is too short.
+    /// Makes schedules from the plans of Chen et al. 2016, in which the values of a segment (some operators in a row)
+    /// are freed together and recomputed together. Takes the plans that are within the limit and add less time to the
+    /// original than the cutoff, from which on a schedule is not worth making. `Err` if a row of the trace is invalid
+    /// or the lent memory is too short.
     fn segments(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         self.recomputer.headroom().fill(0);
         let mut tried = 0;
@@ -312,20 +318,20 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Plans the swaps that `arrangement` asks for, and places the schedules. Returns whether one of them fits, and if
-    /// not, why. `Err` if a row is refused or the memory is too short.
+    /// Plans the swaps that `arrangement` asks for, and places the schedules. Returns whether one of them fits and, if
+    /// none does, why. `Err` if a row of the trace is invalid or the lent memory is too short.
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
         self.trial(arrangement, |trial| trial.run(swaps, work))
     }
 
-    /// Whether the work that may be spent is spent: while no schedule fits, the work on all orders of the operators
-    /// ([`patience`]); once one fits, that on the present order.
+    /// Whether no work is left to be spent. While no schedule fits, all orders of the operators share one amount of
+    /// work ([`patience`]); once one fits, each order has an amount of its own.
     pub(super) const fn is_spent(&self) -> bool {
         self.stage.kept.is_spent()
     }
 
-    /// Whether a schedule fits, and the work that may be spent on the present order of the operators is spent.
+    /// Whether a schedule fits, and no work is left to be spent on the present order of the operators.
     const fn is_enough(&self) -> bool {
         self.stage.kept.is_enough()
     }
@@ -340,21 +346,21 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.kept.watched.stopped()
     }
 
-    /// The cutoff, in ns: a schedule that takes at least so much longer than the original is not worth making.
+    /// The cutoff, in ns: a schedule that adds at least this much time to the original is not worth making.
     pub(super) fn cutoff(&self) -> f64 {
         self.stage.kept.cutoff()
     }
 
-    /// How much longer than the original the best schedule takes, in ns; infinite if there is none.
+    /// The time, in ns, that the best schedule adds to the original; infinite if no schedule fits.
     pub(super) fn best(&self) -> f64 {
         self.stage.overhead()
     }
 
-    /// Tries `arrangement`: to swap or to recompute. Schedules are made even if they are planned to take a little
-    /// longer than the best one, as the search may go on from them to better ones
-    /// ([`Kept::loosen`](super::stage::Kept::loosen)). Afterwards the cutoff, the added time from which on a schedule
-    /// is not worth making, is the lower of the old and the new one. `Err` if a row is refused or the memory is too
-    /// short.
+    /// Tries `arrangement`, which either swaps or recomputes. Schedules are made even if they are planned to take a
+    /// little longer than the best one, as the search may go on from them to better ones
+    /// ([`Kept::loosen`](super::stage::Kept::loosen)). Afterwards the cutoff (the added time from which on a schedule
+    /// is not worth making) is the lower of the old and the new one. `Err` if a row of the trace is invalid or the lent
+    /// memory is too short.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.loosen();
         self.fit(arrangement)?;
@@ -362,9 +368,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(())
     }
 
-    /// Plans swaps by each of the published scores ([`Policy::SCORES`]), without placing anything. Returns the least
-    /// time, in ns, that one of these plans adds to the original; infinite if none is within the limit. `Err` if a row
-    /// is refused.
+    /// Plans swaps by each of the four scores that Zhang et al. 2019 published for choosing blocks
+    /// ([`Policy::SCORES`]). Places nothing. Returns the least time, in ns, that one of these plans adds to the
+    /// original; infinite if none is within the limit. `Err` if a row of the trace is invalid.
     pub(super) fn quickest(&mut self) -> Result<f64, Error> {
         let Self { recorded, options, base, scratch, stage, .. } = self;
         let mut scratch = scratch.reborrow();
@@ -379,9 +385,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(found)
     }
 
-    /// Whether the [lower bound](takes_at_least) proves that no schedule that saves memory by `means` takes less time
-    /// than the best. If masks or in-place reuse have changed this trace, the bound is for `means` together with them.
-    /// `Err` if a row is refused or the memory is too short.
+    /// Whether the [lower bound](takes_at_least) proves that every schedule within the limit that saves memory by
+    /// `means` alone takes at least as long as the best schedule so far. On a trace with masks or in-place reuse, the
+    /// bound is for `means` together with these. `Err` if a row of the trace is invalid or the lent memory is too
+    /// short.
     pub(super) fn cannot_win(&mut self, means: Using) -> Result<bool, Error> {
         let decided = Using::NONE.with(Means::Swap).with(Means::Recompute).with(Means::Layer).with(Means::Order);
         let free = if self.is_as_recorded() { Using::NONE } else { self.options.using.minus(decided) };
@@ -389,9 +396,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         takes_at_least(self.recorded, &options, self.best(), FEW, self.scratch.reborrow())
     }
 
-    /// Writes the trace to which swaps are added, with the recomputations that `arrangement` (a combination of swaps
-    /// and recomputation) asks for. Calls `then` with a [`Trial`] that plans swaps in this trace, and returns what
-    /// `then` returns. `Err` also if a row is refused or the memory is too short.
+    /// Writes the trace in which swaps are planned next. Recomputations are written into it if `arrangement` (a
+    /// combination of swaps and recomputation) asks for them. Calls `then` with a [`Trial`], which plans swaps in this
+    /// trace, and returns what `then` returns. `Err` also if a row of the trace is invalid or the lent memory is too
+    /// short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn trial<R>(
         &mut self,
@@ -433,9 +441,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         then(&mut trial)
     }
 
-    /// Adds headroom for recomputation (bytes held back below the limit) where the last placement is above the limit:
-    /// `part` thirds of the bytes above it, and at least 1/512 of the limit. An operator and the operators that are
-    /// recomputed right before it have one headroom together.
+    /// Adds headroom (bytes held back below the limit) for the next plan of recomputation, in the operators where the
+    /// last placement is above the limit: `part` thirds of the bytes above it, and at least 1/512 of the limit. An
+    /// operator and the operators that are recomputed right before it have one headroom together.
     fn add_headroom(&mut self, part: u32) {
         let limit = self.options.limit;
         let rows = self.stage.made.rows();
@@ -472,10 +480,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Makes the schedule that takes least memory with an arrangement (combination of swaps and recomputation), and
-    /// keeps it if it fits. Returns its footprint, in bytes; `u64::MAX` if there is none. `peak` is the max load, in
-    /// bytes, of the recording with its operators in the order of this trace. `Err` if a row is refused or the memory
-    /// is too short.
+    /// Makes the schedule of least memory that `arrangement` (a combination of swaps and recomputation) gives, and
+    /// keeps it if it fits. Returns its footprint (the bytes that it takes on the device); `u64::MAX` if there is none.
+    /// `peak` is the max load, in bytes, of the recording with its operators in the order of this trace. `Err` if a row
+    /// of the trace is invalid or the lent memory is too short.
     pub(super) fn least(&mut self, arrangement: &Arrangement<'_>, peak: u64) -> Result<u64, Error> {
         if arrangement.recomputes {
             self.recomputer.headroom().fill(0);

@@ -20,45 +20,45 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 /// A placement is searched for in a tree, each node of which has some blocks placed. The search may look at this many
 /// nodes: enough to place most schedules whose load is within the limit; the others would take far more nodes.
 const NODES: u64 = 5_000;
-/// Looking at a node of the tree search for a placement takes as long as placing this many blocks, and counts as so
-/// much work.
+/// Each node that the tree search for a placement looks at counts as the work of placing this many blocks, since it
+/// takes as long.
 const BLOCKS_PER_NODE: u64 = 8;
 /// The most blocks for which the tree search for a placement runs. With more blocks it finds nothing within the nodes
 /// that it may look at, so that only heuristics place them.
 const MOST_SEARCHED: u64 = 600;
-/// A placement is given up if its peak is above the limit by more than the limit divided by this: another schedule is
+/// A placement is given up if its peak exceeds the limit by more than the limit divided by this: another schedule is
 /// needed then. It is given up after the tree search or, where there is none, once enough blocks have been placed.
 const FAR: u64 = 64;
-/// The work that the heuristics may do for one placement, in blocks placed, after the tree search or where there is
-/// none. It is little, as many placements are made. A few starts of the heuristics, each of which places all blocks,
-/// mostly show whether a schedule fits.
+/// The work that the heuristics may do for one placement, in blocks placed. They run after the tree search, or in its
+/// place. A few starts of the heuristics, each of which places all blocks, mostly show whether a schedule fits. So this
+/// is little, as many placements are made.
 const WORK: u64 = 50_000;
-/// The heuristics for a placement start many times, each time to place all blocks by another rule or at random. This
-/// many starts are allowed even where they take more work than [`WORK`].
+/// The heuristics for a placement start many times, each time to place all blocks by another rule or at random. They
+/// may start this many times even if that takes more work than [`WORK`].
 const STARTS: u64 = 9;
 /// The work that the heuristics may do for one placement where operators are recomputed, in blocks placed: more than
 /// [`WORK`], as more blocks live for a short time there, and are harder to place well.
 pub(super) const WORK_RECOMPUTING: u64 = 150_000;
-/// As [`STARTS`], but for schedules in which operators are recomputed: so many starts of the heuristics for a placement
-/// are allowed even where they take more work than [`WORK_RECOMPUTING`].
+/// Where operators are recomputed, the heuristics for a placement may start this many times, each time to place all
+/// blocks, even if that takes more work than [`WORK_RECOMPUTING`].
 const STARTS_RECOMPUTING: u64 = 64;
-/// A schedule is not worth making if it is planned to add at least this many times the time that the best schedule adds
-/// to the original: neither its placement nor a search that goes on from it is likely to gain so much.
+/// A schedule is not worth making if the time that it is planned to add to the original is at least this many times
+/// what the best schedule adds: neither its placement nor a search that goes on from it is likely to gain so much.
 pub(super) const HOPELESS: f64 = 1.25;
 
-/// Once a schedule fits, nothing more is tried in an order of the operators after so much work, in blocks placed: about
-/// half a minute. Only recordings of more than some ten thousand rows come to it.
+/// The most work, in blocks placed, that may be spent on one order of the operators once a schedule fits: about half a
+/// minute. Only recordings of more than some ten thousand rows come to it.
 pub(super) const MOST: u64 = 100_000_000;
-/// [`MOST`] is lower by this number for each row of the recording. So much work for a row is not counted where it is
-/// done: traces are written and gone through many times.
+/// For each row of the recording, [`MOST`] is lowered by this many blocks placed. That stands for work that is not
+/// counted where it is done: the rows of traces are written and gone through many times.
 const ROW: u64 = 400;
 
-/// The trace that swaps and recomputation begin with.
+/// The trace in which recomputation is planned first, and then swaps.
 #[derive(Clone, Copy)]
 pub(super) struct Base<'s> {
     /// The recording, or what masks and in-place reuse have made of it.
     pub(super) trace: Rewritten<'s>,
-    /// The order in which the operators of the trace run, if not as recorded.
+    /// The order in which the operators of the trace run; none is the recorded one.
     pub(super) reordering: Option<Reordering>,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Placed<'a, 'w> {
     blocks: &'a mut [Block],
     names: &'a mut [Residency],
     offsets: &'a mut [u64],
-    /// For each residency (live range of a block on the device), the number of the placed block of which it is a part.
+    /// For each residency (live range of a block on the device), the number of the block as part of which it is placed.
     /// Where operators write in place, several residencies are placed as one block.
     part_of: &'w mut [u32],
     /// Whether operators write in place, so that several live ranges (an input's and the output's written over it) may
@@ -93,30 +93,30 @@ pub(super) struct Placed<'a, 'w> {
     len: usize,
     /// How many residencies the trace has: live ranges of blocks on the device, from a malloc to its free.
     residencies: usize,
-    /// How many blocks the latest call of [`Placed::place`] placed: one for each residency (live range on the device),
-    /// but fewer where operators write in place.
+    /// How many blocks the latest call of [`Placed::place`] placed: as many as residencies (live ranges of blocks on
+    /// the device), or fewer where operators write in place, since several residencies may then be one block.
     merged: usize,
     /// The work that all placements so far took together, in blocks placed: each start of the heuristics places all
     /// blocks, and a node of the tree search counts as [`BLOCKS_PER_NODE`] blocks.
     cost: u64,
 }
 
-/// The best schedule that fits, and the cutoff, a time in ns: a later schedule that adds at least so much to the
-/// original is not worth making.
+/// The best schedule that fits, and what says whether more schedules are made: the cutoff (a schedule that adds at
+/// least so many ns to the original is not worth making), and the work that may be spent.
 pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
-    /// A schedule that adds at least this many ns to the original is not worth making. Infinite for a new trace
-    /// ([`Stage::forget`]); each schedule that fits lowers this to the time that it adds, if that is less.
+    /// The cutoff: a schedule that adds at least this many ns to the original is not worth making. Infinite for a new
+    /// trace ([`Stage::forget`]); each schedule that fits lowers it to the time that it adds, if that is less.
     /// [`Kept::loosen`] sets it anew for a while.
     cutoff: f64,
     /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
     spent: u64,
-    /// The work that may be spent while nothing fits, in blocks placed.
+    /// The work that may be spent while no schedule fits, in blocks placed.
     patience: u64,
-    /// Once something fits, the present order of the operators is left when so much work has been spent, in blocks
-    /// placed.
+    /// The work, in blocks placed, at which the present order of the operators is left once a schedule fits: when
+    /// `spent` exceeds it.
     end: u64,
     pub(super) watched: Watched<'w>,
 }
@@ -124,11 +124,11 @@ pub(super) struct Kept<'a, 'w> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 /// The figures of the best schedule.
 struct Best {
-    /// The time of the best schedule less that of the original, in ns.
+    /// The time, in ns, that the best schedule adds to the original.
     overhead: f64,
     /// The policy that decided which blocks are swapped.
     policy: Policy,
-    /// The footprint of the best schedule, in bytes.
+    /// The footprint of the best schedule: the bytes that it takes on the device.
     footprint: u64,
     /// How many rows the best schedule has.
     rows: usize,
@@ -136,8 +136,8 @@ struct Best {
     residencies: usize,
 }
 
-/// When the placement of a schedule is given up: once enough blocks have been placed, if the peak is above the limit by
-/// more than the limit divided by [`FAR`].
+/// When the placement of a schedule is given up: once `few` blocks have been placed, if the peak still exceeds the
+/// limit by more than the limit divided by [`FAR`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Within {
     /// The limit for the peak of the placement, in bytes.
@@ -146,7 +146,7 @@ pub(super) struct Within {
     pub(super) few: u64,
 }
 
-/// Length of the workspace of a [`Stage`].
+/// Length of the workspace (lent memory) of a [`Stage`], in which schedules are made.
 pub(super) const fn workspace(lengths: Lengths) -> WorkspaceLen {
     WorkspaceLen { words: lengths.residencies, indices: lengths.residencies }
 }
@@ -192,7 +192,7 @@ impl<'a, 'w> Stage<'a, 'w> {
         Self { interim, made, kept }
     }
 
-    /// The time of the best schedule less the original's, in ns; infinite if there is none.
+    /// The time, in ns, that the best schedule adds to the original; infinite if no schedule fits.
     pub(super) fn overhead(&self) -> f64 {
         self.kept.best.map_or(f64::INFINITY, |best| best.overhead)
     }
@@ -202,15 +202,15 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.watched.stopped()
     }
 
-    /// Sets the cutoff to infinity: the schedules that follow are made even if they add more time than the best one.
-    /// The best schedule is kept.
+    /// Sets the cutoff (the added time from which on a schedule is not worth making) to infinity: the schedules that
+    /// follow are made even if they add more time than the best one. The best schedule is kept.
     pub(super) fn forget(&mut self) {
         self.kept.cutoff = f64::INFINITY;
     }
 
-    /// Writes the trace in which swaps are then planned. It is the trace of `base` or, if `rerun`, that trace with the
-    /// recomputations of the best plan that `recomputer` has. Returns how many rows the written trace has. `Err` if a
-    /// row is refused or the memory is too short.
+    /// Writes the trace in which swaps are planned next, and returns how many rows it has. It is the trace of `base`
+    /// or, if `rerun`, that trace with the recomputations of the best plan that `recomputer` has. `Err` if a row of the
+    /// trace is invalid or the lent memory is too short.
     pub(super) fn between(
         &mut self,
         recorded: &Recorded<'_>,
@@ -236,7 +236,7 @@ impl<'a, 'w> Stage<'a, 'w> {
     }
 
     /// Gives the rows of the best schedule their times, has the schedule verified, and returns it with the policy that
-    /// made it. Fails with [`Error::OverLimit`] if no schedule fits, and with what the verification finds wrong.
+    /// made it. Fails with [`Error::OverLimit`] if no schedule fits, or with the error that the verification finds.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     pub(super) fn prove(
         self,
@@ -278,7 +278,7 @@ impl<'a, 'w> Stage<'a, 'w> {
 }
 
 /// Gives the blocks in `rows` the sizes that they were recorded with, in place of those rounded up to the alignment.
-/// Masks keep theirs.
+/// Masks (bits kept in place of recorded blocks) keep the sizes that they have.
 fn unalign(recorded: &Recorded<'_>, rows: &mut [Row], mut scratch: Workspace<'_>) {
     let mut size = scratch.words(recorded.blocks);
     for r in recorded.rows.iter().filter(|r| r.event == Event::Malloc) {
@@ -290,15 +290,16 @@ fn unalign(recorded: &Recorded<'_>, rows: &mut [Row], mut scratch: Workspace<'_>
 }
 
 impl<'a> Kept<'a, '_> {
-    /// The cutoff, in ns: a schedule that takes at least so much longer than the original is not worth making. Minus
+    /// The cutoff, in ns: a schedule that adds at least this much time to the original is not worth making. Minus
     /// infinity once the caller has ended the work: nothing is worth making then.
     pub(super) fn cutoff(&self) -> f64 {
         if self.watched.stopped() { f64::NEG_INFINITY } else { self.cutoff }
     }
 
-    /// Sets the cutoff to [`HOPELESS`] times the time that the best schedule of any trace adds, or to infinity if there
-    /// is none. So schedules are made too that are planned with a little more time than the best, since the search may
-    /// go on from them to better ones. Returns the cutoff that it was before, in ns.
+    /// Sets the cutoff (the added time, in ns, from which on a schedule is not worth making) to [`HOPELESS`] times the
+    /// time that the best schedule of all traces adds, or to infinity if there is none. So schedules are made too that
+    /// are planned to take a little longer than the best, since the search may go on from them to better ones. Returns
+    /// the cutoff that was set before.
     pub(super) fn loosen(&mut self) -> f64 {
         let cutoff = self.best.map_or(f64::INFINITY, |best| best.overhead * HOPELESS);
         core::mem::replace(&mut self.cutoff, cutoff)
@@ -309,7 +310,8 @@ impl<'a> Kept<'a, '_> {
         self.best.map(|best| best.footprint)
     }
 
-    /// Sets the work spent to 0, and the work that may be spent while no schedule fits to `patience`, in blocks placed.
+    /// Begins to count work anew. Sets the work spent to 0, and the work that may be spent while no schedule fits to
+    /// `patience`, in blocks placed.
     pub(super) const fn begin(&mut self, patience: u64) {
         (self.spent, self.patience) = (0, patience);
     }
@@ -319,41 +321,42 @@ impl<'a> Kept<'a, '_> {
         self.spent = self.spent.saturating_add(blocks);
     }
 
-    /// Begins a new order of the operators, of a recording of `rows` rows. As much work may be spent on it as on each
-    /// order before it.
+    /// Notes that another order of the operators is tried from now on, for a recording of `rows` rows. Once a schedule
+    /// fits, each order may take the same amount of work.
     pub(super) fn begin_order(&mut self, rows: usize) {
         let rows = u64::try_from(rows).unwrap_or(u64::MAX);
         let work = MOST.saturating_sub(rows.saturating_mul(ROW)).max(MOST / 4);
         self.end = self.spent.saturating_add(work);
     }
 
-    /// Whether the work that may be spent is spent: while no schedule fits, the work on all orders of the operators;
-    /// once one fits, that on the present order.
+    /// Whether no work is left to be spent. While no schedule fits, all orders of the operators share one amount of
+    /// work; once one fits, each order has an amount of its own.
     pub(super) const fn is_spent(&self) -> bool {
         self.spent > if self.best.is_some() { self.end } else { self.patience }
     }
 
-    /// Whether a schedule fits, and the work that may be spent on the present order of the operators is spent.
+    /// Whether a schedule fits, and no work is left to be spent on the present order of the operators.
     pub(super) const fn is_enough(&self) -> bool {
         self.best.is_some() && self.is_spent()
     }
 
-    /// Drops the best schedule, and sets the cutoff to infinity: the next schedule is worth making however long it
-    /// takes.
+    /// Drops the best schedule, and sets the cutoff (the added time from which on a schedule is not worth making) to
+    /// infinity: the next schedule is worth making however long it takes.
     pub(super) fn clear(&mut self) {
         self.best = None;
         self.cutoff = f64::INFINITY;
     }
 
-    /// Lowers the cutoff to `cutoff` ns, if it is higher. A schedule that adds at least so much time to the original is
+    /// Lowers the cutoff to `cutoff` ns, if it is higher: a schedule that adds at least so much time to the original is
     /// not worth making.
     pub(super) fn recall(&mut self, cutoff: f64) {
         self.cutoff = self.cutoff.min(cutoff);
     }
 
-    /// Keeps the schedule in `made` as the best, if it takes less time than the best so far. The cutoff is lowered to
-    /// `overhead` even if the schedule is not kept. The memory of the schedule that was the best becomes room for the
-    /// next one. `overhead` is in ns, `footprint` in bytes.
+    /// Keeps the schedule in `made` as the best, if it takes less time than the best so far. The schedule adds
+    /// `overhead` ns to the original, and takes `footprint` bytes on the device. Even if it is not kept, the cutoff
+    /// (the added time from which on a schedule is not worth making) is lowered to `overhead`. The memory of the
+    /// schedule that was the best becomes room for the next one.
     pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, (overhead, footprint): (f64, u64), policy: Policy) {
         self.recall(overhead);
         if self.best.is_some_and(|best| best.overhead <= overhead) {
@@ -372,7 +375,7 @@ impl<'a> Kept<'a, '_> {
 }
 
 impl Placed<'_, '_> {
-    /// The room for the times of a schedule of `rows` rows, one for each row; empty if there is not so much room.
+    /// Room for the times of a schedule of `rows` rows, one for each row; empty if there is not so much room.
     pub(super) fn timings(&mut self, rows: usize) -> &mut [Timing] {
         self.timings.get_mut(..rows).unwrap_or_default()
     }
@@ -394,9 +397,9 @@ impl Placed<'_, '_> {
     }
 
     /// Writes the rows of the schedule that `swapper` has planned, and places its residencies (the live ranges of
-    /// blocks on the device). `within` says when the placement is given up; none for never. Returns the peak in bytes,
-    /// which may be above the limit; none if there is no room for the rows or residencies. `Err` if a row is refused or
-    /// the workspace is too short.
+    /// blocks on the device). `within` says when the placement is given up; if it is none, it never is. Returns the
+    /// peak in bytes, which may be above the limit; none if there is no room for the rows or residencies. `Err` if a
+    /// row of the trace is invalid or the workspace is too short.
     pub(super) fn place(
         &mut self,
         recorded: &Recorded<'_>,

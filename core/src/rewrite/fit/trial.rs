@@ -20,17 +20,18 @@ use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace};
 
-/// How often a policy plans, at most, until a schedule fits.
+/// The most plans that a policy (a rule that decides which blocks are swapped) makes until a schedule fits.
 const ATTEMPTS: u32 = 14;
-/// Each plan of a policy after the first may do the work of the first divided by this.
+/// If the first plan of a policy (a rule that decides which blocks are swapped) does not fit once placed, the policy
+/// plans again. Each later plan may do the work of the first divided by this.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
 /// A policy plans again with more headroom (bytes held back below the limit) where its placement is above the limit. If
-/// the new plan adds more than this many times the time that the plan before it added, the search for swaps begins
-/// anew. In a network of some thousand operators, the swaps that are added for headroom are far from the best, and a
+/// the new plan adds more than this many times the time that the plan before it added, the search for swaps starts
+/// over. In a network of some thousand operators, the swaps that are added for headroom are far from the best, and a
 /// later plan may do too little work to find better ones.
 const LEAP: f64 = 1.5;
 /// When [`LEAP`] compares the times that two plans add, the earlier time counts as at least this fraction of the
-/// recording's time. So a small difference does not make the search begin anew.
+/// recording's time. So a small difference does not make the search start over.
 const LEAST_LEAP: f64 = 0.002;
 /// A search for swaps that starts over may do the work of the policy's first plan divided by this.
 const OVER: u64 = 4;
@@ -54,9 +55,10 @@ struct Climb {
     /// The work that may be spent ([`Trial::spent`]) before the search ends, in blocks placed for each row of the
     /// recording.
     budget: u64,
-    /// So much work may be spent ([`Trial::spent`]) however few rows the recording has, in blocks placed.
+    /// For a recording of few rows, the search may spend more than `budget` allows: this much work ([`Trial::spent`]),
+    /// in blocks placed.
     least: u64,
-    /// The work of each plan is that of a whole search divided by this.
+    /// The work that may be spent on each plan is that of a whole search divided by this.
     part: NonZeroU64,
     /// Each time that this many plans in a row have failed to give a better schedule, the search goes back to the best
     /// one.
@@ -65,15 +67,15 @@ struct Climb {
     end: u32,
 }
 
-/// How the search for swaps goes on from the first schedule of [`Policy::Auto`] that fits: it steps from each plan to
-/// the next, better or not, and never back to the best one.
+/// How the search for swaps goes on from the first schedule of [`Policy::Auto`] that fits: each plan starts from the
+/// plan before it, better or not, and never from the best one again.
 const WANDER: Climb = Climb { budget: 200, least: 2_400_000, part: AGAIN, back: u32::MAX, end: 48 };
 /// How the search for swaps goes on from the best schedule of all policies: each plan gets little work, and after a few
 /// plans in a row that are not better, the search goes back to the best schedule.
 const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// A schedule is much slower than the best if it adds more than this many times the [cutoff](Kept::cutoff) (the least
-/// time that a schedule which fits adds to the original). A search that goes on from such a schedule does less work
+/// A schedule is much slower than the best if it adds more than this many times the [cutoff](Kept::cutoff) (the added
+/// time from which on a schedule is not worth making). A search that goes on from such a schedule does less work
 /// ([`TRY`]).
 const FAR: f64 = 1.5;
 /// A search that goes on from a schedule much slower than the best ([`FAR`]) may spend the work of its [`Climb`]
@@ -93,38 +95,39 @@ pub(super) enum Swaps<'p> {
     By(&'p [Policy]),
 }
 
-/// How the trial of an arrangement of swaps and recomputation ends.
+/// Whether a schedule was found that fits when one combination of swaps and recomputation was tried, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// There is a schedule that fits.
     Fits,
-    /// The last placement is above the limit.
+    /// No schedule fits: the last one that was placed is above the limit.
     Over,
     /// No schedule was planned that is within the limit and worth placing, or there is no room for its rows.
     Fails,
 }
 
-/// One arrangement (combination of swaps and recomputation) as it is tried. It has the flat trace, which is the trace
-/// before swaps; the swapper that plans swaps in it; and the memory in which the schedules are placed.
+/// One arrangement (combination of swaps and recomputation) as it is tried. It has the trace before swaps, the swapper
+/// that plans swaps in it, and the memory in which the schedules are placed.
 pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) recorded: &'t Recorded<'t>,
-    /// The rows of the trace before swaps.
+    /// The rows of the trace before swaps, written as if this trace had been recorded: each live range is a block of
+    /// its own.
     pub(super) rows: &'f [Row],
     pub(super) options: &'t Options,
     pub(super) flat: &'t Flat<'f>,
     pub(super) swapper: &'t mut Swapper<'f>,
     pub(super) strategy: Strategy,
-    /// Whether the trace to begin with has no masks and no in-place reuse.
+    /// Whether the schedules are made from the recorded trace, without masks and in-place reuse.
     pub(super) as_recorded: bool,
     /// The order in which the operators run; none is the recorded one.
     pub(super) reordering: Option<Reordering>,
-    /// The time of the trace before swaps less that of the recording, in ns.
+    /// How much longer the trace before swaps takes than the recording, in ns: the time of its recomputations.
     pub(super) added: f64,
     pub(super) made: &'t mut Placed<'a, 'w>,
     pub(super) kept: &'t mut Kept<'a, 'w>,
     pub(super) scratch: Workspace<'t>,
-    /// How often the policy that is tried now has planned again. The seed of the placement is the seed in the options
-    /// plus this.
+    /// How often the policy that is tried now has planned again. It is added to the seed in the options, for the random
+    /// choices of the next placement.
     pub(super) attempt: u64,
     /// The work spent on plans and placements, in blocks placed, since the policy that is tried now was first tried, or
     /// since the latest [`Climb`] from a saved schedule began.
@@ -134,7 +137,7 @@ pub(super) struct Trial<'t, 'f, 'a, 'w> {
 /// The result of placing a schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Settled {
-    /// The schedule fits; the number says how much longer it takes than the trace before swaps, in ns.
+    /// The schedule fits. The number is the time, in ns, that it adds to the trace before swaps.
     Fits(f64),
     /// The footprint of the schedule is above the limit.
     Over,
@@ -143,16 +146,16 @@ enum Settled {
 }
 
 impl Trial<'_, '_, '_, '_> {
-    /// Whether the [lower bound](takes_at_least) proves that every schedule by swaps in this trace takes at least
-    /// `overhead` ns longer than the original. `Err` if a row is refused or the memory is too short.
+    /// Whether the [lower bound](takes_at_least) proves that every schedule made by swaps in this trace adds at least
+    /// `overhead` ns to the original. `Err` if a row of the trace is invalid or the lent memory is too short.
     pub(super) fn takes_at_least(&mut self, overhead: f64) -> Result<bool, Error> {
         let options = Options { using: Using::NONE.with(Means::Swap), ..*self.options };
         let flat = Recorded::new(self.rows, self.flat.blocks());
         takes_at_least(&flat, &options, overhead - self.added, FEW_OPERATORS, self.scratch.reborrow())
     }
 
-    /// Plans the swaps, and places the schedules. `work` is how much a search for swaps may do, in operators and gaps
-    /// (idle times of blocks) looked at. `Err` if a row is refused or the memory is too short.
+    /// Plans swaps as `swaps` says, and places the schedules. `work` is how many operators and gaps (idle times of
+    /// blocks) a search for swaps may look at. `Err` if a row of the trace is invalid or the lent memory is too short.
     pub(super) fn run(&mut self, swaps: Swaps<'_>, work: u64) -> Result<Outcome, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(Outcome::Fails);
@@ -164,10 +167,10 @@ impl Trial<'_, '_, '_, '_> {
         }
     }
 
-    /// Tries these policies one after the other. [`Policy::Auto`] searches for better schedules twice: from its own
-    /// first schedule that fits and, after all policies, from the best of their schedules. `work` is how much a search
-    /// may do, in operators and gaps (idle times of blocks) looked at. `Err` if a row is refused or the memory is too
-    /// short.
+    /// Tries these policies (rules that decide which blocks are swapped) one after the other. [`Policy::Auto`] searches
+    /// for better schedules twice: from its own first schedule that fits and, after all policies, from the best of
+    /// their schedules. `work` is how many operators and gaps (idle times of blocks) a search may look at. `Err` if a
+    /// row of the trace is invalid or the lent memory is too short.
     fn by(&mut self, policies: &[Policy], work: u64) -> Result<Outcome, Error> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;
@@ -200,10 +203,13 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Searches for swaps in this trace, in which values are recomputed, until a schedule fits. If `climbs`, the search
-    /// goes on from that schedule to better ones. `work` is how much a search may do, in operators and gaps (idle times
-    /// of blocks) looked at. Returns how much longer than the original the best schedule takes, in ns. Returns none if
-    /// no schedule fits, or if the first plan adds exactly `before` ns and so is taken to be the first plan of the call
-    /// before; `before` becomes the time that the new plan adds. `Err` if a row is refused or the memory is too short.
+    /// goes on from that schedule to better ones. `work` is how many operators and gaps (idle times of blocks) a search
+    /// may look at. Returns the time, in ns, that the best of these schedules adds to the original; none if no schedule
+    /// fits.
+    ///
+    /// `before` is the time, in ns, that the first plan of the call before added to the original. It becomes that of
+    /// this call's first plan. If the two are equal, the plans are taken to be the same, and the result is none. `Err`
+    /// if a row of the trace is invalid or the lent memory is too short.
     pub(super) fn level(&mut self, work: u64, climbs: bool, before: &mut f64) -> Result<Option<f64>, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(None);
@@ -223,9 +229,9 @@ impl Trial<'_, '_, '_, '_> {
         Ok(Some(self.added + best))
     }
 
-    /// Plans swaps by a policy, with no bytes held back below the limit (headroom). `work` is how much a search may do,
-    /// in operators and gaps (idle times of blocks) looked at. Returns how much longer the plan takes than the trace
-    /// before swaps, in ns; none if it misses the limit.
+    /// Plans swaps by a policy, without headroom (no bytes are held back below the limit). `work` is how many operators
+    /// and gaps (idle times of blocks) a search may look at. Returns the time, in ns, that the plan adds to the trace
+    /// before swaps; none if it misses the limit.
     fn plan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         (self.attempt, self.spent) = (0, 0);
         self.swapper.clear_headroom();
@@ -241,20 +247,20 @@ impl Trial<'_, '_, '_, '_> {
         })
     }
 
-    /// Improves the schedule that [`Swapper::remember`] saved, as [`climb`](Self::climb) does. `best` is how much
-    /// longer that schedule takes than the trace before swaps, in ns; returns the same figure for the best schedule.
-    /// `work` is how much a whole search may do, in operators and gaps (idle times of blocks) looked at. `Err` if a row
-    /// is refused or the memory is too short.
+    /// Goes back to the schedule that [`Swapper::remember`] saved, and improves it as [`climb`](Self::climb) does.
+    /// `best` is the time, in ns, that this schedule adds to the trace before swaps; returns the same figure for the
+    /// best schedule found. `work` is how many operators and gaps (idle times of blocks) a whole search may look at.
+    /// `Err` if a row of the trace is invalid or the lent memory is too short.
     fn climb_on(&mut self, best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         self.spent = 0;
         self.swapper.recall();
         self.climb(best, work, climb)
     }
 
-    /// Places the planned schedule, and plans again with more bytes held back below the limit (headroom), until a
-    /// schedule fits. `planned` is how much longer the plan takes than the trace before swaps, in ns; `work` is how
-    /// much the first plan could do, in operators and gaps (idle times of blocks) looked at. `Err` if a row is refused
-    /// or the memory is too short.
+    /// Places the planned schedule, and plans again with more headroom (bytes held back below the limit), until a
+    /// schedule fits. `planned` is the time, in ns, that the plan adds to the trace before swaps. `work` is how many
+    /// operators and gaps (idle times of blocks) the search for the first plan could look at. `Err` if a row of the
+    /// trace is invalid or the lent memory is too short.
     fn insist(&mut self, policy: Policy, planned: f64, work: u64) -> Result<Settled, Error> {
         let few = if policy == Policy::Auto { FEW_OF_SEARCH } else { FEW };
         let mut planned = Some(planned);
@@ -277,9 +283,9 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Improves the schedule that is planned, by plans that take less time. The headroom (bytes held back below the
     /// limit) is lowered after a schedule that fits and after a plan that is no better, and raised after a placement
-    /// above the limit. `best` is how much longer the schedule takes than the trace before swaps, in ns; returns the
-    /// same figure for the best schedule. `work` is how much a whole search may do, in operators and gaps (idle times
-    /// of blocks) looked at. `Err` if a row is refused or the memory is too short.
+    /// above the limit. `best` is the time, in ns, that the schedule adds to the trace before swaps; returns the same
+    /// figure for the best schedule found. `work` is how many operators and gaps (idle times of blocks) a whole search
+    /// may look at. `Err` if a row of the trace is invalid or the lent memory is too short.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
         let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
         let budget = climb.budget.saturating_mul(rows).max(climb.least);
@@ -316,16 +322,16 @@ impl Trial<'_, '_, '_, '_> {
         Ok(best)
     }
 
-    /// Plans again; the search does about `work`, in operators and gaps (idle times of blocks) looked at. Returns how
-    /// much longer the plan takes than the trace before swaps, in ns; none if the limit is missed or the work has been
-    /// ended.
+    /// Plans swaps again by `policy`, with the present headroom (bytes held back below the limit). `work` is about how
+    /// many operators and gaps (idle times of blocks) the search looks at. Returns the time, in ns, that the plan adds
+    /// to the trace before swaps; none if the limit is missed or the caller has ended the work.
     fn replan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         self.attempt += 1;
         self.plan_later(work, |swapper, limit| swapper.replan(policy, limit, work))
     }
 
     /// The most time, in ns, that a plan may add to the trace before swaps, if the plan before it added `before` ns.
-    /// Where the plan adds more, the search for swaps begins anew.
+    /// Where the plan adds more, the search for swaps starts over.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn leap(&self, before: f64) -> f64 {
         let time = self.recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
@@ -333,17 +339,17 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Searches for swaps from the start, with the present headroom (bytes held back below the limit). `work` is how
-    /// much the search may do, in operators and gaps (idle times of blocks) looked at. `planned` is how much longer the
-    /// present schedule takes than the trace before swaps, in ns; none if it misses the limit. The new schedule
-    /// replaces the present one only if it takes less time. Returns the added time of the one that is kept; none also
-    /// if the work has been ended.
+    /// many operators and gaps (idle times of blocks) the search may look at. `planned` is the time, in ns, that the
+    /// present schedule adds to the trace before swaps; none if it misses the limit. The new schedule replaces the
+    /// present one only if it takes less time. Returns the added time of the one that is kept; none also if the caller
+    /// has ended the work.
     fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
         self.plan_later(work, |swapper, limit| swapper.start_over(planned, limit, work))
     }
 
-    /// Calls `plan` with the limit in bytes and returns what `plan` returns. If the work has been ended, returns none
-    /// and does not call `plan`. Two kinds of work are counted as spent: the `work` that `plan` may do, in operators
-    /// and gaps (idle times of blocks) looked at, and the work that it does to choose gaps for swaps.
+    /// Calls `plan` with the limit in bytes and returns what `plan` returns. If the caller has ended the work, returns
+    /// none and does not call `plan`. Counts two kinds of work as spent: `work`, the operators and gaps (idle times of
+    /// blocks) that the search in `plan` may look at, and the work that `plan` does to choose gaps for swaps.
     fn plan_later(&mut self, work: u64, plan: impl FnOnce(&mut Swapper<'_>, u64) -> Option<f64>) -> Option<f64> {
         self.spend(1 + work / WORK_PER_BLOCK);
         if self.kept.watched.stops() {
@@ -353,8 +359,8 @@ impl Trial<'_, '_, '_, '_> {
         self.counted(|swapper| plan(swapper, limit))
     }
 
-    /// Calls `plan` and returns what `plan` returns. Counts as spent the work that it does to choose which gaps (times
-    /// in which a block is idle) are used for swaps.
+    /// Calls `plan` and returns what `plan` returns. Counts as spent the work that `plan` does to choose the gaps
+    /// (times in which a block is idle) in which blocks are swapped.
     pub(super) fn counted(&mut self, plan: impl FnOnce(&mut Swapper<'_>) -> Option<f64>) -> Option<f64> {
         let before = self.swapper.selected();
         let planned = plan(self.swapper);
@@ -368,10 +374,10 @@ impl Trial<'_, '_, '_, '_> {
         self.kept.spend(blocks);
     }
 
-    /// Shortens the times for which blocks are on the device, as far as the schedule takes no longer then. Places the
-    /// schedule, and keeps it if it fits and is the best. `overhead` is how much longer the schedule takes than the
-    /// trace before swaps, in ns. A placement far above the limit is given up after `few` blocks placed. `Err` if a row
-    /// is refused or the memory is too short.
+    /// Shortens the times for which blocks are on the device, as far as this makes the schedule no slower. Then places
+    /// the schedule, and keeps it if it fits and is the best. `overhead` is the time, in ns, that the schedule adds to
+    /// the trace before swaps. A placement far above the limit is given up after `few` blocks placed. `Err` if a row of
+    /// the trace is invalid or the lent memory is too short.
     fn settle(&mut self, policy: Policy, overhead: f64, few: u64) -> Result<Settled, Error> {
         let limit = self.options.limit;
         self.swapper.tighten();
@@ -400,8 +406,8 @@ impl Trial<'_, '_, '_, '_> {
         })
     }
 
-    /// Tells the caller's watch function of a schedule that was placed. `overhead` is how much longer the schedule
-    /// takes than the trace before swaps, in ns; `footprint` is in bytes.
+    /// Tells the caller's watch function of a schedule that was placed. `overhead` is the time, in ns, that the
+    /// schedule adds to the trace before swaps; `footprint` is the bytes that it takes on the device.
     fn tell(&mut self, policy: Policy, overhead: f64, footprint: u64) {
         let &mut Self { strategy, as_recorded, reordering, added, options, .. } = self;
         let overhead_ns = added + overhead;
@@ -410,9 +416,10 @@ impl Trial<'_, '_, '_, '_> {
         let _ = self.kept.watched.tell(&Progress::Tried(tried));
     }
 
-    /// Makes and places the schedule of least load (for [`Policy::Layer`], the only schedule that its rule gives), and
-    /// keeps it if it fits and is the best. Returns its footprint, in bytes; `u64::MAX` if there is no room for its
-    /// rows. `Err` if a row is refused or the memory is too short.
+    /// Makes and places the schedule of least load (bytes alive while an operator runs), and keeps it if it fits and is
+    /// the best. For [`Policy::Layer`], makes the only schedule that its rule gives. Returns the footprint (the bytes
+    /// that the schedule takes on the device); `u64::MAX` if there is no room for its rows. `Err` if a row of the trace
+    /// is invalid or the lent memory is too short.
     pub(super) fn least(&mut self, policy: Policy) -> Result<u64, Error> {
         if policy == Policy::Layer {
             self.swapper.plan(policy, u64::MAX, 0);
@@ -449,8 +456,8 @@ impl Settled {
 }
 
 /// How many thirds of the excess (the bytes by which the last placement is above the limit) are added to the headroom
-/// (bytes held back below the limit) after attempt number `attempt`, counted from 0, of `attempts` in all. The result
-/// is 1 in the first half of the attempts, 3 after each of the last two, and 2 between.
+/// (bytes held back below the limit). `attempt` is the number of the plan that was placed, counted from 0, of
+/// `attempts` in all. The result is 1 in the first half of the attempts, 3 after each of the last two, and 2 between.
 pub(super) fn part(attempt: u32, attempts: u32) -> u32 {
     if 2 * attempt < attempts { 1 } else { 2 + u32::from(attempt + 3 > attempts) }
 }

@@ -20,12 +20,13 @@ pub enum Strategy {
     Swap,
     /// Recomputation alone.
     Recompute,
-    /// Recomputation until the load is down to some level, then swaps down to the limit.
+    /// Recomputation until the load (bytes alive while an operator runs) is down to some level, then swaps until it is
+    /// within the limit.
     RecomputeThenSwap,
 }
 
 impl Strategy {
-    /// All strategies.
+    /// All strategies: swaps alone, recomputation alone, both, or neither.
     pub const ALL: [Self; 4] = [Self::Free, Self::Swap, Self::Recompute, Self::RecomputeThenSwap];
 
     /// The name of the strategy, to be shown to people.
@@ -51,10 +52,10 @@ pub struct Tried {
     pub as_recorded: bool,
     /// The order in which the operators run; none means the recorded order.
     pub reordering: Option<Reordering>,
-    /// How much longer the schedule takes than the original, simulated, in ns.
+    /// The time, in ns, that the schedule adds to the original, as simulated.
     pub overhead_ns: f64,
-    /// The highest end of a block, in bytes from the start of the arena. A schedule whose footprint is above the limit
-    /// is refused.
+    /// The memory that the schedule takes on the device: the highest end of a block, in bytes from the start of the
+    /// arena. If it is above the limit, the schedule is not kept.
     pub footprint: u64,
     /// The limit that the schedule was made for, in bytes: the one that was asked for, or another while the least limit
     /// that works is searched for.

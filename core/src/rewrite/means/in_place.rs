@@ -51,9 +51,9 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// of the row above them.
 ///
 /// # Errors
-/// [`Error::Row`] for a row that cannot follow the rows before it, or a recording in which another operator's accesses
-/// come between those of one operator; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is
-/// too short.
+/// [`Error::Row`] for a row that cannot follow the rows before it, or if the accesses of one operator of the recording
+/// are interrupted by those of another; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace
+/// is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::means::in_place;
@@ -116,9 +116,9 @@ record! {
 record! {
     /// An output block that takes over the memory of an input block of the same operator.
     struct Reuse {
-        /// The row with the input's malloc; none in an entry that stands for no reuse.
+        /// The row with the malloc of the input block, whose memory is taken over; none in an entry that is not used.
         given: Option<u32>,
-        /// The row with the output's malloc; the output takes over the input's memory.
+        /// The row with the malloc of the output block, which takes over the input block's memory.
         taken: u32,
     }
 }
@@ -136,7 +136,7 @@ workspace! {
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// For each row: the live range of its block in which the row lies.
+            /// For each row: the number of the live range of its block to which the row belongs.
             of: Records<'a, ResidencyId> = of,
         }
     }
@@ -188,9 +188,10 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Lets an operator write block `y` over block `x`, its first output over its first input, if it can. Returns none
-    /// if the operator does not read `x` and write `y`, or if either has no malloc; else `Some`, whether or not `y` is
-    /// written over `x`.
+    /// Lets an operator write block `y`, its first output, over block `x`, its first input, if that is allowed: the
+    /// blocks have the same size, nothing needs `x` after the operator's reads, and `y` is not accessed before the last
+    /// of these reads. Returns none, and changes nothing, if the operator does not read `x` and write `y`, or if either
+    /// has no malloc.
     fn reuse(&mut self, running: &Running, rows: &[Row], (x, y): (u32, u32)) -> Option<()> {
         let accesses = || running.rows(rows);
         // An operator that reads a mask in place of the input does not read the input itself, and reuses nothing.

@@ -8,9 +8,10 @@
 //! Papers: Jin et al. 2018 (section 4.2, a byte for each element); Jain et al. 2018 (Gist, a bit).
 //!
 //! Steps:
-//! 1. One pass over the rows notes three things for each live range of a block: the last ReLU that accesses the block
-//!    with no write after it; the last row of the last other operator that needs the block (a copy to the host needs it
-//!    too); and whether gradients of ReLU operators read the block after that row.
+//! 1. One pass over the rows notes, for each live range of a block, which rows need the block. First, the last ReLU
+//!    that accesses the block with no write after it: it could make the mask. Second, the last row of the last operator
+//!    that needs the block's full values; gradients of ReLU operators do not need them, but a copy to the host does.
+//!    Third, whether gradients of ReLU operators read the block after that row.
 //! 2. A second pass writes the malloc of the mask and its write directly after the ReLU's last row, and the block's
 //!    free as soon as no other operator needs the block. The gradients then read the mask in place of the block, and
 //!    the mask is freed where the block was freed.
@@ -43,8 +44,8 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     liveness::of_rows_workspace(rows, 2 * blocks).and(Masks::workspace(rows, blocks))
 }
 
-/// The most rows that [`rewrite`] writes: the rows of the trace, and three for each live range of a block: the malloc
-/// of a mask, its write, and an early free of the block.
+/// The most rows that [`rewrite`] writes: the rows of the trace, and three for each live range of a block. The three
+/// are the malloc and the write of a mask (a bit for the sign of each element), and an early free of the block.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 3 * liveness::residencies(rows)
@@ -106,19 +107,20 @@ record! {
     /// What is known of a live range of a block, for deciding whether a mask (a bit for the sign of each element) may
     /// take the block's place.
     struct Range {
-        /// 1 + the last row of the ReLU that can make the block's mask; 0 if there is no such ReLU.
+        /// 1 + the last row of the ReLU that can make the block's mask (a bit for the sign of each element); 0 if no
+        /// ReLU can.
         relu: u32,
-        /// 1 + the last row of the last operator, or of the last copy to or from the host, that needs the block's full
-        /// values; 0 if none does. Gradients of ReLU operators do not count: they need only the signs, which a mask
-        /// keeps.
+        /// 1 + the last row that needs the block's full values: the last row of an operator that accesses it, or a copy
+        /// to or from the host. 0 if there is none. Gradients of ReLU operators do not count: the signs are enough for
+        /// them, and a mask keeps these.
         needed: u32,
         /// How many times gradients of ReLU operators read the block after the last row that needs its full values
         /// (`needed`). A gradient uses only the signs of the elements, so each of these reads may be of a mask instead.
         reads: u32,
         /// The row of the block's free; the number of rows in the trace if there is none.
         end: u32,
-        /// Which rows have been added to the output so far: 0 for none; 1 for the malloc and the write of the block's
-        /// mask; 2 for these and the early free of the block.
+        /// What has been added to the rewritten trace so far: 0 for nothing; 1 for the malloc and the write of the
+        /// block's mask (a bit for the sign of each element); 2 for these and an early free of the block.
         written: u32,
     }
 }
@@ -136,13 +138,13 @@ workspace! {
         }
         records {
             range[ResidencyId]: Range[rows],
-            /// For each block: true if no mask may take its place, because the block is persistent or has a mask
-            /// already.
+            /// For each block: true if no mask (a bit for the sign of each element) may take its place, because the
+            /// block is persistent or has a mask already.
             excluded[BlockId]: bool[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
-            /// For each row: the live range of its block in which the row lies.
+            /// For each row: the number of the live range of its block to which the row belongs.
             of: Records<'a, ResidencyId> = of,
             /// 1 + the last row of the forward pass; `u32::MAX` before it is found.
             turn: u32 = u32::MAX,
@@ -151,8 +153,8 @@ workspace! {
 }
 
 impl Masks<'_> {
-    /// Finds which blocks get no mask because they are persistent, and how many bytes the masks of the others have.
-    /// Fails at a row of the recording whose block number is out of range.
+    /// Finds which blocks are persistent, and how many bytes a mask (a bit for the sign of each element) of each block
+    /// would take. Persistent blocks get no mask. Fails at a row of the recording whose block number is out of range.
     fn know_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.recorded.rows) {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
@@ -174,7 +176,8 @@ impl Masks<'_> {
         Ok(())
     }
 
-    /// Finds which rows need the values of each live range of a block, and where the forward pass ends.
+    /// Finds, for each live range of a block, which rows need the block's full values and which only the signs of its
+    /// elements. Also finds where the forward pass ends.
     fn collect(&mut self, rows: &[Row]) {
         let mut running = Running::default();
         // 1 + the last row of an operator that may be recomputed, and the first row of a ReLU's gradient.
@@ -213,8 +216,9 @@ impl Masks<'_> {
         self.turn = recomputable.min(gradient);
     }
 
-    /// The live range of `block` in which `row` lies, if gradients of ReLU operators read a mask in place of the block
-    /// there. None if the block cannot have a mask, or if a mask would save no memory.
+    /// What is known of the live range of `block` to which `row` belongs, if a mask (a bit for the sign of each
+    /// element) can take the block's place in it. None if the block cannot have a mask, or if a mask would save no
+    /// memory.
     fn masked(&self, row: u32, block: BlockId) -> Option<Range> {
         let recorded = self.recorded.masked(block.number()).is_none();
         let s = self.range.get(self.of.get(row));
@@ -228,7 +232,9 @@ impl Masks<'_> {
         (saved > taken).then_some(s)
     }
 
-    /// Writes the rows of the trace, with the mallocs, writes, reads and frees of the masks.
+    /// Writes the rows of the trace, with masks in the place of blocks. A mask (a bit for the sign of each element)
+    /// adds three rows: its malloc, its write, and an early free of the block. The later reads and the later free of
+    /// the block become those of the mask.
     fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
         let mut running = Running::default();
         for (row, &r) in (0u32..).zip(rows) {
@@ -246,8 +252,8 @@ impl Masks<'_> {
         }
     }
 
-    /// Writes what follows an operator: the mallocs and writes of the masks that it makes, and the frees of the blocks
-    /// that have a mask and that no later operator needs in full.
+    /// Adds rows after an operator: the malloc and the write of each mask (a bit for the sign of each element) that the
+    /// operator makes, and the free of each block that has a mask and that no later operator needs in full.
     fn after_operator(&mut self, running: &Running, rows: &[Row], writer: &mut Writer<'_>) {
         for written in [1, 2] {
             for (row, r) in running.rows(rows).filter(|(_, r)| r.event.is_access()) {

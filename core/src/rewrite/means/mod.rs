@@ -157,8 +157,8 @@ impl Using {
     }
 }
 
-/// A trace after the means that come first: masks (one bit for each element that a ReLU's gradient reads) and operators
-/// that write outputs over inputs. Nothing in it is swapped or recomputed yet.
+/// A trace to which the first two means of saving memory have been applied: gradients of ReLU operators read masks (one
+/// bit for each element), and operators write outputs over inputs. Nothing in it is swapped or recomputed yet.
 #[derive(Clone, Copy)]
 pub(in crate::rewrite) struct Rewritten<'s> {
     /// The rows of the trace in which gradients of ReLU operators read masks; the recorded rows if no mask was made.
@@ -182,10 +182,10 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
     mask::workspace(rows, blocks).max(in_place::workspace(rows, most_rows(rows), blocks))
 }
 
-/// Rewrites a recording by two means, if they are in `using`: gradients of ReLU operators read masks (one bit for each
-/// element, in place of the element), and operators write outputs over inputs. Sizes of masks are rounded up to a
-/// multiple of `alignment`, in bytes. The rows with masks are written to `masked`, and the same rows with outputs over
-/// inputs to `shared`; each must have room for [`most_rows`].
+/// Rewrites a recording by two means of saving memory, each only if it is in `using`. With the first, gradients of ReLU
+/// operators read masks (one bit for each element, in place of the element); these rows are written to `masked`. The
+/// size of a mask is rounded up to a multiple of `alignment` bytes. With the second, operators also write outputs over
+/// inputs; these rows are written to `shared`. Each of the two must have room for [`most_rows`].
 ///
 /// # Errors
 /// As [`mask::rewrite`] and [`in_place::rewrite`].

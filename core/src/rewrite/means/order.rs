@@ -65,8 +65,8 @@ const fn effort(rows: usize) -> Options {
 /// The exact search for an order of operators keeps sets of operators that have run. It keeps at most this many
 /// sets, divided by the number of rows of the trace: in a longer trace each set takes more memory.
 const REMEMBERED: usize = 100_000_000;
-/// The beam search for an order of operators keeps sets of operators that have run. Of each size it keeps at most this
-/// many sets, divided by the square of the number of rows of the trace.
+/// The beam search for an order of operators keeps sets of operators that have run. Of the sets with equally many
+/// operators it keeps at most this number, divided by the square of the number of rows of the trace.
 const WORK: usize = 1_000_000_000;
 
 workspace! {
@@ -92,8 +92,8 @@ workspace! {
             order: u32[rows],
         }
         state {
-            /// How many operators of the recording access blocks: all of them, or all but the last, which may have
-            /// no access, just mallocs and frees.
+            /// How many operators of the recording access blocks. These are all operators, or all but the last, which
+            /// may have only mallocs and frees.
             operators: u32 = 0,
         }
     }
@@ -157,8 +157,9 @@ pub(in crate::rewrite) fn rewrite(
 }
 
 impl Pass<'_> {
-    /// Finds for each row the next row that accesses the same block and the next that writes it; also which operator
-    /// each row belongs to, where each block is allocated, how its accesses begin, and whether it is freed.
+    /// Fills in the tables of rows and blocks. For each row: the operator that it belongs to, the next row that
+    /// accesses the same block, and the next row that writes it. For each block: where it is allocated, whether its
+    /// first access is a read or a write, and whether it is freed.
     fn find_touches(&mut self, program: &Program<'_>) {
         self.operators = program.accessing;
         for operator in 0..program.operators {
@@ -192,7 +193,8 @@ impl Pass<'_> {
         self.resident.fill(0);
     }
 
-    /// Makes the model for the search: the operators, the blocks that they access, and which operator waits for which.
+    /// Makes the model on which the search for a new order works: the operators, the blocks that they access, and which
+    /// operator waits for which.
     fn model<'m>(&self, recorded: &Recorded<'_>, program: &Program<'_>, scratch: &mut Workspace<'m>) -> Model<'m> {
         let rows = program.rows.len();
         let mut model = Model::new(self.freed.len(), rows, rows, edges(rows), scratch);
@@ -319,8 +321,9 @@ fn touched(model: &Model<'_>, operator: u32) -> impl Iterator<Item = BlockId> {
     model.touched(operator).iter().map(|&block| BlockId::of(block))
 }
 
-/// Whether a row writes (true) or reads (false) its block; none if it does neither. A malloc counts as a write, unless
-/// the block is persistent or its first access is a write. The free of a block that is never accessed counts as a read.
+/// Whether a row counts as a write (true) or a read (false) of its block when it is decided which operator waits for
+/// which; none if it counts as neither. A malloc counts as a write, unless the block is persistent or its first access
+/// is a write. The free of a block that is never accessed counts as a read.
 fn touch(begins: &Table<'_, u32, BlockId>, program: &Program<'_>, r: &Row) -> Option<bool> {
     match r.event {
         Event::Read => Some(false),

@@ -53,7 +53,7 @@ pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) ->
     best.1
 }
 
-/// The weights for the scores tried so far, and the Gaussian process that predicts the overhead of others.
+/// The sets of weights that were tried so far, and the Gaussian process that predicts the overhead of others.
 struct Process {
     /// The weights that were tried, each four numbers: the factors of the scores by which gaps (times in which a block
     /// is not used) are chosen for swaps.
@@ -66,7 +66,8 @@ struct Process {
     /// The lower Cholesky factor of the kernel matrix of the weights that were tried.
     factor: [[f64; TRIALS]; TRIALS],
     /// L⁻¹ · y, where L is `factor`, the Cholesky factor of the kernel matrix, and y are the overheads of the schedules
-    /// tried, less their mean and divided by their standard deviation.
+    /// tried, less their mean and divided by their standard deviation. The overhead of other weights is predicted from
+    /// it.
     inverse: [f64; TRIALS],
 }
 
@@ -98,7 +99,8 @@ impl Process {
     }
 
     /// L⁻¹ · k, where L is `factor`, the Cholesky factor of the kernel matrix. The vector k has the covariance
-    /// ([`kernel`]) of `weights` with each set of weights that was tried.
+    /// ([`kernel`]) of `weights` with each set of weights that was tried. From the result follow the predicted overhead
+    /// of `weights` and its variance.
     fn near(&self, weights: &[f64; 4]) -> [f64; TRIALS] {
         let mut near = [0.0; TRIALS];
         for (k, w) in near.iter_mut().zip(&self.weights).take(self.len) {

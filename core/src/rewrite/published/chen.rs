@@ -8,10 +8,11 @@
 //! recomputed a segment at a time when the backward pass comes to it. [`Plan::Budget`] is the paper's Algorithm 3: a
 //! segment ends at the first candidate for a cut after its results have more bytes than the budget. [`search`] is the
 //! paper's search over the budget: with budget 0 it finds the kept bytes x and the largest segment y; then it tries six
-//! budgets in geometric progression from √(xy)/√2 to √2·√(xy), at a cost that the caller computes. [`Plan::Cheap`]
-//! drops the results of cheap operators alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4),
-//! `g(n) = k + g(n / (k + 1))`, down to O(log n) memory for O(n log n) time. The module `mirror` makes the order of the
-//! runs, and says what is never recomputed.
+//! budgets in geometric progression from √(xy)/√2 to √2·√(xy), and takes the plan with the least cost, which the caller
+//! computes. [`Plan::Cheap`] drops the results of cheap operators alone (section 4.2). [`Plan::Recursive`] cuts each
+//! segment again (section 4.4). With k cuts at a time, the memory for n operators is `g(n) = k + g(n / (k + 1))`: down
+//! to O(log n) memory for O(n log n) time. The module `mirror` makes the order of the runs, and says what is never
+//! recomputed.
 //!
 //! Two faults of the paper and of its code are corrected. The last segment, which no candidate ends, counts in y (the
 //! bytes of the largest segment) too. And the last segment is not dropped, since the backward pass begins with it.
@@ -109,8 +110,8 @@ pub const fn most_rows(rows: usize, depth: u32) -> usize {
 /// [`Plan::Recursive`] goes deeper.
 ///
 /// # Errors
-/// [`Error::Row`] for a trace that is not as recorded; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or
-/// the workspace is too short.
+/// [`Error::Row`] for a trace that is no recording, such as one with copies or recomputed operators;
+/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::published::chen::{self, Cuts, Plan};
@@ -163,10 +164,10 @@ pub fn rewrite(
     Ok(Mirrored { rows: planner.write(scratch, out)?, ..mirrored })
 }
 
-/// Finds the cheapest plan of the search of Chen et al. 2016 over the budget, the bytes after which a segment of the
-/// forward pass ends. Both rules for where a segment may end are tried, [`Cuts::One`] and [`Cuts::Narrow`]. `cost`
-/// computes the cost of a trace from its rows. Writes the rows of the cheapest plan to `out`, and returns that plan and
-/// its figures.
+/// Finds the cheapest of the plans that differ in their budget: the bytes after which a segment of the forward pass
+/// ends. The budgets are those of the search of Chen et al. 2016. Both rules for where a segment may end are tried,
+/// [`Cuts::One`] and [`Cuts::Narrow`]. `cost` computes the cost of a trace from its rows. Writes the rows of the
+/// cheapest plan to `out`, and returns that plan and its figures.
 ///
 /// # Errors
 /// As [`rewrite`], and whatever `cost` returns.
@@ -198,7 +199,7 @@ pub fn search(
 }
 
 /// Finds the operators of a recording and the blocks that they access, for plans that recompute an operator up to
-/// `depth` times. Fails if there are too many blocks, the workspace is too short, or a row is not as recorded.
+/// `depth` times. Fails if there are too many blocks, the workspace is too short, or the trace is no recording.
 fn program<'a>(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>) -> Result<Program<'a>, Error> {
     block::check_count(recorded.blocks)?;
     scratch.check(workspace(recorded.rows.len(), recorded.blocks, depth))?;
@@ -239,7 +240,7 @@ workspace! {
             made: u64[rows],
             /// For each operator, 0 if the forward pass is not cut into segments after it, else 1 + the level of this
             /// cut. The first cuts of the recursion have level 0, the cuts of their parts level 1, and so on. While
-            /// cuts are chosen, 1 where a cut is allowed.
+            /// cuts are still being chosen, 1 means that a cut is allowed there.
             cut: u32[rows],
         }
         records {
@@ -268,9 +269,9 @@ impl<'a> Planner<'a> {
         Ok(planner)
     }
 
-    /// Finds for each operator of the forward pass how many blocks, and of how many bytes, are written up to this
-    /// operator and still accessed after it in the forward pass; and the bytes that the operator makes for the backward
-    /// pass.
+    /// Fills in three tables for the operators of the forward pass: how many blocks are written up to an operator and
+    /// still accessed after it in the forward pass; how many bytes these blocks have; and how many bytes the operator
+    /// makes for the backward pass.
     fn measure(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;
@@ -307,8 +308,9 @@ impl<'a> Planner<'a> {
         emit::write(values, follower.script(), steps, scratch, out)
     }
 
-    /// Makes each plan of the search of Chen et al. 2016 over the budget, the bytes after which a segment ends, and
-    /// calls `see` with it. Meanwhile `self.mirror` has the order in which that plan runs and recomputes the operators.
+    /// Makes the plans of Chen et al. 2016 that differ in their budget (the bytes after which a segment ends), one
+    /// after the other, and calls `see` with each. Meanwhile `self.mirror` has the order in which that plan runs and
+    /// recomputes the operators.
     fn budgets(&mut self, cuts: Cuts, see: &mut dyn FnMut(&Self, Plan) -> Result<(), Error>) -> Result<(), Error> {
         let finest = Plan::Budget(0, cuts);
         let Mirrored { stored, segment, .. } = self.arrange(finest);
@@ -321,8 +323,9 @@ impl<'a> Planner<'a> {
     }
 
     /// Calls `see` for each plan of Chen et al. 2016, with the order in which it runs and recomputes the operators.
-    /// These are the plans of the search over the budget and the recursive plans, each with both rules for where the
-    /// forward pass may be cut ([`Cuts`]), and the plan that drops the results of cheap operators.
+    /// There are plans that differ in their budget (the bytes after which a segment ends) and recursive plans, both
+    /// with each rule for where the forward pass may be cut ([`Cuts`]). The last plan drops the results of cheap
+    /// operators.
     pub(in crate::rewrite) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) -> Result<(), Error> {
         for cuts in [Cuts::Narrow, Cuts::One] {
             self.budgets(cuts, &mut |planner, _| {
@@ -395,10 +398,10 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Cuts the forward pass after some of the operators that [`candidates`](Self::candidates) has marked, and returns
-    /// the figures of these cuts. `level` gets the number of each marked operator among them, and the bytes of the
-    /// segment that would end there. It returns the level of the cut in the recursion (0 for the first cuts), or none
-    /// for no cut.
+    /// Cuts the forward pass after some of the operators that [`candidates`](Self::candidates) has marked. Asks `level`
+    /// at each marked operator. `level` gets the number of the operator among those marked, counted from 0, and the
+    /// bytes of the segment that would end there. It returns the level of the cut in the recursion (0 for the first
+    /// cuts), or none for no cut. Returns the figures of the cuts.
     fn cut(&mut self, level: impl Fn(u32, u64) -> Option<u32>) -> Mirrored {
         let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
         let (mut candidate, mut gathered) = (0, 0u64);
@@ -462,9 +465,9 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The level of one cut of the recursion. There are `n` places where the forward pass may be cut; this is the cut at
-/// place number `candidate`. The recursion first makes `at_once` cuts, of level 0; then as many in each part that
-/// results, of level 1; and so on.
+/// The level of one cut in the recursion of [`Plan::Recursive`]. There are `n` places where the forward pass may be
+/// cut; this cut is at place number `candidate`, counted from 0. The recursion first makes `at_once` cuts, of level 0;
+/// then as many in each part that results, of level 1; and so on.
 fn level(candidate: u32, n: u32, at_once: u32) -> u32 {
     let (mut low, mut high) = (0, n);
     let mut level = 0;

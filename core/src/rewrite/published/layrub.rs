@@ -5,8 +5,8 @@
 //!
 //! Paper: Jin et al. 2018, Layrub. Its parts, and what they are on a recorded trace:
 //!
-//! - the *Tracer* counts how many layers still have to read an activation. Here a reference is a forward operator that
-//!   reads it, and the count is 0 after the last one.
+//! - the *Tracer* counts how many layers still have to read an activation. Here these are the operators of the forward
+//!   pass that read it; the count is 0 after the last one.
 //! - *intra-layer*: the gradient of an activation is written over it. A layer computes the gradient of its parameters
 //!   first, then that of its data (the coordinated order); after that nothing needs the activation. Excluded are
 //!   operators that need the activation while the gradient is written: local response normalization, batch norm, scale,
@@ -79,8 +79,8 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// `least_bytes` are not swapped.
 ///
 /// # Errors
-/// [`Error::Row`] for a trace that is not as recorded; [`Error::Device`]; [`Error::TooManyBlocks`];
-/// [`Error::BufferTooSmall`] if `out` or the workspace is too short.
+/// [`Error::Row`] for a trace that is no recording, such as one with copies or recomputed operators; [`Error::Device`];
+/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::published::layrub::{self, Bytes};
@@ -137,9 +137,9 @@ pub fn reuse(
     Ok((n, Bytes { separate, intra, inter: layers.peak(rows, false), hybrid: layers.peak(rows, true) }))
 }
 
-/// Writes to `out` the rows of the program with the swaps of Layrub's rule ([`Policy::Layer`]), made without a limit on
-/// the load. Returns how many rows there are; fails if `out` is too short. Blocks below `least_bytes` bytes are not
-/// swapped.
+/// Swaps blocks by Layrub's rule ([`Policy::Layer`]), without a limit on the load (bytes alive at a step), and writes
+/// the rows of the trace to `out`. Returns how many rows there are; fails if `out` is too short. Blocks below
+/// `least_bytes` bytes are not swapped.
 fn inter(
     program: &Program<'_>,
     device: &Device,
@@ -167,7 +167,8 @@ record! {
         is_shared: bool,
         /// Whether the block is a parameter, or belongs to the update of one.
         is_parameter: bool,
-        /// Whether an operator needs the block while the block's gradient is written.
+        /// Whether an operator needs the block while the block's gradient is written, so that the gradient is not
+        /// written over it.
         is_needed: bool,
         /// Whether the gradient of a ReLU reads the signs of the block's elements.
         is_signed: bool,

@@ -1,7 +1,8 @@
 //! Recomputation by mirror counts: each operator is recomputed as often as its count says.
 //!
 //! Problem: given for each operator of the forward pass how often it may be recomputed (its *mirror count*), make the
-//! order of runs in which the backward pass finds all that it reads.
+//! order of runs in which the backward pass finds all that it reads. The forward pass ends with the last operator that
+//! may be recomputed. The blocks that the forward pass makes, and that are freed in the end, are its *results*.
 //!
 //! Paper: Chen et al. 2016, Algorithm 2. The paper builds a graph; here the graph is the recorded trace. The k-th run
 //! of an operator reads the values that the k-th runs of earlier operators have made, or their last runs if they have
@@ -11,13 +12,13 @@
 //! need and that have not been made: runs with a lower number first, and those with the same number in the order of the
 //! recording. [`follow`](crate::rewrite::script::follow) makes the script of these runs.
 //!
-//! These operators are never recomputed: those that may not be ([`Values`] knows which); those whose inputs are changed
-//! or freed before the last operator that reads a result (see below), or overwritten in place by another operator;
-//! those that make a block which the backward pass writes. Their results are kept. Operators that write to the same
-//! block are recomputed together.
+//! Some operators are never recomputed, and their results are kept:
+//! - those that may not be recomputed ([`Values`] knows which);
+//! - those whose inputs are changed or freed before the last operator that reads a result, or are overwritten in place
+//!   by another operator;
+//! - those that make a block which the backward pass writes.
 //!
-//! The forward pass ends with the last operator that may be recomputed. The blocks that the forward pass makes, and
-//! that are freed in the end, are its *results*.
+//! Operators that write to the same block are recomputed together.
 //!
 //! Cost: O((depth + 1) · rows log rows), and as much workspace without the logarithm; depth is the largest mirror
 //! count.
@@ -31,7 +32,7 @@ use crate::table::record;
 use crate::workspace::workspace;
 use crate::{Error, Workspace, sort};
 
-/// The largest mirror count: how often an operator may be recomputed.
+/// The largest mirror count that an operator may have. The mirror count is how often the operator may be recomputed.
 pub(in crate::rewrite) const DEEPEST: u32 = 31;
 
 /// A recomputation is kept as one number. This many of its lowest bits say which recomputation of the operator it is,
@@ -221,8 +222,8 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Writes to `run` in which order the operators run and are recomputed, by the mirror counts (how often each may be
-    /// recomputed).
+    /// Fills in `run`, the order in which the operators run and are recomputed. It follows from the mirror counts (how
+    /// often each operator may be recomputed).
     pub(in crate::rewrite) fn order(&mut self) {
         self.made.fill(0);
         self.run.clear();
@@ -253,12 +254,11 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Adds to `self.batch`, which has `batch` entries so far, the recomputations that `operator` needs. It needs them
-    /// for its own recomputation number `run` or, if `run` is `u32::MAX`, for its run in the backward pass. From each
-    /// operator that writes a block which `operator` accesses, it needs recomputation number `run`, or the last one if
-    /// there are fewer. So all writers of one result of the forward pass are recomputed together. A recomputation is
-    /// left out if it, or a later one of the same operator, was added before. Returns how many entries `self.batch` has
-    /// then.
+    /// Adds to `self.batch` the recomputations that `operator` needs: for its own recomputation number `run` or, if
+    /// `run` is `u32::MAX`, for its run in the backward pass. From each operator that writes a block which `operator`
+    /// accesses, it needs recomputation number `run`, or the last one if there are fewer. So all writers of one result
+    /// of the forward pass are recomputed together. A recomputation is left out if it, or a later one of the same
+    /// operator, was added before. `batch` is how many entries `self.batch` has so far; returns how many it has then.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];

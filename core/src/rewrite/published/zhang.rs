@@ -6,11 +6,11 @@
 //!
 //! Paper: Zhang et al. 2019, "Efficient Memory Management for GPU-based Deep Learning Systems", section 4.
 //!
-//! Steps: the max load is the highest load, and the gaps at the max load are those that contain its operator. Of these
-//! the gap with the highest score is used first, and so on, until the max load is within the limit. The paper takes
-//! only the gaps at the original's max load. Here, once the max load has moved to another operator, the gaps there are
-//! candidates. So limits can be kept below the paper's `load_min`, the max load if all gaps at the original's max load
-//! are in use; blocks may then be swapped more than once. The scores:
+//! Steps: the max load is the most bytes alive while an operator runs, and the gaps *at the max load* are those in
+//! which that operator lies. Of these the gap with the highest score is used first, and so on, until the max load is
+//! within the limit. The paper takes only the gaps at the original's max load. Here, once the max load has moved to
+//! another operator, the gaps there are candidates. So limits can be kept below the paper's `load_min`, the max load if
+//! all gaps at the original's max load are in use; blocks may then be swapped more than once. The scores:
 //!
 //! - DOA, duration of absence: the gap's time less that of the copies out and in. Negative where the copies take longer
 //!   than the gap.
@@ -35,9 +35,8 @@ use crate::sort;
 use crate::table::Records;
 use crate::workspace::workspace;
 
-/// The work of choosing gaps (times in which a block is not used) by their scores is counted in looks at gaps or
-/// operators. This many looks count as one unit of work; in the search for better schedules, each look counts as one
-/// unit.
+/// This many looks at gaps (times in which a block is not used) or operators count as one unit of work when gaps are
+/// chosen by their scores. In the search for better schedules each look counts as one unit.
 const LOOKS: u64 = 16;
 
 /// Which gaps (times in which no operator accesses a block) may be chosen for swaps.
@@ -59,13 +58,13 @@ workspace! {
             /// The numbers of all gaps (times in which a block is not used), the gap with the highest score first. Once
             /// gaps are chosen, the table is used again: for the chosen gaps, in the order in which they begin.
             ranked: u32[rows + blocks],
-            /// For each rank (index in `ranked`), the rank at which the search for a gap goes on: the same or, once its
-            /// gap is chosen, a later one. When no gaps are chosen by rank, scratch memory for sorting.
+            /// For each rank (index in `ranked`), the rank at which the search for a gap goes on: the same rank or,
+            /// once its gap is chosen, a later one. At other times this is scratch memory for sorting.
             next: u32[rows + blocks],
         }
         records {
             /// For each gap (a time in which a block is not used), the part of its score that stays the same while gaps
-            /// are chosen: the first three of the four published scores, each times its weight.
+            /// are chosen: the sum of the first three of the four published scores, each times its weight.
             worth[GapId]: f64[rows + blocks],
             /// For each gap (a time in which a block is not used), an upper bound on its score. The score itself
             /// changes while gaps are chosen, as the load does.
@@ -113,11 +112,11 @@ impl Selection<'_> {
         self.choose(schedule, limit, swdoa, scope)
     }
 
-    /// Chooses gaps (times in which a block is not used) for swaps until the max load is within `limit` bytes: each
-    /// time, of the gaps at the operator with the max load, the one with the highest weighted score. Then sets when the
-    /// memory of their blocks is freed and allocated again. `swdoa` is the weight of the fourth score, the only one
-    /// that changes while gaps are chosen ([`Weights`]). Returns false if the load is above the limit and no gap is
-    /// left that would lower it.
+    /// Chooses gaps (times in which a block is not used) for swaps until the max load (the most bytes alive) is within
+    /// `limit` bytes. Each time, of the gaps that contain the operator with the max load, it takes the one with the
+    /// highest weighted score. Then it sets when the memory of their blocks is freed and allocated again. `swdoa` is
+    /// the weight of the fourth score, the only one that changes while gaps are chosen ([`Weights`]). Returns false if
+    /// the load is above the limit and no gap is left that would lower it.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, swdoa: f64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         let ranked = swdoa == 0.0;
@@ -148,9 +147,9 @@ impl Selection<'_> {
         true
     }
 
-    /// The gap (time in which a block is not used) with the highest weighted score now, of those that end after
-    /// `operator` and for which `over` returns true; none if there is none. `swdoa` is the weight of the fourth score,
-    /// the only one that changes while gaps are chosen ([`Weights`]).
+    /// Of the gaps (times in which a block is not used) that end after `operator` and for which `over` returns true:
+    /// the one with the highest weighted score now. None if there is no such gap. `swdoa` is the weight of the fourth
+    /// score, the only one that changes while gaps are chosen ([`Weights`]).
     fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let first = gaps.first_after(operator);
         self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - first);
@@ -169,9 +168,10 @@ impl Selection<'_> {
         best.map(|(_, gap)| gap)
     }
 
-    /// The gap (a time in which a block is not used) with the highest score, of those for which `over` is true and that
-    /// were not returned before; none if there is none. Goes through the gaps in the order of `ranked`. The chains in
-    /// `next` lead past gaps that were returned, and are shortened on the way, as in union-find.
+    /// Of the gaps (times in which a block is not used) for which `over` returns true and that were not returned
+    /// before: the one with the highest score. None if there is no such gap. Goes through the gaps in the order of
+    /// `ranked`. The chains in `next` lead past gaps that were returned, and are shortened on the way, as in
+    /// union-find.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let mut rank = 0;
         loop {
@@ -284,9 +284,9 @@ impl Selection<'_> {
     }
 }
 
-/// Allocates the block that returns from the host after `gap` earlier, as far as memory within `limit` bytes is free.
-/// So its copy in can end in time: before the block is used, and before the time `link`, when the next copy in should
-/// begin. Returns when this copy in should begin. Times are in ns.
+/// Sets the block of `gap` (a time in which no operator accesses it) to be allocated earlier after it was on the host,
+/// as far as memory within `limit` bytes is free. So its copy in can end in time: before the block is used, and before
+/// the time `link`, when the next copy in should begin. Returns when this copy in should begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();
@@ -332,9 +332,10 @@ impl Weights {
     pub(in crate::rewrite) const AOA: Self = Self([0.0, 1.0, 0.0, 0.0]);
     pub(in crate::rewrite) const WDOA: Self = Self([0.0, 0.0, 1.0, 0.0]);
     pub(in crate::rewrite) const SWDOA: Self = Self([0.0, 0.0, 0.0, 1.0]);
-    /// Each of the four scores alone.
+    /// The four sets of weights in which only one score counts.
     pub(in crate::rewrite) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
-    /// Each of the three scores alone that stay the same while gaps are chosen.
+    /// The sets of weights in which only one score counts, for the three scores that stay the same while gaps are
+    /// chosen.
     pub(in crate::rewrite) const FIXED: [Self; 3] = [Self::DOA, Self::AOA, Self::WDOA];
 }
 

@@ -12,19 +12,19 @@ use crate::{Error, Workspace};
 workspace! {
     pub(in crate::rewrite) struct Emitter<'a>(steps, blocks) {
         tables {
-            /// For each step of the script, two links of linked lists; each list holds the frees that are written right
-            /// after one step. The first link is 1 + the index of the step that is the first free in this step's own
-            /// list. The second is used if the step is itself a free: 1 + the index of the next free in the same list.
-            /// 0 ends a list.
+            /// For each step of the script, a linked list of the frees that are written right after it. The first
+            /// number is where the list begins: 1 + the index, in the script, of a step that frees a block. The second
+            /// is for a step that is itself in such a list: 1 + the index of the next step in that list. 0 ends a list.
             freed: [u32; 2][steps],
-            /// For each block, 1 + the index of the last step of the script so far that accessed it; 0 if none did.
+            /// For each block, 1 + the index in the script of the last step so far that accesses it; 0 if none does.
             touched[BlockId]: u32[blocks],
         }
         records {
             /// For each block, whether it is on the device.
             there[BlockId]: bool[blocks],
-            /// For each block, whether it is persistent and the step that is written now recomputes an operator that
-            /// both reads and writes it: then no rows are written for the accesses to it.
+            /// For each block, whether the step that is written now leaves out the accesses to it. That is so if the
+            /// step recomputes an operator that both reads and writes the block, and the block is persistent (alive for
+            /// the whole iteration).
             left_out[BlockId]: bool[blocks],
         }
     }
@@ -32,8 +32,9 @@ workspace! {
 
 /// Writes to `out` the rows of a script (the order in which operators run and are recomputed, and blocks are freed) of
 /// at most `steps` steps, and returns how many rows there are. Rows of a recomputation have the time of the row above
-/// them. A free is moved up to right after the block's last access before it, as the script may free a block only once
-/// memory runs out. Nobody reads the value in between, and the sooner it is freed, the better the rest can be placed.
+/// them. A script may free a block only once memory runs out. The row of that free is moved up, to right after the last
+/// access of the block before it. Nobody reads the value in between, and the sooner it is freed, the better the rest
+/// can be placed.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if `out` is too short.
@@ -87,8 +88,8 @@ pub(in crate::rewrite) fn write(
 }
 
 impl Emitter<'_> {
-    /// Fills `freed`, the list of the frees that come right after each step: each free moves up to the last step that
-    /// accesses its block.
+    /// Fills `freed`, the lists of the frees that come right after each step of the script. A free comes after the last
+    /// step before it that accesses its block.
     fn list_frees(&mut self, values: &Values<'_>, script: &List<'_, Step>) {
         let Self { freed, touched, .. } = self;
         for (i, step) in (0..).zip(script.iter()) {

@@ -19,9 +19,9 @@ workspace! {
     /// `steps` steps, which make at most `steps` rows.
     pub(in crate::rewrite) struct Follower<'a>(steps, blocks) {
         tables {
-            /// For each block, the last of the given runs, counted from 1, that accesses the value which the block
-            /// holds at the present run; 0 if there is none. Used while the runs are gone through backwards, and again
-            /// forwards.
+            /// For each block, which run is the last to access the value that the block holds at the present run; 0 if
+            /// none is. The runs and recomputations of operators are counted together, from 1. Used while they are gone
+            /// through backwards, and again forwards.
             last[BlockId]: u32[blocks],
         }
         records {
@@ -30,9 +30,9 @@ workspace! {
             holds[BlockId]: Option<VersionId>[blocks],
         }
         lists {
-            /// A stack of the values that begin after the present run, the earliest on top: for each, the last of the
-            /// runs that accesses it, counted from 1. A value begins where an operator writes a block without reading
-            /// it.
+            /// A stack with an entry for each value that begins after the present run, the earliest on top: the last
+            /// run that accesses the value, counted from 1. A value begins where an operator writes a block without
+            /// reading it.
             until: u32[steps],
             /// The steps of the script so far.
             script: Step[steps],
@@ -56,11 +56,11 @@ impl<'a> Follower<'a> {
     }
 
     /// Makes the script of `runs`, the order in which operators run and are recomputed: each block is freed right after
-    /// the last access to its value. Returns the script's cost: the bytes by which the load exceeds `limit` bytes, and
-    /// the time added. Returns none if the script has too many steps or rows, or if an operator reads a value that is
-    /// not on the device, is recomputed where it may not be, or never runs. `headroom` gives how many bytes below the
-    /// limit are held back before each operator. `in_place` says whether operators write their output over an input
-    /// where they may.
+    /// the last access to its value. Returns the script's cost: the bytes by which the load (bytes alive) exceeds
+    /// `limit` bytes, and the time added. Returns none if the script has too many steps or rows, or if an operator
+    /// reads a value that is not on the device, is recomputed where it may not be, or never runs. `headroom` gives how
+    /// many bytes below the limit are held back before each operator. `in_place` says whether operators write their
+    /// output over an input where they may.
     pub(in crate::rewrite) fn follow(
         &mut self,
         values: &Values<'_>,
@@ -113,8 +113,8 @@ impl<'a> Follower<'a> {
         (now == values.program.operators).then_some(cost)
     }
 
-    /// Finds for each value the last of the runs that accesses it. Returns none if there is no room to note so many
-    /// values.
+    /// Finds for each value the last run that accesses it, of the runs and recomputations of operators. Returns none if
+    /// there is no room to note so many values.
     fn find_last_uses(&mut self, values: &Values<'_>, runs: &List<'_, Step>) -> Option<()> {
         self.last.fill(0);
         self.until.clear();
@@ -136,7 +136,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Begins the values that operator `g` makes: those of the blocks that it writes without reading them. Notes in
-    /// `last` which of the runs is the last to access each, and returns the bytes of these blocks.
+    /// `last` which run is the last to access each value, and returns the bytes of these blocks.
     fn begin(&mut self, values: &Values<'_>, g: u32) -> u64 {
         // The last uses in `until` stand in the order of the operator's references.
         let beginning = || values.managed(g).filter(|r| begins(values, g, r));
@@ -150,8 +150,8 @@ impl<'a> Follower<'a> {
         bytes
     }
 
-    /// Notes that a block now holds the version (value) that an operator has written to it; the reference names both.
-    /// Adds the block's bytes to the load if the block had no memory yet.
+    /// Notes that an operator has written `block`, which from then on holds the value `version`. Adds the block's bytes
+    /// to the load (bytes alive) if the block had no memory yet.
     fn put(&mut self, values: &Values<'_>, &Reference { block, version, .. }: &Reference) {
         if self.holds.get(block).is_none() {
             self.load = self.load.wrapping_add(values.program.size[block]);
@@ -174,8 +174,8 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// Whether a new value begins where operator `g` accesses the block of the reference `r`: the operator writes the block
-/// without reading it. The block is one that the script, not the recording, allocates and frees.
+/// Whether operator `g` begins a new value of the block of `r`: it writes the block without reading it. `r` is one of
+/// the references of `g` to blocks that the script, not the recording, allocates and frees.
 fn begins(values: &Values<'_>, g: u32, r: &Reference) -> bool {
     r.writes && values.managed(g).all(|other| other.writes || other.block != r.block)
 }

@@ -1,5 +1,5 @@
-//! Beam search over the sets of operators that have run. For each number of operators it keeps the best few sets: those
-//! with the least max load on the way to them, and of equal ones those with the least load now.
+//! Beam search over the sets of operators that have run. Of the sets of each size (number of operators) it keeps the
+//! best few: those with the least max load on the way to them, and of equal ones those with the least load now.
 //!
 //! A set is extended by each operator that is ready; but if one of them is safe to run next (no other choice leads to a
 //! lower max load), by this one alone. A set that is reached twice is kept once, with the lower max load. Sets are
@@ -14,8 +14,8 @@ use crate::hash;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// How many candidates the beam search has room for, for each set of operators that it keeps. A candidate is a kept set
-/// with one operator more. When the room is full, the best candidates are kept and the others dropped.
+/// The room for candidates in the beam search: this many for each set of operators that it keeps. A candidate is a kept
+/// set with one operator more. When the room is full, the best candidates are kept and the others dropped.
 const GATHERED: u32 = 8;
 
 /// Length of the workspace of [`search`], the beam search for an order. The memory of the [`Walk`], which holds the set
@@ -34,8 +34,8 @@ struct Level<'a> {
     sets: Table<'a, u64>,
     /// For each set: the bytes that are alive after its operators have run.
     load: Table<'a, u64>,
-    /// For each set: the max load while its operators ran, in bytes, or the lower bound on the max load of all orders,
-    /// if that is higher.
+    /// For each set: the max load while its operators ran, in bytes; never less than the lower bound on the max load of
+    /// all orders.
     key: Table<'a, u64>,
     /// For each set: its hash, the sum of [`mark`] over its operators, by which equal sets are found.
     hash: Table<'a, u64>,
@@ -47,15 +47,15 @@ impl<'a> Level<'a> {
     }
 }
 
-/// The candidates for the next level of the beam search: sets of operators of the present level, each with one operator
+/// The candidates of the beam search. A candidate is one of the sets of operators that are kept now, with one operator
 /// more. `load` is the load after the operators of a candidate have run, in bytes. `key` is the max load while they
-/// ran, or the lower bound on the max load of all orders if that is higher, in bytes. `hash` is the sum of [`mark`]
-/// over the operators of a candidate.
+/// ran, in bytes, and never less than the lower bound on the max load of all orders. `hash` is the sum of [`mark`] over
+/// the operators of a candidate.
 struct Candidates<'a> {
     load: Table<'a, u64>,
     key: Table<'a, u64>,
     hash: Table<'a, u64>,
-    /// For each candidate: the index of the set of the present level that it extends, and the operator that it adds.
+    /// For each candidate: the index of the kept set that it extends, and the operator that it adds.
     from: Table<'a, [u32; 2]>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,

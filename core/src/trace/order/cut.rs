@@ -15,10 +15,10 @@
 //!    that it waits for. A cut parts the nodes in two: operators on the side of the source have run, the others have
 //!    not.
 //! 2. For each v, beginning with those at which the given order has the highest load: the tensors that v touches are
-//!    alive in any case. Their bytes are added apart, and their arcs get the capacity 0. The operators that v waits for
-//!    are sources, and those that wait for v are sinks. The begin of a tensor that is alive from the start is a source
-//!    too, and the end of one that is alive to the end is a sink. Dinic's algorithm (1970) finds the maximum flow,
-//!    which is the minimum cut.
+//!    alive in any case. Their bytes are added separately, and their arcs get the capacity 0. The operators that v
+//!    waits for are sources, and those that wait for v are sinks. The begin of a tensor that is alive from the start is
+//!    a source too, and the end of one that is alive to the end is a sink. Dinic's algorithm (1970) finds the maximum
+//!    flow, which is the minimum cut.
 //!
 //! Cost: a maximum flow for each operator. The looks at arcs are counted; after a given number of them no further
 //! operator is taken. Linear memory.

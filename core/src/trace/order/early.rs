@@ -1,8 +1,9 @@
-//! The order as it is given, except that an operator runs as soon as it is ready if that lowers the load.
+//! Improves a given order of the operators: an operator runs as soon as it is ready if that lowers the load.
 //!
 //! After each operator, the operators that are ready are looked at. One that lowers the load and needs no more than the
-//! max load of the given order runs next; of several, the one with the lowest number. This is repeated until there is
-//! none. Cost: O(operators · operators that are ready), times the tensors that each touches.
+//! max load of the given order runs next; of several, the one with the lowest number. When there is none, the next
+//! operator of the given order runs. Cost: O(operators · operators that are ready), times the tensors that each
+//! touches.
 
 use super::model::{Model, Walk};
 use crate::Workspace;

@@ -12,9 +12,9 @@ use crate::heap::Heap;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// The heap of sets that wait to be extended has room for this many entries for each set of operators that may be
-/// remembered. A set gets a new entry each time that a lower key (max load on the way to it) is found. Only its entry
-/// with the least key counts.
+/// The room in the heap of sets that wait to be extended: this many entries for each set that may be remembered. A set
+/// gets a new entry each time that a lower key (max load on the way to it) is found. Only its entry with the least key
+/// counts.
 const WAITING: usize = 4;
 
 /// Length of the workspace of [`search`], the exact search for an order. The memory of the [`Walk`], which holds the
@@ -35,8 +35,8 @@ struct States<'a> {
     sets: Table<'a, u64>,
     /// For each set: the bytes that are alive after its operators have run.
     load: Table<'a, u64>,
-    /// For each set: the least max load while its operators run, in bytes, over the orders that the search has found
-    /// for them. If the lower bound on the max load of all orders is higher, that bound.
+    /// For each set: the least max load, in bytes, with which the search has found a way to run its operators; never
+    /// less than the lower bound on the max load of all orders.
     key: Table<'a, u64>,
     /// For each set: the index of its parent, the set from which it was made by running more operators; `u32::MAX` for
     /// the first set.

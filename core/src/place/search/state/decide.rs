@@ -3,8 +3,8 @@
 use super::{Conflict, END, NONE, Outcome, REST, State, align, within};
 
 impl State<'_> {
-    /// Places block `b` at its least offset, below all unplaced blocks alive with it. `Err` if there is no such
-    /// placement within the capacity.
+    /// Places block `b` at its least offset, below all unplaced blocks alive with it. `Err` if it follows that not all
+    /// blocks can be placed within the capacity.
     pub(in super::super) fn place(&mut self, b: u32) -> Outcome {
         self.open[b / 64] &= !(1 << (b % 64));
         self.open_count -= 1;
@@ -52,8 +52,8 @@ impl State<'_> {
         self.propagate()
     }
 
-    /// Decides that block `b` does not lie at its least offset, but higher, on an unplaced block. `Err` if there is no
-    /// such placement within the capacity.
+    /// Decides that block `b` does not lie at its least offset, but higher, on an unplaced block. `Err` if it follows
+    /// that not all blocks can be placed within the capacity.
     pub(in super::super) fn refuse(&mut self, b: u32) -> Outcome {
         if self.pin[b] != u64::MAX {
             return Err(Conflict);
@@ -63,8 +63,9 @@ impl State<'_> {
         self.propagate()
     }
 
-    /// Takes back the placement of block `b`, all recorded changes of blocks but the first `block_mark`, and all
-    /// recorded changes of sections of time but the first `section_mark`.
+    /// Takes back the placement of block `b`. Changes to blocks are undone, the last first, until only the first
+    /// `block_mark` recorded ones are left; likewise changes to the records of sections of time, until `section_mark`
+    /// are left.
     pub(in super::super) fn undo(&mut self, b: u32, block_mark: u32, section_mark: u32) {
         self.undo_to(block_mark, section_mark);
         let (low, high, size) = (self.low[b], self.high[b], self.size[b]);
@@ -76,7 +77,8 @@ impl State<'_> {
         self.open_count += 1;
     }
 
-    /// Takes back recorded changes as [`State::undo`] does, but no placement of a block.
+    /// Undoes the last changes, but no placement of a block. Only the first `block_mark` recorded changes to blocks are
+    /// left, and the first `section_mark` changes to the records of sections of time.
     pub(in super::super) fn undo_to(&mut self, block_mark: u32, section_mark: u32) {
         for w in self.dirty_from..self.sections.div_ceil(64) {
             self.dirty[w] = 0;

@@ -1,5 +1,5 @@
-//! The state of the search at a node of its tree: what is placed, what that leaves to the other blocks, and how to take
-//! it back.
+//! The state of the search at a node of its tree: which blocks are placed, where each of the others can still lie, and
+//! how to take decisions back.
 
 mod decide;
 mod propagate;
@@ -15,37 +15,38 @@ use crate::{Workspace, WorkspaceLen, sort};
 pub(super) const NONE: u32 = u32::MAX;
 
 // The fields of the record of a section of time. Open blocks are those that are not placed yet.
-/// Index in the record of a section of time: the sum of the sizes of its open blocks (those not placed yet), in units
-/// of a fixed number of bytes.
+/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
+/// this index is the sum of their sizes, in units of a number of bytes that divides all sizes.
 pub(super) const REST: usize = 0;
-/// Index in the record of a section of time: the lowest offset that a block alive there and not placed yet can still
-/// have.
+/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
+/// this index is the lowest offset that one of them can still have.
 pub(super) const FLOOR: usize = 1;
-/// Index in the record of a section of time: the lowest end in memory that a block alive there and not placed yet
-/// can still have.
+/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
+/// this index is the lowest end in memory that one of them can still have: its least offset plus its size.
 const END: usize = 2;
-/// Index in the record of a section of time: the second lowest end, after that at [`END`], that a block alive there and
-/// not placed yet can still have.
+/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
+/// this index is the second lowest end in memory that one of them can still have; the lowest is at [`END`].
 const SECOND: usize = 3;
-/// Index in the record of a section of time: the number of the block that can end lowest, as [`END`] says, of those
-/// alive there and not placed yet; [`NONE`] if all are placed.
+/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
+/// this index is the number of the one that can end lowest, as [`END`] says; [`NONE`] if all blocks are placed.
 const ENDER: usize = 4;
-/// Index in the record of a section of time: how many of the blocks alive there and not placed yet can still lie at the
-/// lowest offset that one of them can have, [`FLOOR`].
+/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
+/// this index is how many of them can still lie at the lowest offset that one of them can have, [`FLOOR`].
 pub(super) const CHOICES: usize = 5;
-/// Index in the record of a section of time: the lowest end that one of the unplaced blocks alive there can have if it
-/// lies below all others of them. Only those blocks count that, at their least offsets, leave room for the others up to
-/// the capacity. The entry is `u64::MAX` if there is no such block.
+/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
+/// this index is the lowest end that one of them can have if it lies below all the others. Only those count whose least
+/// offset leaves room for all of them up to the capacity. It is `u64::MAX` if there is no such block.
 const NEXT: usize = 6;
-/// Index in the record of a section of time: the lowest offset that a *blocked* block can have. An unplaced block alive
-/// there is blocked if it cannot lie below all others of them: at its least offset, it leaves them too little room up
-/// to the capacity. The entry is `u64::MAX` if there is no such block.
+/// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
+/// this index is the lowest offset that a *blocked* one can have. A block is blocked if it cannot lie below all the
+/// others, as its least offset leaves too little room for all of them up to the capacity. It is `u64::MAX` if no block
+/// is blocked.
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
 
-/// Edges are found only in instances of at most this number of blocks. An edge says that a block must lie below a set
-/// of others (`State::find_edges`). Larger instances are rarely refuted, and edges would only make their nodes slower.
-/// A window of time that is searched alone has at most this number of blocks too.
+/// In instances of at most this number of blocks, the search finds edges: it sees that a block must lie below a set of
+/// others (`State::find_edges`). Larger instances are rarely proved to have no placement, and edges would only make
+/// their nodes slower. A window of time that is searched alone has at most this number of blocks too.
 pub(super) const SMALL: usize = 64;
 
 /// The capacity that stands for no limit. Without a limit no decision of the search fails, so none has to be taken
@@ -59,16 +60,16 @@ pub(super) struct Item {
     pub low: u32,
     /// One past the last section of time in which the block is alive.
     pub high: u32,
-    /// The size of the block, in units of the search: multiples of a number of bytes that divides all sizes and
-    /// offsets.
+    /// The size of the block, in units of a number of bytes that divides all sizes.
     pub size: u64,
-    /// The offset of the block is a multiple of this, in units of a fixed number of bytes; at least 1.
+    /// The offset of the block is a multiple of this, in units of a number of bytes that divides all sizes; at least 1.
     pub alignment: u64,
-    /// The offset that the block must have, in units of a fixed number of bytes; none if it is not pinned.
+    /// The offset that the block must have, in units of a number of bytes that divides all sizes; none if it is not
+    /// pinned.
     pub pin: Option<u64>,
 }
 
-/// An error: the present node of the search tree has no placement below it.
+/// The error that from the present node of the search tree no placement within the capacity can be reached.
 pub(super) struct Conflict;
 
 pub(super) type Outcome = Result<(), Conflict>;
@@ -78,9 +79,9 @@ pub(super) type Outcome = Result<(), Conflict>;
 pub(super) struct State<'a> {
     pub n: u32,
     pub sections: u32,
-    /// How many words the bit set of each section of time has in `alive`.
+    /// How many words each section of time has in `alive`: those of a bit set of all blocks.
     row: u32,
-    /// The capacity, above which no block may end, in units of a fixed number of bytes.
+    /// The capacity, above which no block may end, in units of a number of bytes that divides all sizes.
     pub capacity: u64,
     pub techniques: Techniques,
 
@@ -89,24 +90,28 @@ pub(super) struct State<'a> {
     pub low: Table<'a, u32>,
     /// By block: one past the number of the last section of time in which it is alive.
     pub high: Table<'a, u32>,
-    /// By block: its size, in units of a fixed number of bytes.
+    /// By block: its size, in units of a number of bytes that divides all sizes.
     pub size: Table<'a, u64>,
-    /// By block: its alignment less 1, in units of a fixed number of bytes: the bits that are 0 in its offset.
+    /// By block: its alignment less 1, in units of a number of bytes that divides all sizes. The alignment is a power
+    /// of two, so these bits are 0 in the block's offset.
     mask: Table<'a, u64>,
-    /// By block: the offset that it must have, in units of a fixed number of bytes; `u64::MAX` if it is not pinned.
+    /// By block: the offset that it must have, in units of a number of bytes that divides all sizes; `u64::MAX` if it
+    /// is not pinned.
     pin: Table<'a, u64>,
-    /// By block: 1 if it has the lifetime, size and alignment of the block before it and neither is pinned; then it
-    /// lies above that block. 0 for all without [`Technique::Twins`].
+    /// By block: 1 if it is like the block before it, so that it may be taken to lie above that block; else 0. Blocks
+    /// are alike if they have the same lifetime, size and alignment and are not pinned. Without [`Technique::Twins`], 0
+    /// for all.
     twin: Table<'a, u32>,
     /// The pinned blocks, lowest first.
     pins: Table<'a, u32>,
     pin_count: u32,
-    /// Whether all blocks may lie at any offset: none is pinned, and no alignment is above one unit.
+    /// Whether a block may lie at any whole number of units: none is pinned, and no alignment is above one unit.
     pub movable: bool,
-    /// By block: an offset and the block's end there, in units of a fixed number of bytes. For a placed block, the
-    /// offset is where it lies; for any other, the least offset that it can still have.
+    /// By block: an offset and the block's end there, in units of a number of bytes that divides all sizes. For a
+    /// placed block, the offset is where it lies; for any other, the least offset that it can still have.
     pub span: Table<'a, [u64; 2]>,
-    /// Bit set: blocks that cannot lie on what is placed already, only on a block that is not placed yet.
+    /// Bit set: blocks not placed yet that can lie at their least offset only on another such block, and not on one
+    /// that is placed already.
     lifted: Table<'a, u64>,
     /// Bit set: blocks that are not placed yet.
     open: Table<'a, u64>,
@@ -115,28 +120,29 @@ pub(super) struct State<'a> {
     // Sections.
     /// By section of time: the bit set of the blocks that are alive in it.
     alive: Table<'a, u64>,
-    /// By section of time: the number of the first block that begins in it or later.
+    /// By section of time: the number of the first block that begins in it or later. Blocks are numbered in the order
+    /// in which they begin.
     pub first: Table<'a, u32>,
-    /// By section of time: the first word of its bit set in `alive` that is not 0.
+    /// By section of time: the index of the first word that is not 0 in its bit set in `alive`.
     begin: Table<'a, u32>,
-    /// By section of time: its record, a summary of its unplaced blocks. [`REST`] and the constants after it name the
-    /// fields.
+    /// By section of time: its record, eight numbers about its blocks that are not placed yet. [`REST`] and the
+    /// constants after it are the indices of these numbers.
     pub section: Table<'a, Section>,
     /// By section of time: how many nodes of the search tree have failed because of it, less what [`State::fade`] has
-    /// taken off.
+    /// taken off. The next block is chosen where many have failed.
     pub weight: Table<'a, u64>,
     /// By section of time: how many of the blocks that are not placed yet are alive both in it and in the next one.
     pub crossing: Table<'a, u32>,
-    /// Bit set: sections of time whose records are out of date.
+    /// Bit set: sections of time whose records must be computed anew, as blocks there have changed.
     dirty: Table<'a, u64>,
-    /// All words of the bit set `dirty` before this one are 0.
+    /// A search for a member of the bit set `dirty` begins at the word with this index: all words before it are 0.
     dirty_from: u32,
     /// Bit set: sections of time whose records have changed since [`State::lift`] last raised the blocks there.
     moved: Table<'a, u64>,
-    /// All words of the bit set `moved` before this one are 0.
+    /// A search for a member of the bit set `moved` begins at the word with this index: all words before it are 0.
     moved_from: u32,
     /// By section of time: the lowest end in memory that an unplaced block alive there could have when [`State::lift`]
-    /// last looked at it.
+    /// last looked at it. Kept so that `lift` need not look at all blocks there again.
     settled: Table<'a, u64>,
     /// Bit set: sections of time for which [`State::settle`] has found the lowest end of an unplaced block already.
     reached: Table<'a, u64>,
@@ -144,9 +150,10 @@ pub(super) struct State<'a> {
     /// The changes of blocks that can be taken back, in the order in which they were made: for each, the block's least
     /// offset before the change.
     block_trail: Table<'a, u64>,
-    /// By change in `block_trail`: the block, with the highest bit set if the block was in `lifted` before.
+    /// By change in `block_trail`: the number of the block. The highest bit is set if the block was in the set `lifted`
+    /// before the change.
     block_trail_of: Table<'a, u32>,
-    /// How many changes of blocks are recorded in `block_trail`.
+    /// How many changes of blocks are recorded in `block_trail`, to be taken back later.
     pub block_mark: u32,
     /// The changes of sections' records that can be taken back, in the order in which they were made: for each, the
     /// record before the change. A section is a stretch of time, its record a summary of its unplaced blocks.
@@ -160,22 +167,22 @@ pub(super) struct State<'a> {
     /// Whether `block_trail` or `section_trail` had no room for a change: this run of the search is given up.
     pub full: bool,
     /// How many times a least offset was raised since [`State::propagate`] began, or since [`State::settle`] last
-    /// ended.
+    /// ended. When there are more raises than blocks, `settle` is called, which does many at once.
     raises: u32,
     /// How many blocks and sections were looked at since the search began.
     pub looked: u64,
     heap: Heap<'a, u32>,
     /// By block: the least offset that [`State::settle`] has found; `u64::MAX` if none yet.
     settling: Table<'a, u64>,
-    /// The least offset and the size of each unplaced block in the section of time that [`State::find_edges`] looks at;
-    /// the highest least offset comes first.
+    /// The unplaced blocks of the section of time that [`State::find_edges`] looks at: the least offset and the size of
+    /// each. The highest least offset comes first.
     jobs: Table<'a, [u64; 2]>,
     /// The numbers of the blocks in `jobs`, in the same order.
     job_of: Table<'a, u32>,
     /// By block: its place in the order in which blocks are tried; the lowest is tried first.
     pub rank: Table<'a, u32>,
-    /// By block: the highest load of a section of time in which it is alive, the block itself included, in units of a
-    /// fixed number of bytes.
+    /// By block: the highest load of a section of time in which it is alive, in units of a number of bytes that divides
+    /// all sizes. The load is the size of all blocks alive there, the block itself included.
     pub load: Table<'a, u64>,
 }
 
@@ -358,14 +365,16 @@ impl<'a> State<'a> {
         done
     }
 
-    /// Lowers by a quarter the number of nodes of the search tree that are counted as failed in each section of time.
+    /// Takes a quarter off the number of failed nodes that is counted for each section of time, so that late failures
+    /// count more than early ones.
     pub(super) fn fade(&mut self) {
         for s in 0..self.sections {
             self.weight[s] -= self.weight[s] / 4;
         }
     }
 
-    /// Counts a failed node of the search tree for `s`, a section of time, and returns the failure as an `Err`.
+    /// Counts a failed node of the search tree for `s`, the section of time because of which it has failed. Returns the
+    /// failure as an `Err`.
     fn fail_in(&mut self, s: u32) -> Outcome {
         self.weight[s] += u64::from(self.techniques.has(Technique::Failures));
         Err(Conflict)
@@ -381,8 +390,7 @@ impl<'a> State<'a> {
         self.dirty_from = self.dirty_from.min(s / 64);
     }
 
-    /// The least offset from `v` up that is a multiple of the alignment of block `b`, and at which `b` does not overlap
-    /// a pinned block.
+    /// The least offset from `v` on at which block `b` is aligned and overlaps no pinned block.
     #[inline]
     fn above_pins(&self, b: u32, v: u64) -> u64 {
         let mask = self.mask[b];
@@ -400,10 +408,10 @@ impl<'a> State<'a> {
         v
     }
 
-    /// Calls `f` with each word of a key for the state of the open blocks (those not placed yet) that begin in the
-    /// sections of time `part` (the first, and one past the last). If two states have equal keys, these blocks can be
-    /// placed in the same ways in both. The words say which blocks these are; then, for each, its least offset and
-    /// whether it can lie there only on another open block.
+    /// Calls `f` with each of the words that describe the open blocks (those not placed yet) that begin in the sections
+    /// of time `part` (the first, and one past the last). The words say which blocks these are; then, for each, its
+    /// least offset and whether it can lie there only on another open block. If two states give the same words, these
+    /// blocks can be placed in the same ways in both.
     #[inline]
     pub(super) fn each_word(&self, part: (u32, u32), mut f: impl FnMut(u64)) {
         let (from, to) = (self.first[part.0], self.first[part.1]);
@@ -418,8 +426,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The indices of the words that may be other than 0 in the bit set of section `s` of time, a row of `alive` that
-    /// holds the blocks alive there. These words are few, as blocks are numbered by their first section.
+    /// The indices of the words of a bit set, the blocks alive in section `s` of time, that may be other than 0. They
+    /// are few, as blocks are numbered by their first section.
     #[inline]
     fn words(&self, s: u32) -> Range<u32> {
         self.begin[s]..self.first[s + 1].div_ceil(64)

@@ -6,11 +6,11 @@ use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SM
 use crate::table::{Table, at};
 
 impl State<'_> {
-    /// The least offset of block `b`, from `v` on, and whether `b` can lie there only on an open block (one that is not
-    /// placed yet); `lifted` says whether that is so at `v`. Two rules raise `b`. First, if `b` leaves the other open
-    /// blocks of a section of time too little room up to the capacity, it cannot be the lowest of them: it goes up to
-    /// the lowest end of a block that leaves enough. Second, if `b` lies on an open block, it goes up to the lowest end
-    /// that an open block alive with it can have.
+    /// The least offset that block `b` can have from `v` on, and whether it can lie there only on an open block (one
+    /// not placed yet). `lifted` says whether that is so at `v`. Two rules raise `b`. First, if `b` leaves the other
+    /// open blocks of a section of time too little room up to the capacity, it cannot be the lowest of them: it goes up
+    /// to the lowest end of a block that leaves enough. Second, if `b` lies on an open block, it goes up to the lowest
+    /// end that an open block alive with it can have.
     #[inline]
     pub(super) fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
         let (mut v, mut lifted) = (v, lifted);

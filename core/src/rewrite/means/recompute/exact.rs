@@ -74,9 +74,9 @@ workspace! {
     /// with a bit for each value.
     struct Problem<'a>(rows, blocks) {
         tables {
-            /// For each operator: the set of the values that it reads.
+            /// For each operator: the set of the values that it reads, a bit for each value.
             reads: u64[rows + 1],
-            /// For each operator: the set of the values that it writes.
+            /// For each operator: the set of the values that it writes, a bit for each value.
             writes: u64[rows + 1],
             /// For each operator: the set of the values that may still be read once all operators before it have run.
             /// They are read by this operator or a later one, or to recompute another value of the set.
@@ -86,8 +86,8 @@ workspace! {
             wanted: u64[rows + 2],
             /// For each operator: the set of the values that earlier operators write.
             made: u64[rows + 2],
-            /// For each operator: the bytes on the device before it runs, of blocks that are never evicted or
-            /// recomputed, but always allocated and freed as in the recording; in two's complement.
+            /// For each operator: how many bytes certain blocks have on the device before it runs. They are the blocks
+            /// that are never evicted or recomputed, but allocated and freed as in the recording. In two's complement.
             fixed: u64[rows + 2],
             /// The size of each value, in bytes.
             size[ValueId]: u64[MOST_VALUES as usize],
@@ -111,20 +111,21 @@ workspace! {
     /// The states that the exact search has found: how many operators have run, and which values are on the device.
     struct States<'a>(n) {
         tables {
-            /// For each state: the set of the values on the device, a bit for each.
+            /// For each state of the search: the set of the values that are on the device, a bit for each.
             set[StateId]: u64[n],
-            /// For each state: the time spent on recomputation up to it, in ns.
+            /// For each state of the search: the time spent on recomputation to reach it, in ns.
             cost[StateId]: u64[n],
-            /// For each state: the time spent on recomputation up to it plus a lower bound on the time still to be
-            /// spent, in ns. The search goes on from the state with the least key.
+            /// For each state of the search: the time spent on recomputation to reach it, plus a lower bound on the
+            /// time still to be spent, in ns. The search goes on from the state with the least key.
             key[StateId]: u64[n],
-            /// For each state: how many operators have run for the first time.
+            /// For each state of the search: how many operators have run for the first time.
             at[StateId]: u32[n],
         }
         records {
-            /// For each state: the state from which it was reached; none for the first state.
+            /// For each state of the search: the state from which it was reached; none for the first state.
             parent[StateId]: Option<StateId>[n],
-            /// For each state: the operator that ran or was recomputed to reach it; none where a value was evicted.
+            /// For each state of the search: the operator that ran or was recomputed to reach it; none where a value
+            /// was evicted.
             ran[StateId]: Option<u32>[n],
             /// A hash table for finding a state by how many operators have run and which values are on the device.
             /// Unused entries hold none.
@@ -217,9 +218,9 @@ fn each(set: u64) -> impl Iterator<Item = ValueId> {
 
 impl Recomputer<'_> {
     /// Searches for the script (the order of runs, recomputations and frees) that spends the least time on
-    /// recomputation within `limit` bytes. Keeps it if it costs less than `least`, the cost of the best script found
-    /// before, and returns its cost; else returns `least`. Finds nothing if the program has too many values or the
-    /// search too many states.
+    /// recomputation within `limit` bytes. `least` is the cost of the best script found before. If the new script costs
+    /// less, keeps it and returns its cost; else returns `least`. Finds nothing if the program has too many values or
+    /// the search too many states.
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,
@@ -297,8 +298,9 @@ impl Recomputer<'_> {
         Some(())
     }
 
-    /// The number of the state in which all operators have run and the least time was spent on recomputation, if that
-    /// is less than `most` ns; none if there is no such state. Fails if there is no memory for another state.
+    /// Searches for the state in which all operators have run and the least time was spent on recomputation. Returns
+    /// the number of this state; none if no such state costs less than `most` ns. Fails if there is no memory for
+    /// another state.
     fn search(
         &self,
         problem: &Problem<'_>,
@@ -381,8 +383,8 @@ impl Recomputer<'_> {
     }
 }
 
-/// The runs and recomputations of operators by which the search reached the state `end`, in their order; none if there
-/// are more than `steps`.
+/// The steps by which the search reached the state `end`, in their order: runs and recomputations of operators. None if
+/// there are more than `steps`.
 fn runs_to<'s>(states: &States<'_>, end: StateId, steps: usize, scratch: &mut Workspace<'s>) -> Option<List<'s, Step>> {
     let (mut back, mut runs) = (List::lend(steps, scratch), List::lend(steps, scratch));
     let mut state = end;

@@ -61,16 +61,17 @@ const PREFERENCES: [Preference; 9] = {
 /// move changes three at most. A weight is a factor of the score by which blocks are chosen to be evicted.
 const DISTURBED: usize = 4;
 
-/// The temperature at the start of the annealing, as a fraction of the time that the original trace takes: how much
-/// longer than the present plan a new one may take, on average, and still be accepted.
+/// The temperature at the start of the annealing, as a fraction of the time that the original trace takes. At this
+/// temperature a new plan may, on average, take that much longer than the present one and still be accepted.
 const HEAT: f64 = 0.0005;
 
-/// The annealing checks its progress at least this many times, after equal parts of its work. It ends if, since the
-/// check before, the bytes by which the best plan exceeds the limit are the same, and the time that the plan adds has
-/// fallen by less than 1/[`PROGRESS`]. It also ends if at this pace the best plan would not come within the limit.
+/// The annealing checks its progress at least this many times, after equal parts of its work. It ends early in two
+/// cases. In the first, since the last check, the bytes by which the best plan exceeds the limit have stayed the same,
+/// and the time that the plan adds has fallen by less than 1/[`PROGRESS`]. In the second, at this pace the best plan
+/// would not come within the limit.
 const PATIENCE: u64 = 6;
-/// The annealing checks its progress once for this many rows of the trace, if that makes more checks than [`PATIENCE`].
-/// So it may end sooner in a long trace: there a move, which changes the weights of only a few blocks, makes little
+/// In a long trace the annealing makes more checks of its progress than [`PATIENCE`]: one for each `PATIENCE_ROWS` rows
+/// of the trace. So it may end sooner there, where a move, which changes the weights of only a few blocks, makes little
 /// difference.
 const PATIENCE_ROWS: usize = 2500;
 /// The annealing ends if the time that the best plan adds falls by less than 1/`PROGRESS` of itself from one check of
@@ -89,8 +90,8 @@ const STEP: f64 = 3.0;
 /// recomputed; each walk learns from the one before.
 const ROUNDS: u32 = 6;
 
-/// How exactly the least limit is found that recomputation can stay within. The limit is bisected; the search ends when
-/// the interval is no wider than 1/2^`NEAR` of the highest limit.
+/// The precision to which the least limit is found that recomputation can keep. The limit is bisected until the
+/// interval in which it lies is no wider than 1/2^`NEAR` of the highest limit.
 const NEAR: u32 = 9;
 
 /// A block and its weight, a factor of the score by which blocks are chosen to be evicted: the lowest score goes first.
@@ -117,7 +118,7 @@ workspace! {
             /// The best script for the latest limit: which operators run, which are recomputed and which blocks are
             /// freed, in order.
             best: Step[most_rows(rows)],
-            /// The blocks that may be evicted: every value of theirs can be recomputed, and they are not too small.
+            /// The blocks that may be evicted: those that are not too small and whose values can all be recomputed.
             movable: BlockId[blocks],
             /// The blocks whose eviction weights the last move of the annealing changed, each with its weight before
             /// the move.
@@ -183,8 +184,9 @@ impl<'a> Recomputer<'a> {
         self.walk.headroom()
     }
 
-    /// From now on evicts only the blocks with the least recompute cost per byte: as many as together have `part` /
-    /// `whole` of the bytes of all blocks that can be recomputed.
+    /// From now on evicts only blocks that are cheap to recompute: those with the least recompute cost per byte. There
+    /// are as many of them as together have the fraction `part` / `whole` of the bytes of all blocks that can be
+    /// recomputed.
     pub(in crate::rewrite) fn spare(&mut self, (part, whole): (u64, u64)) {
         let sum = |most: f64| {
             let cheap = self.movable.iter().filter(|&block| self.walk.price(block) <= most);
@@ -203,8 +205,8 @@ impl<'a> Recomputer<'a> {
     /// Plans recomputation within a limit in bytes. Makes scripts (the order of runs, recomputations and frees) with
     /// each of [`PREFERENCES`], which set what is evicted first. Then improves the best script by annealing, which
     /// changes the weights of blocks (factors of their eviction scores). `work` is about how many accesses and
-    /// recompute costs the search may look at. Returns the best script's cost; none if no script was completed that
-    /// adds at most `most` ns.
+    /// recompute costs the search may look at. Returns the best script's cost; none if every script that was tried adds
+    /// more than `most` ns or could not be completed.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, most: u64) -> Option<Cost> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;
@@ -347,8 +349,8 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Finds the least limit, in bytes and below `most`, that recomputation can keep the load (bytes alive at a step)
-    /// within. Stores the script for this limit as the best. Bisects until the limit is known to within `most` /
+    /// Finds the least limit, in bytes and below `most`, within which recomputation can keep the load (bytes alive at a
+    /// step). Stores the script for this limit as the best. Bisects until the limit is known to within `most` /
     /// 2^[`NEAR`] bytes. Chooses what is evicted by the first of [`PREFERENCES`] only. None if no limit that was tried
     /// can be kept.
     pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
@@ -389,9 +391,10 @@ impl<'a> Recomputer<'a> {
         self.best.copy_from(script);
     }
 
-    /// Makes a script of `runs`, the operators that run and are recomputed, in their order, by adding the frees of
-    /// blocks. Returns the script's cost for `limit` bytes less the headroom (the bytes held back below the limit).
-    /// None where [`Follower::follow`] returns none, for example because a value that is read is not on the device.
+    /// Makes a script (the order of runs, recomputations and frees) from `runs`, which has the runs and recomputations
+    /// of operators, by adding the frees of blocks. Returns the script's cost for `limit` bytes less the headroom (the
+    /// bytes held back below the limit). None where [`Follower::follow`] returns none, for example because a value that
+    /// is read is not on the device.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }

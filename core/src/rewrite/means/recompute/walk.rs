@@ -8,9 +8,9 @@
 //! 1. The operators run in their order. An input that is missing is recomputed first. The operators that run for this
 //!    are the *closure* of the input: the one that writes it, those that write missing inputs of that one, and so on.
 //! 2. Where memory runs out, a value is evicted that the running operator does not need: the one with the least score
-//!    ([`evict`] finds it). The score is `cost of its closure / (bytes · distance to its next use^b)`; the cost is the
-//!    time that the closure takes. An operator of the closure is *owed* if it has to be recomputed anyway, because
-//!    another of its outputs is missing and read later. Only a part of its time counts.
+//!    ([`evict`] finds it). The score is `cost of its closure / (bytes · distance to its next use^b)`, where b is a
+//!    parameter; the cost is the time that the closure takes. An operator of the closure is *owed* if it has to be
+//!    recomputed anyway, because another of its outputs is missing and read later. Only a part of its time counts.
 //! 3. A value is freed as soon as no operator reads it any more, and it is not needed to recompute a missing value that
 //!    is read later.
 //! 4. *Virtual uses*: each read of a value by a closure is noted. The next walk counts it as a use of the value, so
@@ -39,7 +39,8 @@ use crate::workspace::workspace;
 /// The parameters of the score by which values are evicted; the value with the lowest score is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::rewrite) struct Preference {
-    /// Twice the exponent b of the distance to the next use in the score `cost / (bytes · distance^b)`: from 0 to 4.
+    /// Twice the exponent b in the eviction score `cost / (bytes · distance^b)`, from 0 to 4. The distance is that to
+    /// the next use of the value.
     pub(in crate::rewrite) distance: u32,
     /// The factor, at most 1, by which the time of an operator that is *owed* counts in the cost of recomputing a
     /// value. An operator is owed if it has to be recomputed anyway, for another of its outputs that is missing and
@@ -85,20 +86,21 @@ workspace! {
         tables {
             /// The headroom of each operator: the bytes held back below the limit while the operator runs.
             headroom: u64[rows + 2],
-            /// For each version (a block's value between two writes): the index in `virtual_use` of its first virtual
-            /// use. A virtual use is a read, in an earlier planning walk over the operators, that served to recompute
-            /// another value.
+            /// For each version (a block's value between two writes): where its virtual uses begin in `virtual_use`. A
+            /// virtual use is a read, in an earlier planning walk over the operators, that served to recompute another
+            /// value.
             first_virtual[VersionId]: u32[rows + blocks + 1],
-            /// The virtual uses: reads in an earlier planning walk that served to recompute other values. Each is the
-            /// operator for which the other value was needed. Those of version 0 come first, in ascending order, then
-            /// those of version 1, and so on.
+            /// The virtual uses: reads in an earlier planning walk that served to recompute other values. For each
+            /// there is the operator for which the other value was needed. They are sorted by the version (a block's
+            /// value between two writes) that was read, those of one version in ascending order.
             virtual_use: u32[rows],
-            /// For each block: how many accesses need it now. Those of the operator that runs count, and those of the
-            /// operators to be recomputed for it. While there are any, the block is not evicted.
+            /// For each block: how many accesses need it now, by the operator that runs and by the operators that are
+            /// recomputed for it. While there are any, the block is not evicted.
             pinned[BlockId]: u32[blocks],
-            /// For each version (a block's value between two writes), two indices. The first is that of its next read
-            /// in the recording. The second is the index in `virtual_use` of its next virtual use, a read in an earlier
-            /// planning walk that served to recompute another value.
+            /// For each version (a block's value between two writes), two indices. The first is that of its next
+            /// reader, in the list of readers that `values` has. The second is that of its next virtual use, in
+            /// `virtual_use`. A virtual use is a read, in an earlier planning walk, that served to recompute another
+            /// value.
             next[VersionId]: [u32; 2][rows + blocks],
             /// For each operator: the number of the last search that visited it (see `count`), so that no search visits
             /// an operator twice. A search finds what a value is made from, or what is made from it.
@@ -108,8 +110,8 @@ workspace! {
             /// The version (a block's value between two writes) that each block holds now; none if the block has no
             /// memory.
             holds[BlockId]: Option<VersionId>[blocks],
-            /// For each block: whether it should not have been evicted in this planning walk, because memory was then
-            /// too small to recompute its value.
+            /// For each block: whether it should not have been evicted in this planning walk, because memory was too
+            /// small to recompute its value later.
             blamed[BlockId]: bool[blocks],
             /// The recompute cost of each block, in ns per byte.
             price[BlockId]: f64[blocks],
@@ -119,15 +121,15 @@ workspace! {
         lists {
             /// The reads so far in this planning walk that served to recompute other values.
             noted: Noted[rows],
-            /// The virtual uses in this planning walk: reads in an earlier walk that served to recompute other values,
-            /// and that this walk counts as uses of the values read.
+            /// The virtual uses, which this planning walk counts as uses of the values read: reads in an earlier walk
+            /// that served to recompute other values.
             remembered: Noted[rows],
             /// A copy of the virtual uses (reads in an earlier planning walk that served to recompute other values),
             /// saved by `keep_memory`.
             kept: Noted[rows],
-            /// The stack of the operators to recompute: each writes what the one below it reads. Beside each operator
-            /// stands an index: that of the next of its accesses to look at. Only accesses to managed blocks, which may
-            /// be freed anywhere, count.
+            /// The operators that are to be recomputed, as a stack: each writes what the one below it reads. Beside
+            /// each operator stands the index of its access that is to be looked at next. Only accesses to managed
+            /// blocks count (blocks that may be freed anywhere).
             stack: [u32; 2][rows + 1],
             /// The values that a search still has to visit. The search finds what a given value is made from, or what
             /// is made from it.
@@ -146,8 +148,8 @@ workspace! {
             values: &'a Values<'a> = values,
             /// Blocks with a recompute cost above this, in ns per byte, are not evicted.
             pub(in crate::rewrite) most_price: f64 = f64::INFINITY,
-            /// Whether a value that no operator reads any more is kept if a missing value could not be recomputed
-            /// without it. To find such values takes time, so this is false until a planning walk has failed because
+            /// Whether to keep a value that no operator reads any more, if a missing value could not be recomputed
+            /// without it. It takes time to find such values, so this is false until a planning walk has failed because
             /// one was lost.
             pub(in crate::rewrite) keeps_sources: bool = false,
             /// Whether this planning walk needed a value that is lost and cannot be recomputed, and so has failed.
@@ -215,8 +217,8 @@ impl<'a> Walk<'a> {
         self.headroom[operator.min(self.values.program.operators)]
     }
 
-    /// Raises the weights of the blocks that the last planning walk should not have evicted, because memory was then
-    /// too small to recompute their values. A weight is a factor of the eviction score, so these blocks are evicted
+    /// Raises the weights of the blocks that the last planning walk should not have evicted, because memory was too
+    /// small to recompute their values later. A weight is a factor of the eviction score, so these blocks are evicted
     /// later in the next walk.
     pub(in crate::rewrite) fn raise(&mut self) {
         for b in self.values.program.blocks().filter(|&b| self.blamed.get(b)) {
@@ -365,8 +367,8 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Whether an operator's access reads a version (a block's value between two writes) that the block does not hold
-    /// now.
+    /// Whether an access reads a version (a block's value between two writes) that is not on the device now: its block
+    /// has no memory, or holds another version.
     #[inline]
     fn is_missing(&self, r: &Reference) -> bool {
         !r.writes && !self.holds.is(r.block, Some(r.version))
@@ -510,8 +512,9 @@ impl<'a> Walk<'a> {
         self.noted.push(Noted { version, before: self.now });
     }
 
-    /// The next operator that needs a version (a block's value between two writes). It reads the version, or an earlier
-    /// planning walk read the version to recompute something for it. [`NONE`] if there is no such operator.
+    /// The next operator for which a version (a block's value between two writes) is needed: the operator reads it, or
+    /// it was read in an earlier planning walk to recompute something for this operator. [`NONE`] if there is no such
+    /// operator.
     fn next_use(&mut self, version: VersionId) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
@@ -585,8 +588,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes that memory is too small to recompute the operators on the stack, so that the blocks that they write
-    /// should not have been evicted.
+    /// Notes that memory is too small to recompute the operators on the stack. The blocks that they write should not
+    /// have been evicted.
     fn blame(&mut self) {
         let values = self.values;
         for [operator, _] in self.stack.iter() {

@@ -1,8 +1,8 @@
 //! The boundaries between operators at which the simulation of a swap schedule has something to do. There a copy
 //! becomes possible, memory is freed or allocated, or a block is needed.
 //!
-//! There is a count for each boundary, and a bit that tells whether the count is not 0. To find the next boundary with
-//! something to do costs O(boundaries passed over / 64).
+//! For each boundary there is a count of the reasons to stop there, and a bit that tells whether the count is not 0. To
+//! find the next boundary with something to do costs O(boundaries passed over / 64).
 
 use crate::workspace::workspace;
 

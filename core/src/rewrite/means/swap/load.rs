@@ -1,22 +1,23 @@
-//! The load of each operator: the bytes alive while it runs. Made for adding bytes to many neighbouring operators at
-//! once, and often.
+//! The load of each operator: the bytes alive while it runs. Bytes can be added to the loads of many neighbouring
+//! operators quickly.
 //!
-//! Operators are divided into runs of neighbours, about as long as there are runs. Bytes that are added to a whole run
-//! are kept beside the run, and so is the highest load in it. So a change over some of n operators costs O(√n), and so
-//! does a search through them for one with a load above a limit.
+//! Operators are divided into *runs*, groups of neighbours. There are about as many runs as a run has operators. Bytes
+//! that are added to a whole run are kept once, beside the run, and so is the highest load in it. So a change over some
+//! of n operators costs O(√n), and so does a search through them for one with a load above a limit.
 
 use crate::workspace::workspace;
 
-/// At least this many neighbouring operators make a run: bytes are added to the load of a whole run in one step.
+/// The least number of operators in a run. A run is a group of neighbouring operators, to whose loads bytes can be
+/// added in one step.
 const LEAST_RUN: u32 = 32;
 
 workspace! {
     /// The load of each of `operators` operators, in bytes; 0 for all at first. There are at most `room` operators.
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
-            /// For each operator: its load in bytes, less the bytes that `whole` adds for its run, the group of
-            /// neighbouring operators that it is in. The difference may be negative, in two's complement; the two are
-            /// added with wrapping.
+            /// For each operator: its load in bytes, less the bytes that `whole` has for its run (the group of
+            /// neighbouring operators that it is in). The load is the sum of the two, added with wrapping, as what is
+            /// kept here may be negative, in two's complement.
             own: u64[room],
             /// For each run, a group of neighbouring operators: the bytes to add to the load of each operator in the
             /// run.
@@ -26,8 +27,9 @@ workspace! {
         }
         state {
             operators: u32 = operators,
-            /// How many neighbouring operators make a run, as the exponent of a power of two. It is the greatest power
-            /// that is not above the square root of the number of operators, but at least [`LEAST_RUN`].
+            /// The binary logarithm of the number of operators in a run (a group of neighbours). A run has as many
+            /// operators as the greatest power of two that is not above the square root of the number of all operators,
+            /// but at least [`LEAST_RUN`].
             bits: u32 = operators.isqrt().max(LEAST_RUN).ilog2(),
         }
     }
@@ -82,8 +84,8 @@ impl Load<'_> {
         }
     }
 
-    /// Finds anew the highest load, in bytes, of the operators of a run. `run` is the number of the run, a group of
-    /// neighbouring operators.
+    /// Computes the entry of a run in `most` anew: the highest load, in bytes, of the operators in the run (a group of
+    /// neighbours).
     fn look(&mut self, run: u32) {
         let (begin, end) = self.ends(run);
         let whole = self.whole[run];

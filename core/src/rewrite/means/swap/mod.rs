@@ -2,10 +2,10 @@
 //!
 //! `Swapper` makes schedules. A schedule says in which gaps (times in which no operator accesses a block) blocks leave
 //! the device, and where they are freed and allocated again. Its load (bytes alive at a step) has to stay within a
-//! limit. A [`Policy`] says how to make a schedule. `schedule` (with `load` and `agenda`) finds the time that a
-//! schedule takes. Each of the four scores in `published` makes a schedule, and is also a policy of its own. `search`
-//! starts from the fastest of these schedules and of those in which blocks leave in all their gaps, and makes it
-//! faster.
+//! limit. A [`Policy`] says how to make a schedule. The module `schedule` (with `load` and `agenda`) finds the time
+//! that a schedule takes. Four published scores say which gaps to use first: each gives a schedule, and is also a
+//! policy of its own. The module `search` starts from the fastest of these schedules and of those in which blocks leave
+//! in all their gaps, and makes it faster.
 
 mod agenda;
 mod load;
@@ -96,8 +96,8 @@ enum Start {
     /// The schedule in which blocks leave the device in all of their gaps (times without access). The scope says
     /// whether gaps that reach across the end of the iteration count.
     All(Scope),
-    /// The schedule in which blocks leave the device first in the gaps (times without access) with the highest sum of
-    /// the four scores of Zhang et al. 2019, with these weights.
+    /// The schedule in which blocks leave the device first in the gaps (times without access) with the highest weighted
+    /// sum of the four scores of Zhang et al. 2019. These are the weights.
     Score(Weights),
 }
 
@@ -109,8 +109,8 @@ workspace! {
             /// For each operator: the headroom (bytes held back below the limit) that was saved with the schedule in
             /// `remembered`.
             remembered_headroom: u64[rows + 2],
-            /// For each operator: its first row in the trace that was written last; after the last operator, the number
-            /// of rows.
+            /// For each operator: the index of its first row in the rewritten trace that was written last. The entry
+            /// after the last operator is the number of rows.
             emitted: u32[rows + 2],
         }
         records {
@@ -132,7 +132,7 @@ workspace! {
             /// The weights of the four scores in [`Policy::SCORES`] that the last search for weights found, with the
             /// limit in bytes for which it was made; none before the first search.
             mixture: Option<(u64, Weights)> = None,
-            /// The seed of the Bayesian optimisation, which finds the weights of the scores.
+            /// The seed of the Bayesian optimisation, which finds the weights of the scores by which gaps are chosen.
             seed: u64 = seed,
         }
     }
@@ -153,9 +153,10 @@ impl<'a> Swapper<'a> {
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Finds the operator with the original's max load, and swaps every block that can be off the device while it runs.
-    /// Such a block is copied out before that operator and back in after it, within the iteration. No other block is
-    /// swapped in the schedule then. Returns the max load that is left, in bytes: Zhang et al.'s `load_min`.
+    /// Swaps every block that can be off the device while one operator runs: the operator at which the original trace
+    /// has its max load (the most bytes alive). Such a block is copied out before that operator and back in after it,
+    /// within the iteration. No other block is swapped in the schedule then. Returns the max load that is left, in
+    /// bytes: Zhang et al.'s `load_min`.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -169,8 +170,8 @@ impl<'a> Swapper<'a> {
         self.schedule.peak().0
     }
 
-    /// The highest sum, over the operators, of load (bytes alive) and headroom (bytes held back below the limit) in the
-    /// present schedule, in bytes.
+    /// The peak of the present schedule, in bytes: the highest sum of an operator's load (bytes alive while it runs)
+    /// and its headroom (bytes held back below the limit).
     pub(in crate::rewrite) fn peak(&self) -> u64 {
         self.schedule.peak().0
     }
@@ -192,8 +193,8 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The work done so far to choose gaps (times without access) by their scores. Several looks at operators or gaps
-    /// count as one unit here; in the search each look counts as one.
+    /// The work done so far to choose gaps (times without access) by their scores. It is counted in looks at operators
+    /// or gaps: here several looks are one unit of work, in the search for faster schedules each look is one.
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }
@@ -217,9 +218,9 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the schedule of Zhang et al. for a limit in bytes: blocks leave first in the gaps (times without access)
-    /// with the highest sum of the four scores of [`Policy::SCORES`], with these weights. Tries it with gaps within the
-    /// iteration only, and with gaps across its end too, and keeps the faster. Returns how much longer it takes than
-    /// the original, in ns; none if neither is within the limit.
+    /// with the highest sum of the four scores of [`Policy::SCORES`], each times its weight. Tries it with gaps within
+    /// the iteration only, and with gaps across its end too, and keeps the faster. Returns how much longer it takes
+    /// than the original, in ns; none if neither is within the limit.
     fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
@@ -254,17 +255,17 @@ impl<'a> Swapper<'a> {
 
     /// Makes the fastest of several schedules within `limit` bytes, and improves it by the search, which may look at
     /// `work` operators and gaps (times without access). There is one schedule for each of the first three scores of
-    /// [`Policy::SCORES`], and two in which blocks leave in all their gaps. The fourth score is left out: in networks of
-    /// a thousand layers it takes longer than the search. Returns how much longer the improved schedule takes than the
-    /// original, in ns; none if none of the first schedules is within the limit.
+    /// [`Policy::SCORES`], and two in which blocks leave in all their gaps. The fourth score is left out: in networks
+    /// of a thousand layers it takes longer than the search. Returns how much longer the improved schedule takes than
+    /// the original, in ns; none if none of the first schedules is within the limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (start, _) = self.best_start(limit, &Weights::FIXED)?;
         self.improve(start, limit, work)
     }
 
     /// As [`Swapper::search`], but the search may also start from the schedule by the fourth score of
-    /// [`Policy::SCORES`], or by a weighted sum of all four, if that is the fastest. To find the weights takes about as long as the search itself. None
-    /// if none of the schedules that [`Swapper::search`] starts from is within the limit.
+    /// [`Policy::SCORES`], or by a weighted sum of all four, if that is the fastest. To find the weights takes about as
+    /// long as the search itself. None if no schedule other than that of the weighted sum is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit, &Weights::SINGLE)?;
         // No schedule is better than one that never waits.
@@ -313,10 +314,10 @@ impl<'a> Swapper<'a> {
         self.schedule.clear_headroom();
     }
 
-    /// Raises the headroom (bytes held back below the limit) of operators. `blocks` and `offsets` (bytes) are a
-    /// placement (where each block lies) for the rows written last. Where the placement is above `limit` bytes, the
-    /// operators that run there get more headroom: the fraction `part` (numerator, denominator) of the bytes above the
-    /// limit, and at least 1/512 of the limit.
+    /// Raises the headroom (bytes held back below the limit) of operators for which a placement takes too much memory.
+    /// The placement says where the blocks of the rows written last lie: `blocks`, and their `offsets` in bytes. A
+    /// block may end above `limit` bytes; then the operators that run while it is alive get more headroom. They get
+    /// `part` (numerator, denominator) of the bytes above the limit, and at least 1/512 of the limit.
     pub(in crate::rewrite) fn add_headroom(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
         for (block, offset) in blocks.iter().zip(offsets) {
             let excess = offset.saturating_add(block.size).saturating_sub(limit);
@@ -360,9 +361,9 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Searches for a schedule without the present one as its start. Keeps the present one if the search finds none
-    /// that is faster. `planned` is how much longer the present one takes than the original, in ns; none if it misses
-    /// the limit. Returns the same figure for the schedule that is kept.
+    /// Searches for a schedule from the beginning, and not from the present schedule on. Keeps the present one if the
+    /// search finds none that is faster. `planned` is how much longer the present one takes than the original, in ns;
+    /// none if it misses the limit. Returns the same figure for the schedule that is kept.
     pub(in crate::rewrite) fn start_over(&mut self, planned: Option<f64>, limit: u64, work: u64) -> Option<f64> {
         self.left.keep(&self.schedule);
         let found = self.search(limit, work);

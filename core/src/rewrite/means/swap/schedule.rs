@@ -31,7 +31,8 @@ use crate::table::{Field, Table, record};
 use crate::trace::Event;
 use crate::workspace::workspace;
 
-/// What happens in the simulation of a swap schedule, reported in the order of the rows that are written.
+/// One thing that happens in the simulation of a swap schedule. The simulation reports them in the order in which their
+/// rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Action {
     /// Operators run: from the first number up to the second, which is left out.
@@ -59,13 +60,13 @@ workspace! {
             /// whose blocks are allocated again there (take). Each entry is an `Option<GapId>`, stored as a number.
             first: [u32; 2][rows + 2],
             /// For each gap (a time in which no operator accesses a block): the gap before it in each of two lists. The
-            /// first list has the gaps whose blocks are freed at the same boundary as its own block (give), the second
-            /// those whose blocks are allocated again at the same boundary (take). Each entry is an `Option<GapId>`,
+            /// first list has the gaps whose blocks are freed (give) at the same boundary between operators, the second
+            /// those whose blocks are allocated again (take) at the same boundary. Each entry is an `Option<GapId>`,
             /// stored as a number.
             before[GapId]: [u32; 2][rows + blocks],
             /// For each gap (a time in which no operator accesses a block): the gap after it in each of two lists. The
-            /// first list has the gaps whose blocks are freed at the same boundary as its own block (give), the second
-            /// those whose blocks are allocated again at the same boundary (take). Each entry is an `Option<GapId>`,
+            /// first list has the gaps whose blocks are freed (give) at the same boundary between operators, the second
+            /// those whose blocks are allocated again (take) at the same boundary. Each entry is an `Option<GapId>`,
             /// stored as a number.
             after[GapId]: [u32; 2][rows + blocks],
             /// For each version (a block's value between two writes): the boundary between operators at which its copy
@@ -91,14 +92,14 @@ workspace! {
             /// For each version (a block's value between two writes): when its copy to the host is done, in ns; 0
             /// before the link gets the copy.
             copied[VersionId]: f64[rows + blocks],
-            /// For each operator: when the last of the copies back to the device that it needs is done, in ns; 0 if it
+            /// For each operator: the time in ns at which all copies back to the device that it needs are done; 0 if it
             /// needs none.
             arrival: f64[rows + 2],
             /// For each boundary between operators: when compute reached it in the latest simulation of the schedule,
             /// in ns; known only where the simulation stopped.
             clock: f64[rows + 2],
-            /// For each operator: when its first access could have begun in the latest simulation of the schedule, in
-            /// ns, had it not waited for copies in. Known only where the simulation stopped.
+            /// For each operator: when it could have begun its first access in the latest simulation of the schedule,
+            /// in ns, if it had not waited for copies back to the device. Known only where the simulation stopped.
             ready: f64[rows + 2],
         }
         lists {
@@ -223,9 +224,9 @@ impl<'a> Schedule<'a> {
         self.positions[gap]
     }
 
-    /// Of the `n` gaps (times in which no operator accesses a block) with the numbers from `first` on: those that have
-    /// begun when `operator` runs, but whose block is on the device then. Gaps that are not in use count too. `n` is at
-    /// most 64, and all `n` gaps must end after the operator.
+    /// Looks at the `n` gaps (times in which no operator accesses a block) with the numbers from `first` on. Returns
+    /// those that have begun when `operator` runs, but whose block is on the device then. Gaps that are not in use
+    /// count too. `n` is at most 64, and all `n` gaps must end after the operator.
     #[expect(clippy::needless_bitwise_bool, reason = "a branch here would often be foreseen wrongly")]
     #[inline]
     pub(in crate::rewrite) fn on_device(
@@ -306,8 +307,8 @@ impl<'a> Schedule<'a> {
     }
 
     /// Notes that a placement (the offsets of all blocks) for the rows written last exceeds its limit by `excess` bytes
-    /// in the rows `from..to`. For every operator with one of these rows, the highest excess is kept. `begin` has the
-    /// first row of each operator.
+    /// in the rows `from..to`. Of all that is noted for an operator, the highest excess is kept. `begin` has the first
+    /// row of each operator.
     pub(in crate::rewrite) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
         let operators = self.gaps.program.operators;
         let rows = begin.first(operators + 1);

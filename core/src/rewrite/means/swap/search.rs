@@ -55,8 +55,8 @@ const LOG_U32: u32 = 512;
 /// of them the search would make fewer moves.
 const RUN: u32 = 192;
 
-/// The temperature at the start of the annealing, as a fraction of the time that the original trace takes: how much
-/// longer than the present schedule a new one may take, on average, and still be accepted.
+/// The temperature at the start of the annealing, as a fraction of the time that the original trace takes. At this
+/// temperature a new schedule may, on average, take that much longer than the present one and still be accepted.
 const HEAT: f64 = 0.002;
 
 impl Search<'_> {
@@ -396,9 +396,10 @@ impl Search<'_> {
     }
 }
 
-/// An estimate, in ns, of how long compute will wait if gap `g` (a time in which no operator accesses a block) is
-/// changed. The change moves the boundaries at which its block is freed and allocated again from `give` and `take` to
-/// `new_give` and `new_take`. The less spare time a copy has, the likelier compute waits for it.
+/// An estimate, in ns, of how long compute will wait for copies if the absence of a block in gap `g` (a time in which
+/// no operator accesses the block) is changed. The block was freed at boundary `give` and allocated again at `take`; it
+/// is to be freed at `new_give` and allocated again at `new_take`. The less spare time a copy has, the likelier compute
+/// waits for it.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn likely_wait(schedule: &Schedule<'_>, g: &Gap, [give, take]: [u32; 2], [new_give, new_take]: [u32; 2]) -> f64 {
     if !g.kind.is_read() && new_give > 0 {

@@ -1,10 +1,10 @@
 //! Finds the block with the least eviction score, which is evicted next.
 //!
-//! The score of a block is `weight · cost of its closure / (bytes · distance to its next use^b)`. The closure is what
-//! has to run to recompute its value. To compute the score of all blocks at each eviction would take too long. But
-//! scores mostly grow: the next use comes nearer, and each eviction makes other closures larger. So an old score is a
-//! lower bound on the present one, and the queue is lazy (Minoux 1978): the block with the least bound is scored anew,
-//! and evicted if it is still the least.
+//! The score of a block is `weight · cost of its closure / (bytes · distance to its next use^b)`, where b is a
+//! parameter. The closure is what has to run to recompute its value. To compute the score of all blocks at each
+//! eviction would take too long. But scores mostly grow: the next use comes nearer, and each eviction makes other
+//! closures larger. So an old score is a lower bound on the present one, and the queue is lazy (Minoux 1978): the block
+//! with the least bound is scored anew, and evicted if it is still the least.
 //!
 //! A block whose score may have fallen is *stale*, and is scored before the next eviction. This is so in four cases:
 //! - a running operator needed it, and does not any more;
@@ -215,9 +215,8 @@ impl Walk<'_> {
         made.any(|made| !self.holds.is(made.block, Some(made.version)) && self.next_use(made.version) != NONE)
     }
 
-    /// Marks the blocks of the values made from this one, directly or by way of missing values, as stale: their
-    /// eviction scores are computed anew. This value was recomputed, so the values made from it cost less to recompute
-    /// now.
+    /// To be called when this value was recomputed: the values made from it, directly or by way of missing values, cost
+    /// less to recompute now. Marks their blocks as stale, so that their eviction scores are computed anew.
     pub(in crate::rewrite) fn closures_shrink(&mut self, version: VersionId) {
         let values = self.values;
         self.closure.clear();
@@ -243,9 +242,9 @@ impl Walk<'_> {
         }
     }
 
-    /// Marks the blocks of the other outputs of the operator that writes this value as stale: their eviction scores are
-    /// computed anew. This value is missing now, so the operator may have to be recomputed for it anyway (be owed), and
-    /// the other outputs cost less to recompute.
+    /// To be called when this value is missing from now on: the operator that writes it may have to be recomputed for
+    /// it anyway (be owed), so that the operator's other outputs cost less to recompute. Marks the blocks of these
+    /// outputs as stale, so that their eviction scores are computed anew.
     pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: VersionId) {
         let values = self.values;
         let Some(maker) = values.maker(version) else { return };
