@@ -140,7 +140,7 @@ enum sublet_status
    */
   SUBLET_STATUS_OK = 0,
   /**
-   * The library has a fault, and has recovered from it. The outputs of the call are undefined.
+   * The library has an error of its own: a panic, which was caught. The outputs of the call are undefined.
    */
   SUBLET_STATUS_PANICKED = 1,
   /**
@@ -225,8 +225,8 @@ enum sublet_status
    */
   SUBLET_STATUS_PINS_OVERLAP = 35,
   /**
-   * The sizes of blocks 0 to `index`, with padding for their alignments, exceed 64 bits if the blocks are stacked
-   * above the pinned blocks.
+   * The blocks are too large. If blocks 0 to `index` were stacked above the pinned blocks, with padding for their
+   * alignments, the stack would end at an address that exceeds 64 bits.
    */
   SUBLET_STATUS_SIZE_OVERFLOW = 36,
   /**
@@ -447,8 +447,8 @@ enum sublet_status
    */
   SUBLET_STATUS_RECORD_FULL = 134,
   /**
-   * An allocator was not made: there is no memory for its bookkeeping, or for the first range of addresses in which
-   * blocks lie. It takes `needed` bytes.
+   * An allocator was not made: the system, or the caller's function, did not give `needed` bytes for its
+   * bookkeeping, or for the first range of addresses in which blocks lie.
    */
   SUBLET_STATUS_NO_RAW_MEMORY = 135,
   /**
@@ -515,8 +515,9 @@ enum sublet_solver
   /**
    * The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. If the peak of their best plan is
    * above the lower bound, it looks for better plans, at most until `work` and `nodes` are used up. With up to 6,000
-   * blocks it does so by the exact search and the beam search in turns; with more blocks, by plans that are built
-   * outward in time from the busiest step, and by ejection chains, which move blocks that are in the way of others.
+   * blocks it does so by the exact search and the beam search in turns. With more blocks it uses plans that are
+   * built outward in time from the busiest step (at which the most bytes are alive), and ejection chains, which move
+   * blocks that are in the way of others.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
@@ -525,7 +526,7 @@ enum sublet_solver
    */
   SUBLET_SOLVER_PORTFOLIO = 1,
   /**
-   * An exact search, which looks at no more than `nodes` nodes of its search tree.
+   * An exact search: tries placements as branches of a tree, and looks at no more than `nodes` nodes of the tree.
    */
   SUBLET_SOLVER_SEARCH = 2,
   /**
@@ -553,7 +554,7 @@ enum sublet_solver
    */
   SUBLET_SOLVER_SIZE_FIRST_FIT = 7,
   /**
-   * Places blocks from the largest to the smallest, each in the smallest gap where it fits.
+   * Places blocks from the largest to the smallest, each in the smallest range of free addresses in which it fits.
    */
   SUBLET_SOLVER_SIZE_BEST_FIT = 8,
   /**
@@ -562,8 +563,8 @@ enum sublet_solver
    */
   SUBLET_SOLVER_SIZE_LIFETIME_FIRST_FIT = 9,
   /**
-   * Places blocks from the largest to the smallest, of equal ones the longest-lived first, each in the smallest gap
-   * where it fits.
+   * Places blocks from the largest to the smallest, of equal ones the longest-lived first, each in the smallest
+   * range of free addresses in which it fits.
    */
   SUBLET_SOLVER_SIZE_LIFETIME_BEST_FIT = 10,
   /**
@@ -572,8 +573,8 @@ enum sublet_solver
    */
   SUBLET_SOLVER_AREA_FIRST_FIT = 11,
   /**
-   * Places blocks by the product of size and lifetime, the largest product first, each in the smallest gap where it
-   * fits.
+   * Places blocks by the product of size and lifetime, the largest product first, each in the smallest range of free
+   * addresses in which it fits.
    */
   SUBLET_SOLVER_AREA_BEST_FIT = 12,
   /**
@@ -581,7 +582,8 @@ enum sublet_solver
    */
   SUBLET_SOLVER_LIFETIME_FIRST_FIT = 13,
   /**
-   * Places blocks from the longest-lived to the shortest-lived, each in the smallest gap where it fits.
+   * Places blocks from the longest-lived to the shortest-lived, each in the smallest range of free addresses in
+   * which it fits.
    */
   SUBLET_SOLVER_LIFETIME_BEST_FIT = 14,
   /**
@@ -589,7 +591,8 @@ enum sublet_solver
    */
   SUBLET_SOLVER_START_FIRST_FIT = 15,
   /**
-   * Places blocks in the order in which their lifetimes begin, each in the smallest gap where it fits.
+   * Places blocks in the order in which their lifetimes begin, each in the smallest range of free addresses in which
+   * it fits.
    */
   SUBLET_SOLVER_START_BEST_FIT = 16,
   /**
@@ -598,13 +601,13 @@ enum sublet_solver
    */
   SUBLET_SOLVER_IMPROVE = 17,
   /**
-   * Makes one plan by the skyline heuristic, a form of best fit, then looks for better ones by a beam search along
-   * time.
+   * Makes one plan by the skyline heuristic, a form of best fit, then looks for better ones by a beam search. That
+   * places blocks in the order of time, and keeps many partial plans side by side.
    */
   SUBLET_SOLVER_BEAM = 18,
   /**
-   * Makes one plan by the skyline heuristic, a form of best fit, then plans that are built outward in time from the
-   * busiest step.
+   * Makes one plan by the skyline heuristic, a form of best fit. Then makes plans that begin with the blocks of the
+   * busiest step, at which the most bytes are alive, and go on to earlier and to later steps.
    */
   SUBLET_SOLVER_OUTWARD = 19,
 };
@@ -666,8 +669,8 @@ enum sublet_op_kind
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The row belongs to no operator: it is a free between operators, a malloc of a persistent block, or a row of an
-   * input.
+   * The row belongs to no operator: for example a free between operators, the malloc of a persistent block (kept
+   * from one iteration to the next), or a malloc or write of an input.
    */
   SUBLET_OP_KIND_NONE = 0,
   /**
@@ -718,7 +721,7 @@ typedef uint32_t sublet_operator_kind;
 #endif // __cplusplus
 
 /**
- * What decides which blocks are swapped, and when.
+ * A policy: what decides which blocks are swapped (copied to the host, freed, and copied back), and when.
  */
 enum sublet_policy
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -730,28 +733,29 @@ enum sublet_policy
    */
   SUBLET_POLICY_AUTO = 0,
   /**
-   * Swaps with the longest duration of absence come first: the time between two uses of a block, less the time of
-   * the copies out and in (Zhang et al. 2019).
+   * Chooses the swaps with the longest duration of absence first: the time between two uses of a block, less the
+   * time of the copies out and in (Zhang et al. 2019).
    */
   SUBLET_POLICY_DOA = 1,
   /**
-   * Swaps with the largest area of absence come first: the time between two uses of a block, less the time of the
-   * copies out and in, all times the bytes of the block (Zhang et al. 2019).
+   * Chooses the swaps with the largest area of absence first. This is the bytes of the block times its duration of
+   * absence: the time between two uses of the block, less the time of the copies out and in (Zhang et al. 2019).
    */
   SUBLET_POLICY_AOA = 2,
   /**
-   * Swaps with the highest weighted duration of absence come first: the integral of the bytes that are alive, over
-   * the time between two uses of a block (Zhang et al. 2019).
+   * Chooses the swaps with the highest weighted duration of absence first: the bytes that are alive, integrated over
+   * the time between two uses of the block (Zhang et al. 2019).
    */
   SUBLET_POLICY_WDOA = 3,
   /**
-   * Swaps with the highest submodular weighted duration of absence come first: the integral of the bytes that the
-   * swaps chosen so far leave alive, over the time between two uses of a block (Zhang et al. 2019).
+   * Chooses the swaps with the highest submodular weighted duration of absence first: the bytes that the swaps
+   * chosen so far leave alive, integrated over the time between two uses of the block (Zhang et al. 2019).
    */
   SUBLET_POLICY_SWDOA = 4,
   /**
-   * Swaps with the highest score come first: a weighted sum of the scores of SUBLET_POLICY_DOA, SUBLET_POLICY_AOA,
-   * SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA. The weights are found by Bayesian optimisation (Zhang et al. 2019).
+   * Chooses the swaps with the highest score first: a weighted sum of the scores of SUBLET_POLICY_DOA,
+   * SUBLET_POLICY_AOA, SUBLET_POLICY_WDOA and SUBLET_POLICY_SWDOA. The weights are found by Bayesian optimisation
+   * (Zhang et al. 2019).
    */
   SUBLET_POLICY_BAYES = 5,
   /**
@@ -942,8 +946,8 @@ typedef uint32_t sublet_storage;
 
 /**
  * An allocator that learns: it records an iteration, plans it, and serves the next ones from the plan. All threads may
- * use it at once, but none may while sublet_allocator_destroy runs. After a fork the child has an allocator of its own
- * with the same blocks, in its copy of the memory; a fork waits for calls that are running.
+ * use it at once, but none may while sublet_allocator_destroy runs. After a fork of the process, the child has an
+ * allocator of its own with the same blocks, in its copy of the memory; a fork waits for calls that are running.
  *
  * The requests of all threads are one sequence. If threads allocate side by side in an order that changes from
  * iteration to iteration, no plan fits that sequence; its requests are served all the same.
@@ -974,8 +978,8 @@ typedef struct sublet_recorder sublet_recorder;
 typedef struct sublet_replay sublet_replay;
 
 /**
- * What is known of a failed call beside its status. Each status says what these fields mean; after a success all are
- * 0.
+ * Why a call failed: its status, and figures that explain it. What the figures mean stands beside each sublet_status.
+ * After a success all fields are 0.
  */
 typedef struct sublet_error {
   /**
@@ -1001,7 +1005,8 @@ typedef struct sublet_error {
  */
 typedef struct sublet_placement {
   /**
-   * sizeof(sublet_placement).
+   * Set this to sizeof(sublet_placement): the library sees from it which fields the struct has in the caller's
+   * version. For a sublet_watch, the library sets it.
    */
   uint32_t struct_size;
   /**
@@ -1017,8 +1022,8 @@ typedef struct sublet_placement {
    */
   uint64_t lower_bound;
   /**
-   * How many nodes of its search tree the exact search looked at. For the time of beam searches, the number of nodes
-   * that take as long is added.
+   * How many nodes of its search tree the exact search looked at. The time of other searches, such as the beam
+   * search, counts too: as many nodes as the exact search would look at in that time.
    */
   uint64_t nodes;
 } sublet_placement;
@@ -1035,7 +1040,8 @@ typedef int32_t (*sublet_watch)(void *context, const struct sublet_placement *be
  */
 typedef struct sublet_place_params {
   /**
-   * sizeof(sublet_place_params).
+   * Set this to sizeof(sublet_place_params): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -1056,14 +1062,15 @@ typedef struct sublet_place_params {
    */
   uint64_t seed;
   /**
-   * How many blocks the solvers that could go on without end, such as SUBLET_SOLVER_MULTISTART, may place. 0 is the
-   * default, 400,000, which suffices for most networks, in a fraction of a second.
+   * A budget: how many blocks may be placed by the solvers that look for ever better plans and have no end of their
+   * own, such as SUBLET_SOLVER_MULTISTART. 0 is the default, 400,000, which suffices for most networks, in a
+   * fraction of a second.
    */
   uint64_t work;
   /**
-   * How many nodes of its search tree the exact search may look at; a node takes about 3 µs. The beam search may
-   * take as much time as that. 0 is the default, 280,000 nodes, or about a second, which suffices for most hard
-   * instances of a few hundred blocks.
+   * A budget: how many nodes of its search tree the exact search may look at. A node takes about 3 µs. The beam
+   * search gets the time that as many nodes would take. 0 is the default, 280,000 nodes, or about a second, which
+   * suffices for most hard instances of a few hundred blocks.
    */
   uint64_t nodes;
   /**
@@ -1097,11 +1104,12 @@ typedef struct sublet_layout {
  */
 typedef struct sublet_block {
   /**
-   * First step at which the block is alive.
+   * The first step at which the block is alive. A step is a point in time, counted from 0, such as the index of a
+   * row in a trace.
    */
   uint32_t start;
   /**
-   * First step at which the block is no longer alive.
+   * The first step (a point in time, counted from 0) at which the block is no longer alive.
    */
   uint32_t end;
   /**
@@ -1109,7 +1117,7 @@ typedef struct sublet_block {
    */
   uint64_t size;
   /**
-   * The offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+   * The offset of the block must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
    */
   uint64_t alignment;
   /**
@@ -1123,11 +1131,13 @@ typedef struct sublet_block {
 } sublet_block;
 
 /**
- * The constraints that a plan has to keep beside those of each block: an alignment for all offsets, and a capacity.
+ * The constraints of a plan (an offset for each block) that hold for all blocks together: an alignment of every
+ * offset, and a capacity.
  */
 typedef struct sublet_constraints {
   /**
-   * sizeof(sublet_constraints).
+   * Set this to sizeof(sublet_constraints): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -1139,7 +1149,7 @@ typedef struct sublet_constraints {
    */
   uint64_t alignment;
   /**
-   * The capacity of the arena, in bytes; 0 is no constraint.
+   * The capacity in bytes, which no block's end may exceed; 0 is no constraint.
    */
   uint64_t capacity;
 } sublet_constraints;
@@ -1167,7 +1177,7 @@ typedef struct sublet_bank {
  */
 typedef struct sublet_bank_use {
   /**
-   * How many bytes are read and written while the block is alive.
+   * How many bytes of the block are read and written while it is alive.
    */
   uint64_t touched;
   /**
@@ -1182,7 +1192,8 @@ typedef struct sublet_bank_use {
  */
 typedef struct sublet_banks_params {
   /**
-   * sizeof(sublet_banks_params).
+   * Set this to sizeof(sublet_banks_params): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -1218,7 +1229,8 @@ typedef struct sublet_spot {
  */
 typedef struct sublet_banks_cost {
   /**
-   * sizeof(sublet_banks_cost).
+   * Set this to sizeof(sublet_banks_cost): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -1238,11 +1250,12 @@ typedef struct sublet_banks_cost {
 } sublet_banks_cost;
 
 /**
- * What the proof of a plan finds: the size of its arena, and a lower bound on that size.
+ * What sublet_verify finds of a valid plan: the size of its arena, and a lower bound on that size.
  */
 typedef struct sublet_certificate {
   /**
-   * sizeof(sublet_certificate).
+   * Set this to sizeof(sublet_certificate): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -1265,7 +1278,7 @@ typedef struct sublet_certificate {
  */
 typedef struct sublet_device {
   /**
-   * sizeof(sublet_device).
+   * Set this to sizeof(sublet_device): the library sees from it which fields the struct has in the caller's version.
    */
   uint32_t struct_size;
   /**
@@ -1328,8 +1341,8 @@ typedef struct sublet_row {
 } sublet_row;
 
 /**
- * The properties of one operator that its rows do not tell. If all fields are 0, the operator may be recomputed, does
- * not work in place, keeps its place in the order, and its elements have 4 bytes.
+ * The properties of one operator that the rows of a trace do not tell. If all fields are 0, the operator may be
+ * recomputed, does not work in place, keeps its place in the order, and its elements have 4 bytes.
  */
 typedef struct sublet_operator {
   /**
@@ -1349,11 +1362,12 @@ typedef struct sublet_operator {
 } sublet_operator;
 
 /**
- * A recorded iteration: its rows, and what is known of its operators and its device.
+ * A recorded iteration: its rows (each a malloc, free, read or write of a block), and what is known of its operators
+ * and its device.
  */
 typedef struct sublet_trace {
   /**
-   * sizeof(sublet_trace).
+   * Set this to sizeof(sublet_trace): the library sees from it which fields the struct has in the caller's version.
    */
   uint32_t struct_size;
   /**
@@ -1378,9 +1392,9 @@ typedef struct sublet_trace {
    */
   size_t operator_count;
   /**
-   * How many block numbers there are: every number in the rows is below this. In a rewritten trace, number
-   * `block_count` + b is the mask of block b: one bit for each of its elements, which the gradient of a ReLU reads
-   * in place of the block.
+   * How many block numbers there are: every number in the rows of this trace is below it. A rewritten trace may use
+   * higher numbers: `block_count` + b stands for the mask of block b, one bit for each of its elements, which the
+   * gradient of a ReLU reads in place of the block.
    */
   size_t block_count;
   /**
@@ -1450,7 +1464,7 @@ typedef struct sublet_node {
  */
 typedef struct sublet_graph {
   /**
-   * sizeof(sublet_graph).
+   * Set this to sizeof(sublet_graph): the library sees from it which fields the struct has in the caller's version.
    */
   uint32_t struct_size;
   /**
@@ -1484,7 +1498,7 @@ typedef struct sublet_graph {
   size_t operand_count;
   /**
    * The number of each operator's stream; only sublet_parallel_lifetimes reads it. Operators on the same stream run
-   * one after the other, in the order in which sublet_graph_rows runs them. An operator whose number here is
+   * one after the other, in the order in which sublet_graph_rows runs them. An operator whose stream number is
    * `node_count` or more is on no stream, and runs as soon as its inputs are there. NULL: no operator is on a
    * stream.
    */
@@ -1496,7 +1510,8 @@ typedef struct sublet_graph {
  */
 typedef struct sublet_schedule {
   /**
-   * sizeof(sublet_schedule).
+   * Set this to sizeof(sublet_schedule): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -1546,7 +1561,8 @@ typedef struct sublet_timing {
  */
 typedef struct sublet_run {
   /**
-   * sizeof(sublet_run).
+   * Set this to sizeof(sublet_run): the library sees from it which fields the struct has in the caller's version. In
+   * another struct, the library sets it.
    */
   uint32_t struct_size;
   /**
@@ -1585,12 +1601,13 @@ typedef struct sublet_run {
  */
 typedef struct sublet_schedule_params {
   /**
-   * sizeof(sublet_schedule_params).
+   * Set this to sizeof(sublet_schedule_params): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
-   * 0 if iterations repeat, so that persistent blocks may be on the host at the begin and end. 1 if the iteration
-   * runs once.
+   * 0 if iterations repeat, so that persistent blocks (kept from one iteration to the next) may be on the host at
+   * the begin and end. 1 if the iteration runs once.
    */
   uint32_t once;
   /**
@@ -1604,11 +1621,13 @@ typedef struct sublet_schedule_params {
 } sublet_schedule_params;
 
 /**
- * What the proof of a schedule finds: the size of the arena, and the simulated times and copies of an iteration.
+ * What sublet_verify_schedule finds of a valid schedule: the size of the arena, and the simulated times and copies of
+ * an iteration.
  */
 typedef struct sublet_verified {
   /**
-   * sizeof(sublet_verified).
+   * Set this to sizeof(sublet_verified): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -1651,7 +1670,8 @@ typedef struct sublet_fit_lengths {
  */
 typedef struct sublet_fit_output {
   /**
-   * sizeof(sublet_fit_output).
+   * Set this to sizeof(sublet_fit_output): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -1696,7 +1716,8 @@ typedef struct sublet_fit_output {
  */
 typedef struct sublet_fit_params {
   /**
-   * sizeof(sublet_fit_params).
+   * Set this to sizeof(sublet_fit_params): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -1713,9 +1734,9 @@ typedef struct sublet_fit_params {
    */
   uint64_t seed;
   /**
-   * How much the search may do for each row of the trace: how many operators, and gaps between two uses of a block,
-   * it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 do not add
-   * to this budget.
+   * A budget for the search, for each row of the trace: how many operators, and gaps (times between two uses of a
+   * block), it may look at. 0 is 5,000, which takes about a second for 5,000 rows. Rows beyond the first 10,000 do
+   * not add to the budget.
    */
   uint64_t work;
   /**
@@ -1740,7 +1761,7 @@ typedef struct sublet_fit_params {
  */
 typedef struct sublet_fitted {
   /**
-   * sizeof(sublet_fitted).
+   * Set this to sizeof(sublet_fitted): the library sees from it which fields the struct has in the caller's version.
    */
   uint32_t struct_size;
   /**
@@ -1757,7 +1778,7 @@ typedef struct sublet_fitted {
    */
   size_t residency_count;
   /**
-   * How many bytes the arena takes; at most the limit.
+   * How many bytes the arena takes, the range of memory in which all blocks lie; at most the limit.
    */
   uint64_t peak;
   /**
@@ -1828,13 +1849,14 @@ typedef struct sublet_access {
 } sublet_access;
 
 /**
- * One pass of a framework that allocates each tensor once and keeps it: which operators use which memories (tensors'
- * storages), as the framework's hooks have seen it. Memories and operators are numbered from 0, the operators in the
- * order in which they run.
+ * One iteration of a network in a framework that allocates each tensor once and keeps it: which operators use which
+ * memories (tensors' storages), as the framework's hooks have seen it. Memories and operators are numbered from 0, the
+ * operators in the order in which they run.
  */
 typedef struct sublet_network {
   /**
-   * sizeof(sublet_network).
+   * Set this to sizeof(sublet_network): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -1878,7 +1900,8 @@ typedef struct sublet_network {
  */
 typedef struct sublet_network_params {
   /**
-   * sizeof(sublet_network_params).
+   * Set this to sizeof(sublet_network_params): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -1895,9 +1918,9 @@ typedef struct sublet_network_params {
    */
   uint64_t alignment;
   /**
-   * How much the search for a plan within the limit may do for each row of the network's trace: how many operators
-   * and gaps (times between two uses of a tensor's storage) it may look at. 0 is 5,000. Rows beyond the first 10,000
-   * do not add to this budget.
+   * A budget for the search for a plan within the limit, for each row of the network's trace: how many operators,
+   * and gaps (times between two uses of a tensor's storage), it may look at. 0 is 5,000. Rows beyond the first
+   * 10,000 do not add to the budget.
    */
   uint64_t work;
   /**
@@ -1939,7 +1962,8 @@ typedef struct sublet_step {
  */
 typedef struct sublet_network_planned {
   /**
-   * sizeof(sublet_network_planned).
+   * Set this to sizeof(sublet_network_planned): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -1973,8 +1997,8 @@ typedef struct sublet_network_planned {
    */
   uint64_t kept_bytes;
   /**
-   * The simulated time of an iteration by the plan, given the times of the operators, and the bytes that are copied.
-   * Its field `host_bytes` is what the copies take on the host.
+   * How an iteration that follows the plan runs in the simulation: its time, computed from the times of the
+   * operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host.
    */
   struct sublet_run run;
 } sublet_network_planned;
@@ -2006,12 +2030,13 @@ typedef int32_t (*sublet_out_of_memory)(void *context, size_t bytes);
  */
 typedef struct sublet_allocator_params {
   /**
-   * sizeof(sublet_allocator_params).
+   * Set this to sizeof(sublet_allocator_params): the library sees from it which fields the struct has in the
+   * caller's version.
    */
   uint32_t struct_size;
   /**
-   * The sublet_solver that makes the plans. 0 is SUBLET_SOLVER_PORTFOLIO here; the memory that it needs is linear in
-   * `events`.
+   * The sublet_solver (a method of placing blocks) that makes the plans. 0 is SUBLET_SOLVER_PORTFOLIO here, which
+   * needs memory linear in the field `events`.
    */
   uint32_t solver;
   /**
@@ -2024,11 +2049,11 @@ typedef struct sublet_allocator_params {
    */
   uint64_t alignment;
   /**
-   * The most mallocs and frees, counted together, of an iteration that can be planned; 0 is 65536.
+   * An iteration is planned only if it has at most this many mallocs and frees, counted together; 0 is 65536.
    */
   uint64_t events;
   /**
-   * The most blocks outside of the plan that can be alive at once; 0 is 16384.
+   * How many blocks whose addresses are not from the plan can be alive at once; 0 is 16384.
    */
   uint64_t live;
   /**
@@ -2041,8 +2066,8 @@ typedef struct sublet_allocator_params {
    * `range` is given, and for another one where a request or a plan does not fit; up to 64 ranges exist at once. For
    * a request, the function is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB. If it
    * then returns NULL, it is asked again, for only as much as the request needs. For a plan it is asked for the
-   * bytes of the arena. If `alloc` is NULL, there is only one range: `range` or, if that is NULL, memory of the
-   * system.
+   * bytes of the plan's arena, the memory that the plan divides up. If `alloc` is NULL, there is only one range:
+   * `range` or, if that is NULL, memory of the system.
    */
   sublet_raw_alloc alloc;
   /**
@@ -2060,14 +2085,15 @@ typedef struct sublet_allocator_params {
    */
   uint64_t seed;
   /**
-   * How many blocks the solvers that could go on without end, such as SUBLET_SOLVER_MULTISTART, may place in order
-   * to make one plan. 0 is the default, 400,000, which suffices for most networks, in a fraction of a second.
+   * A budget for one plan: how many blocks may be placed by the solvers that look for ever better plans and have no
+   * end of their own, such as SUBLET_SOLVER_MULTISTART. 0 is the default, 400,000, which suffices for most networks,
+   * in a fraction of a second.
    */
   uint64_t work;
   /**
-   * How many nodes of its search tree the exact search may look at in order to make one plan; a node takes about 3
-   * µs. The beam search may take as much time as that. 0 is the default, 280,000 nodes, or about a second, which
-   * suffices for most hard instances of a few hundred blocks.
+   * A budget for one plan: how many nodes of its search tree the exact search may look at. A node takes about 3 µs.
+   * The beam search gets the time that as many nodes would take. 0 is the default, 280,000 nodes, or about a second,
+   * which suffices for most hard instances of a few hundred blocks.
    */
   uint64_t nodes;
   /**
@@ -2082,7 +2108,8 @@ typedef struct sublet_allocator_params {
  */
 typedef struct sublet_statistics {
   /**
-   * sizeof(sublet_statistics).
+   * Set this to sizeof(sublet_statistics): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -2134,7 +2161,8 @@ typedef struct sublet_statistics {
  */
 typedef struct sublet_pool_usage {
   /**
-   * sizeof(sublet_pool_usage).
+   * Set this to sizeof(sublet_pool_usage): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -2197,9 +2225,9 @@ const char *sublet_solver_name(uint32_t solver);
 SUBLET_MUST_USE sublet_status sublet_solver_named(const char *name, uint32_t *solver, struct sublet_error *error);
 
 /**
- * Tells the workspace that sublet_place needs for `block_count` blocks and the parameters `params`, which may be NULL.
- * Its size is linear in the number of blocks, or quadratic where the exact search may run: for SUBLET_SOLVER_SEARCH,
- * and for SUBLET_SOLVER_AUTO with up to 6000 blocks.
+ * Tells in `layout` how large a workspace (memory that the caller lends) sublet_place needs for `block_count` blocks
+ * and the parameters `params`, which may be NULL. Its size is linear in the number of blocks, or quadratic where the
+ * exact search may run: for SUBLET_SOLVER_SEARCH, and for SUBLET_SOLVER_AUTO with up to 6000 blocks.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place_workspace(size_t block_count,
@@ -2235,9 +2263,9 @@ sublet_status sublet_lower_bound_workspace(size_t block_count,
                                            struct sublet_error *error);
 
 /**
- * Writes to `lower_bound` a lower bound on the peak of every placement of these blocks, in bytes. The bound is at
- * least the max load, the most bytes that are alive at one step, and equals it where there are neither alignments nor
- * pins. `constraints` may be NULL.
+ * Writes to `lower_bound` a lower bound, in bytes, on the peak (the highest end of a block) of every placement of
+ * these blocks. The bound is at least the max load, the most bytes that are alive at one step, and equals it where
+ * there are neither alignments nor pins. `constraints` may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lower_bound(const struct sublet_block *blocks,
@@ -2301,8 +2329,8 @@ sublet_status sublet_verify(const struct sublet_block *blocks,
                             struct sublet_error *error);
 
 /**
- * Fills in the figures of the device of this name, such as "h200", in a struct whose `struct_size` is set. `sublet fit
- * --help` lists the names.
+ * Writes to `device` the properties of the device of this name, such as "h200": its bandwidths, latencies and so on.
+ * Only the field `struct_size` must be set before. The command `sublet fit --help` lists the names.
  *
  * SUBLET_STATUS_UNKNOWN_NAME: there is no device of this name.
  */
@@ -2312,8 +2340,8 @@ sublet_status sublet_device_named(const char *name,
                                   struct sublet_error *error);
 
 /**
- * Tells how many residencies (live ranges of blocks on the device) a trace has, one for each of its mallocs:
- * sublet_lifetimes writes as many blocks.
+ * Tells how many residencies (live ranges of blocks on the device) a trace has: one for each of its mallocs. The
+ * arrays that sublet_lifetimes writes must have room for as many.
  */
 SUBLET_MUST_USE
 sublet_status sublet_residencies(const struct sublet_row *rows,
@@ -2322,9 +2350,9 @@ sublet_status sublet_residencies(const struct sublet_row *rows,
                                  struct sublet_error *error);
 
 /**
- * Tells the workspace that sublet_lifetimes needs if its outputs have room for `capacity` residencies: live ranges of
- * blocks on the device, one for each malloc row. Of `trace` only the counts are read. The size of the workspace is
- * linear in these counts and in `capacity`.
+ * Tells in `layout` how large a workspace (memory that the caller lends) sublet_lifetimes needs if its outputs have
+ * room for `capacity` residencies: live ranges of blocks on the device, one for each malloc row. Of `trace` only the
+ * counts are read. The size of the workspace is linear in these counts and in `capacity`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
@@ -2352,8 +2380,8 @@ sublet_status sublet_lifetimes(const struct sublet_trace *trace,
                                struct sublet_error *error);
 
 /**
- * Tells the workspace that sublet_graph_rows needs. Its size is linear in the counts of tensors, operators and
- * operands; of `graph` only these counts are read.
+ * Tells in `layout` how large a workspace (memory that the caller lends) sublet_graph_rows needs. Its size is linear
+ * in the counts of tensors, operators and operands; of `graph` only these counts are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
@@ -2387,8 +2415,9 @@ sublet_status sublet_graph_rows(const struct sublet_graph *graph,
                                 struct sublet_error *error);
 
 /**
- * Tells the workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Its size is linear in the counts
- * of tensors, operators and operands; of `graph` only these counts are read.
+ * Tells in `layout` how large a workspace (memory that the caller lends) sublet_parallel_lifetimes and
+ * sublet_longest_paths need. Its size is linear in the counts of tensors, operators and operands; of `graph` only
+ * these counts are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
@@ -2418,8 +2447,8 @@ sublet_status sublet_parallel_lifetimes(const struct sublet_graph *graph,
 /**
  * Distributes the operators of a graph over at most `path_count` streams, and writes the number of each operator's
  * stream to `streams`. Stream 0 gets the operators of the path that takes the longest time; stream 1, those of the
- * longest path of the other operators; and so on. The last stream also gets all operators that are left. O(path_count
- * * edges).
+ * longest path of the other operators; and so on. The last stream also gets all operators that are left. Takes
+ * O(path_count * edges), where an edge is a dependency between two operators.
  */
 SUBLET_MUST_USE
 sublet_status sublet_longest_paths(const struct sublet_graph *graph,
@@ -2430,8 +2459,8 @@ sublet_status sublet_longest_paths(const struct sublet_graph *graph,
                                    struct sublet_error *error);
 
 /**
- * Tells the workspace that sublet_simulate needs. Its size is linear in the counts of rows, operators and blocks; of
- * `trace` and `schedule` only these counts are read.
+ * Tells in `layout` how large a workspace (memory that the caller lends) sublet_simulate needs. Its size is linear in
+ * the counts of rows, operators and blocks; of `trace` and `schedule` only these counts are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_simulate_workspace(const struct sublet_trace *trace,
@@ -2456,8 +2485,8 @@ sublet_status sublet_simulate(const struct sublet_trace *trace,
                               struct sublet_error *error);
 
 /**
- * Tells the workspace that sublet_verify_schedule needs. Its size is linear in the counts of rows, operators, blocks
- * and offsets; of `trace` and `schedule` only these counts are read.
+ * Tells in `layout` how large a workspace (memory that the caller lends) sublet_verify_schedule needs. Its size is
+ * linear in the counts of rows, operators, blocks and offsets; of `trace` and `schedule` only these counts are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
@@ -2495,9 +2524,10 @@ sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
                                     struct sublet_error *error);
 
 /**
- * Tells the workspace that sublet_fit needs. Of the arguments only the counts and capacities are read. The size of the
- * workspace is linear in them. But with up to 6,000 residencies (times that a block is on the device) the exact search
- * for offsets runs, and its part of the workspace grows with the square of their number.
+ * Tells in `layout` how large a workspace (memory that the caller lends) sublet_fit needs. Of the arguments only the
+ * counts and capacities are read. The size of the workspace is linear in them. But with up to 6,000 residencies (times
+ * that a block is on the device) the exact search for offsets runs, and its part of the workspace grows with the
+ * square of their number.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
@@ -2506,9 +2536,11 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
                                    struct sublet_error *error);
 
 /**
- * Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as is found. Blocks are
- * swapped. Values are recomputed, written over inputs that nobody reads later, or replaced by masks (one bit for each
- * element). The result is placed, timed and verified, for iterations that repeat.
+ * Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. To save
+ * memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads later, or
+ * replaced by masks (one bit for each element). The blocks of the rewritten trace get offsets, and its time is
+ * simulated. The result is verified as an iteration that repeats: persistent blocks must end where the next iteration
+ * needs them.
  *
  * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
  * entries were written.
@@ -2526,8 +2558,8 @@ sublet_status sublet_fit(const struct sublet_trace *trace,
                          struct sublet_error *error);
 
 /**
- * Tells the workspace that sublet_load_without_overhead needs. Its size is linear in the counts of `trace`, of which
- * nothing else is read.
+ * Tells in `layout` how large a workspace (memory that the caller lends) sublet_load_without_overhead needs. Its size
+ * is linear in the counts of rows and blocks of `trace`; only the counts of `trace` are read.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *trace,
@@ -2833,9 +2865,9 @@ sublet_status sublet_recorder_create(size_t row_capacity,
                                      struct sublet_error *error);
 
 /**
- * Makes a recorder with room for more rows, `larger`, and moves what `recorder` has recorded there. To be called after
- * SUBLET_STATUS_RECORD_FULL. The call that failed may then be repeated with the new recorder, and the memory of the
- * old one is the caller's again.
+ * Makes a recorder with room for more rows; `larger` receives the pointer to it. Moves to it what `recorder` has
+ * recorded. To be called after SUBLET_STATUS_RECORD_FULL. The call that failed may then be repeated with the new
+ * recorder, and the memory of the old one is the caller's again.
  *
  * SUBLET_STATUS_RECORD_FULL: the new memory has no room for another row either.
  */
@@ -2924,8 +2956,8 @@ sublet_status sublet_recorder_rows(struct sublet_recorder *recorder,
                                    struct sublet_error *error);
 
 /**
- * Tells the workspace that a sublet_detector needs to find iterations of up to `longest` events: mallocs, frees, reads
- * and writes.
+ * Tells in `layout` how large a workspace (memory that the caller lends) a sublet_detector needs to find iterations of
+ * up to `longest` events: mallocs, frees, reads and writes.
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_workspace(size_t longest,
@@ -2944,9 +2976,10 @@ sublet_status sublet_detector_create(size_t longest,
                                      struct sublet_error *error);
 
 /**
- * Tells the detector the next event of the stream: `event`, a sublet_event, of a block of `bytes` bytes. `last` is the
- * number that `position` received for the same block's previous event, 0 for its first. `position` receives the number
- * of this event: 1 for the first event of the stream, and so on; after 2^31 - 1 comes 1 again. O(1).
+ * Tells the detector the next event of the stream: `event`, a sublet_event, of a block of `bytes` bytes. `position`
+ * receives the number of this event: 1 for the first event of the stream, and so on; after 2^31 - 1 comes 1 again.
+ * `last` is the number that the previous event of the same block received, or 0 if this is the block's first event.
+ * O(1).
  *
  * `period`, which may be NULL, receives how many events one iteration has, once an iteration is proved to have
  * repeated. Until then it receives 0. It receives 0 again as soon as an event differs from the one an iteration

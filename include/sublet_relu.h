@@ -51,7 +51,8 @@ typedef struct sublet_relu_kernels sublet_relu_kernels;
  */
 typedef struct sublet_relu_params {
   /**
-   * sizeof(sublet_relu_params).
+   * Set this to sizeof(sublet_relu_params): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -73,7 +74,8 @@ typedef struct sublet_relu_params {
  */
 typedef struct sublet_relu_operands {
   /**
-   * sizeof(sublet_relu_operands).
+   * Set this to sizeof(sublet_relu_operands): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**

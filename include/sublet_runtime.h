@@ -22,7 +22,8 @@
 typedef struct sublet_arena sublet_arena;
 
 /**
- * A runtime: carries out a verified schedule on a device, iteration after iteration. One thread uses it at a time.
+ * A runtime: carries out a schedule (an iteration that was rewritten to take less memory, with an offset for each
+ * block) on a device, iteration after iteration. One thread uses it at a time.
  */
 typedef struct sublet_runtime sublet_runtime;
 
@@ -32,7 +33,8 @@ typedef struct sublet_runtime sublet_runtime;
  */
 typedef struct sublet_runtime_params {
   /**
-   * sizeof(sublet_runtime_params).
+   * Set this to sizeof(sublet_runtime_params): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -45,8 +47,8 @@ typedef struct sublet_runtime_params {
   uint32_t gpu;
   /**
    * When copies between device and host begin. 0: as soon as all earlier work on the bytes that they read or write
-   * is done. 1: at the same rows as in the simulation, so that times on the device can be compared with simulated
-   * ones.
+   * is done. 1: only when the operators before the copy in the schedule are done, as in the simulation, so that
+   * times on the device can be compared with simulated ones.
    */
   uint32_t as_simulated;
   /**
@@ -54,9 +56,9 @@ typedef struct sublet_runtime_params {
    */
   uint64_t alignment;
   /**
-   * The stream to compute on: a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
-   * runtime. NULL is a stream of the runtime's own. The default stream of CUDA, on which PyTorch computes and whose
-   * handle is NULL there, is given as CU_STREAM_LEGACY, `(void *)0x1`.
+   * The stream to compute on: a CUstream or cudaStream_t of the GPU's primary context. It must live as long as the
+   * runtime. NULL: the runtime makes a stream of its own. The default stream of CUDA, on which PyTorch computes and
+   * whose handle is NULL there, is given as CU_STREAM_LEGACY, `(void *)0x1`.
    */
   void *stream;
   /**
@@ -107,7 +109,7 @@ typedef struct sublet_operand {
  */
 typedef struct sublet_launch {
   /**
-   * sizeof(sublet_launch).
+   * Set this to sizeof(sublet_launch): the library sees from it which fields the struct has in the caller's version.
    */
   uint32_t struct_size;
   /**
@@ -158,7 +160,8 @@ typedef void (*sublet_host_function)(void *data);
  */
 typedef struct sublet_measured {
   /**
-   * sizeof(sublet_measured).
+   * Set this to sizeof(sublet_measured): the library sees from it which fields the struct has in the caller's
+   * version.
    */
   uint32_t struct_size;
   /**
@@ -223,10 +226,10 @@ sublet_status sublet_runtime_create(const sublet_trace *trace,
 
 /**
  * Replaces the plan of a runtime between two iterations by another, which `trace` and `schedule` describe as for
- * sublet_runtime_create: because the batch is another, or the network is evaluated and not trained, or a better plan
- * was found. Persistent values are kept, and the next iteration is the new plan's first. The arena grows where it is;
- * where the device cannot do that, another arena is allocated and the old one freed. The arena never shrinks, so that
- * plans can take turns.
+ * sublet_runtime_create. A reason may be that the batch is another, that the network is evaluated and not trained, or
+ * that a better plan was found. Persistent values are kept, and the next iteration is the new plan's first. The arena
+ * grows where it is; where the device cannot do that, another arena is allocated and the old one freed. The arena
+ * never shrinks, so that plans can take turns.
  *
  * `was` has an entry for each block of `trace`: if the block is persistent, the number that it had in the old plan.
  * UINT32_MAX is none: the block's value is undefined until it is written. If `was` is NULL, persistent blocks keep
@@ -264,10 +267,10 @@ sublet_status sublet_runtime_next(struct sublet_runtime *runtime,
                                   sublet_error *error);
 
 /**
- * Queues a call of `function` on the stream of the launch that sublet_runtime_next told last. The host makes the call
- * when all that was queued there before is done; what is queued later waits until `function` returns. Where the host
- * is the device, operators run in this way: as functions that read and write at the operands' addresses. The call
- * comes from another thread, and `function` must call no function of CUDA.
+ * Queues a call of `function` on a stream: the stream of the launch that the latest sublet_runtime_next told. The host
+ * makes the call when all that was queued there before is done; what is queued later waits until `function` returns.
+ * Where the host is the device, operators run in this way: as functions that read and write at the operands'
+ * addresses. The call comes from another thread, and `function` must call no function of CUDA.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_call(struct sublet_runtime *runtime,

@@ -34,7 +34,8 @@ typedef struct sublet_torch_pool {
  */
 typedef struct sublet_torch_statistics {
   /**
-   * sizeof(sublet_torch_statistics).
+   * Set this to sizeof(sublet_torch_statistics): the library sees from it which fields the struct has in the
+   * caller's version.
    */
   uint32_t struct_size;
   /**
@@ -55,7 +56,7 @@ typedef struct sublet_torch_statistics {
    */
   uint64_t plans;
   /**
-   * The bytes of the driver's allocation in which the plan in use has its addresses; 0 without a plan.
+   * How many bytes of the device the driver has allocated for the blocks of the plan in use; 0 if none.
    */
   uint64_t arena;
   /**
@@ -98,9 +99,9 @@ void sublet_torch_record_stream(void *pointer, void *stream);
 
 /**
  * Notes that a CUDA graph is about to be captured whose memory belongs to this pool: what CUDAPluggableAllocator takes
- * by `set_begin_allocate_to_pool`. From then on, memory that is allocated in a stream while it is captured is kept for
- * the graph, even after it is freed. `filter`, a std::function, is not called: the driver is asked which streams are
- * captured.
+ * by `set_begin_allocate_to_pool`. From then on, memory that is allocated in a stream while the stream is captured is
+ * kept for the graph, even after it is freed. `filter`, a std::function, is not called: the driver is asked which
+ * streams are captured.
  */
 void sublet_torch_begin_allocate_to_pool(int device, struct sublet_torch_pool pool, const void *filter);
 
@@ -112,7 +113,7 @@ void sublet_torch_end_allocate_to_pool(int device, struct sublet_torch_pool pool
 
 /**
  * Notes that a CUDA graph whose memory belongs to this pool was destroyed: what CUDAPluggableAllocator takes by
- * `set_release_pool`. The memory of a pool goes back to the device after as many of these calls as of
+ * `set_release_pool`. The memory of a pool goes back to the device once this was called as often for the pool as
  * sublet_torch_begin_allocate_to_pool.
  */
 void sublet_torch_release_pool(int device, struct sublet_torch_pool pool);
