@@ -26,8 +26,8 @@ impl<B: Backend> Tier<B> {
         Ok(Self::Storage(Spill::new(backend, storage, bytes)?))
     }
 
-    /// Makes room of `bytes` bytes for another program's blocks that leave the device. The room is of the same kind as
-    /// this one: new pinned memory, or the same disk, made long enough.
+    /// Makes room of `bytes` bytes for the blocks that leave the device in a new schedule, which replaces the one that
+    /// runs. The room is of the same kind as this one: new pinned memory, or the same disk, made long enough.
     pub(crate) fn renewed(&self, backend: &B, bytes: u64) -> Result<Self> {
         match self {
             Self::Pinned(_) => Self::pinned(backend, bytes),

@@ -55,8 +55,8 @@ struct Maker<'a> {
 
 /// What is known of each memory (a tensor's storage) of the network while the rows of the trace are made.
 struct Memories<'a> {
-    /// By memory (a tensor's storage): 1 + the number of the last operator that uses it; for a kept memory, of the last
-    /// operator that writes it. 0 if there is none.
+    /// By memory (a tensor's storage): 1 + the number of the last operator that uses it, or, if the memory keeps its
+    /// value from one pass through the network to the next, of the last that writes it. 0 if there is none.
     last: Table<'a, u32>,
     /// By memory (a tensor's storage): a sum of the flags [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`].
     what: Table<'a, u32>,

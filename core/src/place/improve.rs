@@ -48,8 +48,8 @@ const NEIGHBOURS_PER_BLOCK: u64 = 32;
 /// The work of placing one block, counted in placed blocks looked at. To this is added 1 for each neighbour, a placed
 /// block that is alive with it.
 const STEP: u64 = 16;
-/// A block is put where the blocks in its way weigh least in sum. This is the first weight of the block of the largest
-/// area (size times lifetime). Other blocks weigh less, in proportion to their area, but at least 1.
+/// A block is put where the blocks in its way weigh least in sum. The block of the largest area (size times lifetime)
+/// begins with this weight. Other blocks begin with less, in proportion to their area, but with at least 1.
 const MOST_WEIGHT: u64 = 1 << 20;
 /// The weight of a pinned block, which is never moved; it is above that of any other block. An offset at which the
 /// blocks in the way weigh this or more in sum is never taken.

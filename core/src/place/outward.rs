@@ -41,10 +41,10 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// The blocks that are alive at the busiest step (the one with the most bytes alive) are cut into groups, to decide
 /// their order in memory. These numbers of groups are tried, one after the other.
 const GROUPS: [u32; 7] = [32, 64, 16, 8, 128, 4, 2];
-/// A block goes into the gap (free addresses between two blocks) that costs least. A weight multiplies one part of this
-/// cost, which is high if the block and the neighbour beside which it would lie end far apart: the steps between their
-/// ends, divided by the block's lifetime, times its size. These weights are tried, each with every number of groups in
-/// [`GROUPS`].
+/// A block goes into the gap (free addresses between two blocks) that costs least. One part of this cost is high if the
+/// block and the neighbour in memory end at steps far apart: the steps between their ends, divided by the block's
+/// lifetime, times its size. That part is multiplied by a weight. These weights are tried, each with every number of
+/// groups in [`GROUPS`].
 const WEIGHTS: [f64; 3] = [3.0, 10.0, 0.3];
 /// Work is counted in blocks placed. To look at this number of gaps (free addresses between two blocks) counts as much
 /// as to place one block. So does moving eight times this number of gaps in their sorted table.

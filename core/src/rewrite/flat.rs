@@ -85,8 +85,8 @@ impl<'a> Flat<'a> {
         usize::try_from(self.block.len()).unwrap_or(usize::MAX)
     }
 
-    /// The original number of a block of the flat trace. Such a block stands for one live range of the original block,
-    /// from a malloc to its free.
+    /// The number that a block of the flat trace has in the original trace. In the flat trace, each live range of a
+    /// block (from a malloc to its free) is a block of its own.
     pub(super) fn block(&self, block: u32) -> u32 {
         self.block.at(block).unwrap_or(0)
     }

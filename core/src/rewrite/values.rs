@@ -31,11 +31,11 @@ pub(super) enum Owner {
     Recorded,
     /// One operator decides: the block is its workspace, which it allocates and frees.
     Local,
-    /// The plan of recomputation decides: the block is allocated where it is written, and freed wherever its value is
-    /// not needed, as every value of it can be recomputed.
+    /// The plan of recomputation decides: the block is allocated where it is written, and may be freed wherever memory
+    /// is short, as every value of it can be recomputed.
     Managed,
-    /// The plan of recomputation decides, but a value of the block cannot be recomputed: so the block is allocated at
-    /// its first write, freed after its last access, and kept in between.
+    /// The block is allocated at its first write, freed after its last access, and kept in between, as one of its
+    /// values cannot be recomputed. The plan of recomputation writes both rows.
     Lasting,
 }
 
@@ -162,10 +162,10 @@ workspace! {
             /// For each operator, the index at which its entries begin in `managed`. That is the list of the managed
             /// blocks that operators read or write: blocks that the plan of recomputation allocates and frees.
             first_managed: u32[rows + 2],
-            /// For each operator, when it can no longer be recomputed: after the first operator that overwrites or
-            /// frees one of its blocks (those that it reads or writes). [`NONE`] if there is none. Only blocks that are
-            /// allocated and freed as recorded count. Persistent blocks (alive for the whole iteration) that the
-            /// operator both reads and writes do not: a recomputation leaves them out.
+            /// For each operator, the first later operator that overwrites or frees a block which a recomputation
+            /// needs: from then on it cannot be recomputed any more. [`NONE`] if there is none. Blocks that the plan of
+            /// recomputation allocates and frees itself are left out, and so are persistent blocks (alive for the whole
+            /// iteration) that the operator both reads and writes, such as a running mean.
             until: u32[rows + 1],
             /// For each operator, the index at which its entries begin in `made`, the list of the written values that
             /// can be recomputed.
@@ -179,10 +179,10 @@ workspace! {
         }
         records {
             owner[BlockId]: Owner[blocks],
-            /// The references of all operators (the blocks that they read or write), sorted by operator.
+            /// Which operator reads or writes which block, one entry for each such pair, sorted by operator.
             reference: Reference[rows],
-            /// The references to managed blocks (which the plan of recomputation allocates and frees), sorted by
-            /// operator.
+            /// The entries of `reference` whose block is managed (the plan of recomputation allocates and frees it),
+            /// sorted by operator.
             managed: Reference[rows],
             /// The values that can be recomputed, sorted by the operator that writes them.
             made: Made[rows],

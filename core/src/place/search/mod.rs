@@ -86,14 +86,13 @@ pub const MOST_BLOCKS: usize = 6000;
 /// one lies half as far below the peak of the best plan so far. The distance is halved at most this number of times;
 /// then the lower bound is tried again.
 const MOST_HALVINGS: u32 = 3;
-/// The search tries several capacities (highest peaks that a plan may have) in turn, again and again in rounds. In the
-/// first round, the nodes of the search tree that it spends on each are this number times those of the shortest run. In
-/// each further round they are twice as many. A run is one search from the root of the tree, ended after a number of
-/// nodes.
+/// A run is one search from the root of the search tree, ended after a number of nodes. The search tries several
+/// capacities (highest peaks that a plan may have) in turn, again and again in rounds. In the first round, it spends
+/// this number times the nodes of the shortest run on each capacity; in each further round, twice as many.
 const RUNS: u64 = 32;
-/// Most instances have a plan whose peak is the lower bound. So in each round of peaks to be tried, at least this
-/// number times the nodes of the shortest run goes to the lower bound. A run is one search from the root of the search
-/// tree, ended after a number of nodes.
+/// A run is one search from the root of the search tree, ended after a number of nodes. In each round the search tries
+/// several capacities (highest peaks that a plan may have). As most instances have a plan whose peak is the lower
+/// bound, the lower bound gets at least this number times the nodes of the shortest run.
 const RUNS_AT_BOUND: u64 = 256;
 /// A limit on the nodes of the search tree that [`RUNS_AT_BOUND`] grants to the lower bound in each round. They are at
 /// most the search's whole budget of nodes divided by this number.

@@ -174,9 +174,11 @@ impl<'a> Tree<'a> {
     }
 
     /// After a failure, takes back the decisions that place blocks, the last first, until one is taken back that may be
-    /// the cause. Returns the block of that decision; none if there is no such decision. A decision can be the cause
-    /// only if it was made in a component that overlaps the one that failed. A component is a range of sections of time
-    /// such that no block still to be placed is alive both in it and outside of it.
+    /// the cause. Returns the block of that decision; none if there is no such decision.
+    ///
+    /// The time is cut into components: ranges at whose borders no block is alive that still has to be placed. Each is
+    /// searched by itself. A decision may be the cause of a failure in a component if it was made in a range of time
+    /// that overlaps it.
     fn back(&mut self, state: &mut State<'_>) -> Option<u32> {
         let failed = self.part;
         while self.depth > 0 {

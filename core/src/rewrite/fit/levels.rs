@@ -174,12 +174,16 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     Ok(())
 }
 
-/// Estimates how much time each of many [`Level`]s (how much is recomputed before swaps) adds to the original. First,
-/// all values may be recomputed, down to each of [`LOADS`] loads between `limit` and `peak`, both in bytes. Then, for
-/// each k below [`PARTS`], only the cheapest k parts of the values may be recomputed. Then the bytes that the links can
-/// copy, if the iteration takes longer by one of the [`DELAYS`], are left to swaps. Last come neighbours of the best
-/// levels. `quick` says how much work one estimate may do. `Err` if a row of the trace is invalid or the lent memory is
-/// too short.
+/// Estimates how much time each of many [`Level`]s (how much is recomputed before swaps) adds to the original. These
+/// levels are estimated, in this order:
+/// - all values may be recomputed, until the load is at one of [`LOADS`] loads between `limit` and `peak`;
+/// - only the cheapest k parts of the values may be recomputed, for each k below [`PARTS`];
+/// - swaps take what the links can copy while the iteration takes longer by one of the [`DELAYS`], and recomputation
+///   the rest;
+/// - neighbours of the best levels so far.
+///
+/// `limit` and `peak` (the max load of the recording) are in bytes. `quick` says how much work one estimate may do.
+/// `Err` if a row of the trace is invalid or the lent memory is too short.
 fn estimates(
     pass: &mut Pass<'_, '_, '_>,
     quick: Arrangement<'_>,

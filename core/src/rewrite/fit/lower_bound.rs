@@ -218,8 +218,9 @@ record! {
         changes: bool,
         /// The last operator that accesses the block.
         last: u32,
-        /// The one block for which this source counts: its value is made from the source, so that either it or the
-        /// source has to be kept, on the device or on the host. None if the source counts for no block so far.
+        /// The block whose value is made from this source, if either of the two has to be kept, on the device or on the
+        /// host. None if no such block was found so far. A source is noted for one block only, since keeping it once
+        /// is enough.
         kept_for: Option<BlockId>,
     }
 }

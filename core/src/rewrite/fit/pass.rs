@@ -325,13 +325,14 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.trial(arrangement, |trial| trial.run(swaps, work))
     }
 
-    /// Whether no work is left to be spent. While no schedule fits, all orders of the operators share one amount of
-    /// work ([`patience`]); once one fits, each order has an amount of its own.
+    /// Whether the budget of work is used up. While no schedule fits, all orders of the operators share one budget
+    /// ([`patience`]); once one fits, each order has its own.
     pub(super) const fn is_spent(&self) -> bool {
         self.stage.kept.is_spent()
     }
 
-    /// Whether a schedule fits, and no work is left to be spent on the present order of the operators.
+    /// Whether it is time to end: a schedule fits, and the budget of work for the present order of the operators is
+    /// used up.
     const fn is_enough(&self) -> bool {
         self.stage.kept.is_enough()
     }

@@ -33,7 +33,8 @@ const LEAP: f64 = 1.5;
 /// When [`LEAP`] compares the times that two plans add, the earlier time counts as at least this fraction of the
 /// recording's time. So a small difference does not make the search start over.
 const LEAST_LEAP: f64 = 0.002;
-/// A search for swaps that starts over may do the work of the policy's first plan divided by this.
+/// Where the search for swaps starts over ([`LEAP`]), it may do the work of the first search for the same trace and
+/// policy, divided by this number.
 const OVER: u64 = 4;
 /// Placing a block takes as long as looking at this many operators and gaps (idle times of blocks) in a search. With
 /// this factor the work of searches is converted to blocks placed.

@@ -50,7 +50,8 @@ workspace! {
 }
 
 impl<'a> Follower<'a> {
-    /// The script that was made last.
+    /// The script that was made last: the list of steps (an operator runs, a block is freed) from which the rewritten
+    /// trace is made.
     pub(in crate::rewrite) const fn script(&self) -> &List<'a, Step> {
         &self.script
     }

@@ -158,10 +158,13 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Raises the least offsets of two kinds of unplaced blocks of section `s` of time. First, blocks that at their
-    /// least offset leave the others there too little room up to the capacity. Second, blocks that can lie only on an
-    /// unplaced one, but whose least offset is below the lowest end of the others there. In small instances, also
-    /// raises the blocks that [`State::find_edges`] finds. `Err` if there is no placement within the capacity.
+    /// Raises the least possible offsets of unplaced blocks that are alive in section `s` of time, where the offset is
+    /// shown to be too low:
+    /// - if the block lay there, the other unplaced blocks of the section would not fit in the room above;
+    /// - or the block has to lie on top of an unplaced one, and all of these end higher.
+    ///
+    /// In small instances, also raises the blocks that [`State::find_edges`] finds. `Err` if there is no placement
+    /// within the capacity.
     fn lift(&mut self, s: u32) -> Outcome {
         let section = self.section[s];
         let (end, second, ender, next) = (section[END], section[SECOND], section[ENDER], section[NEXT]);
