@@ -16,10 +16,10 @@ const LOOKS: u32 = 256;
 /// The most idle times of blocks that are gone through to find how many bytes can be on the host while operators run.
 /// Each operator that is looked at takes one walk through all idle times. Where this would be exceeded, fewer operators
 /// are looked at, but at least [`LEAST_LOOKS`].
-const MOST_IDLE: u32 = 3_000_000;
+const MOST_IDLE: u32 = 1_000_000;
 /// At least this many operators are looked at to find how many bytes can be on the host while they run, however many
 /// idle times of blocks there are.
-const LEAST_LOOKS: u32 = 32;
+const LEAST_LOOKS: u32 = 96;
 
 /// Length of the workspace (lent memory) that [`hold_back`] needs for a trace of `rows` rows and `blocks` blocks.
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {

@@ -110,6 +110,8 @@ impl Estimates<'_, '_, '_, '_> {
         let known = self.found.iter().take(self.len).any(|found| found.level == level);
         let little = self.pass.original_ns() as f64 * LITTLE;
         let most = self.best(&[]).map_or(f64::INFINITY, |best| (best.promise + little) * POOR);
+        // A level that is estimated to be this much slower than the best schedule is not tried.
+        let most = most.min(self.pass.best() * HOPELESS);
         if !known && let Some(found) = self.found.get_mut(self.len) {
             let promise = self.pass.promise(&self.quick, level, most)?.unwrap_or(f64::INFINITY);
             *found = Estimate { promise, level, halvings };
@@ -163,6 +165,10 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
             best = fits;
         }
         tried += 1;
+    }
+    // Where another trace has led to a schedule that takes much less time, the search does not go on from this one's.
+    if pass.cutoff() >= pass.best() * HOPELESS {
+        return Ok(());
     }
     let other = Some(promising).filter(|&(_, level)| level != best.1);
     for (fits, level) in iter::once(best).chain(other) {

@@ -51,7 +51,7 @@ pub(super) const HOPELESS: f64 = 1.25;
 pub(super) const MOST: u64 = 100_000_000;
 /// For each row of the recording, [`MOST`] is lowered by this many blocks placed. That stands for work that is not
 /// counted where it is done: the rows of traces are written and gone through many times.
-const ROW: u64 = 400;
+const ROW: u64 = 450;
 
 /// The trace in which recomputation is planned first, and then swaps.
 #[derive(Clone, Copy)]
