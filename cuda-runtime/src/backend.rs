@@ -2,11 +2,11 @@
 //! copies that the caller does not wait for.
 //!
 //! Streams and events work as CUDA's do. Work on one stream runs in the order in which it was given; work on different
-//! streams runs in any order unless an event orders it. To [record](Backend::record) an event marks a point in a
+//! streams runs in any order unless an event orders it. [Recording](Backend::record) an event marks a point in a
 //! stream: the event happens when the stream has done all work that it was given before. A stream that
-//! [waits](Backend::wait) for the event goes on when it has happened. If the event is recorded several times, the last
-//! time before the stream is told to wait counts. Waiting for an event that was never recorded does nothing. No
-//! function waits for a device unless its documentation says so, and none panics.
+//! [waits](Backend::wait) for the event goes on when it has happened. If an event is recorded several times, a stream
+//! waits for the last of these points that was marked before it was told to wait. Waiting for an event that was never
+//! recorded does nothing. No function waits for a device unless its documentation says so, and none panics.
 //!
 //! If work fails, one of the later calls returns the error, and so do all calls after it. Then no work runs any more,
 //! and a call that waits returns the error instead of hanging.

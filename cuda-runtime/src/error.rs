@@ -48,9 +48,11 @@ pub enum Error {
         /// The most bytes that the arena can have without moving.
         room: u64,
     },
-    /// An argument is out of range. A range of bytes does not lie inside its memory: the device's, pinned memory, or a
-    /// buffer for swapping to a file. Or no live block begins at the address that was given. Or a limit on the memory
-    /// was given as a fraction of the device's memory, and the fraction is not between 0 and 1.
+    /// An argument is out of range:
+    /// - a range of bytes does not lie inside its memory: the device's, pinned memory, or a buffer for swapping to a
+    ///   file;
+    /// - no live block begins at the address that was given; or
+    /// - a fraction of the device's memory was given as the limit on its use, and is not between 0 and 1.
     OutOfRange {
         /// Where the range begins: an address on the device or the host, or an offset in pinned memory or in a file.
         address: u64,
@@ -116,7 +118,7 @@ pub enum Memory {
 /// The operations of the operating system whose failure is an [`Error::Storage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StorageOperation {
-    /// The operation opens a file past the page cache (`O_DIRECT`).
+    /// The operation opens a file with `O_DIRECT`, so that it is read and written past the page cache.
     OpenDirect,
     /// The operation opens a file.
     Open,

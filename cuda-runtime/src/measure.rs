@@ -69,9 +69,10 @@ impl Measured {
         self.stalls.iter().fold(0.0, |sum, stall| sum + stall.simulated_ns)
     }
 
-    /// Returns `like` with other figures for its copies: a bandwidth for each direction, and one latency for both,
-    /// fitted to the measured times of the copies. The fit is by least squares of relative errors. If all copies have
-    /// one size, the latency cannot be told from the bandwidth, and is 0. `None` unless there were copies both ways.
+    /// Returns the device `like` with its copies as fast as they were measured: a bandwidth for each direction, and one
+    /// latency for both, are fitted to the measured times. The fit is by least squares of relative errors. If all
+    /// copies have one size, the latency cannot be told from the bandwidth, and is 0. `None` unless there were copies
+    /// both ways.
     #[must_use]
     pub fn device(&self, like: &Device) -> Option<Device> {
         let [latency, out, back] = least_squares(&self.copies)?;

@@ -29,11 +29,13 @@ impl<B: Backend> Runtime<B> {
     ///
     /// # Errors
     /// After an error before values are copied, the old program is still there, as it was. These errors are:
-    /// [`Error::Interrupted`] within an iteration, or after an error that ended one; [`Error::NotPersistent`] if `was`
-    /// names a block that is not persistent in the old program, or has another length; [`Error::HostIsDevice`] if the
-    /// new program copies to pinned memory, but host and device share one memory; [`Error::OutOfMemory`] or
-    /// [`Error::Storage`] if there is too little memory, or room on the disk, for the new program; or an error of the
-    /// backend or the disk in earlier work, or while memory is allocated.
+    /// - [`Error::Interrupted`] within an iteration, or after an error that ended one;
+    /// - [`Error::NotPersistent`] if `was` names a block that is not persistent in the old program, or has another
+    ///   length;
+    /// - [`Error::HostIsDevice`] if the new program copies to pinned memory, but host and device share one memory;
+    /// - [`Error::OutOfMemory`] or [`Error::Storage`] if there is too little memory, or room on the disk, for the new
+    ///   program;
+    /// - an error of the backend or the disk in earlier work, or while memory is allocated.
     ///
     /// An error of the backend or the disk while values are copied leaves the runtime as an error in an iteration does:
     /// it needs a [`restart`](Runtime::restart), after which it has the old program or the new one.

@@ -37,8 +37,8 @@ pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// Used instead of the number of a memory (a tensor's storage) for a block that stands for a kept memory. The offset
-/// that a plan gives such a block is not used, since a kept memory stays where it is.
+/// Used instead of the number of a memory (a tensor's storage) for a block that stands for a kept memory: one that
+/// stays where it is, and is no part of the plan. The offset that a plan gives such a block is not used.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// A trace that is being made: its rows and blocks so far.
@@ -47,7 +47,7 @@ struct Maker<'a> {
     /// How many rows of the trace are made so far; they are the first elements of `rows`.
     row_count: usize,
     /// By block of the trace: the number of the memory (a tensor's storage) that it belongs to; [`NONE`] if the block
-    /// stands for a kept memory.
+    /// stands for a kept memory, which is no part of the plan.
     owners: Table<'a, u32>,
     /// How many blocks of the trace are made so far.
     blocks: u32,
@@ -74,7 +74,8 @@ struct Memories<'a> {
 const KEPT: u32 = 1;
 /// Flag: the memory (a tensor's storage) is scratch. It holds no value from one operator to the next.
 const SCRATCH: u32 = 2;
-/// Flag: the memory (a tensor's storage) is kept, and an operator writes it after an earlier operator has read it.
+/// Flag: the memory (a tensor's storage) is kept (no part of the plan), and an operator writes it after an earlier
+/// operator has read it.
 const CHANGES: u32 = 4;
 /// Flag: the memory (a tensor's storage) has 0 bytes, so that a write to it changes nothing.
 const EMPTY: u32 = 8;
@@ -202,9 +203,10 @@ impl Maker<'_> {
 }
 
 impl Memories<'_> {
-    /// The first pass over the accesses. For each memory (a tensor's storage) it finds whether the memory is kept,
-    /// scratch, written after a read, or of 0 bytes; and the last operator that uses it, or for a kept memory the last
-    /// that writes it. Returns an error for an access that names no memory or operator, or that is out of order.
+    /// The first pass over the accesses. For each memory (a tensor's storage) it finds whether the memory is kept (no
+    /// part of the plan), scratch, written after a read, or of 0 bytes. It also finds the last operator that uses the
+    /// memory or, if the memory is kept, the last that writes it. Returns an error for an access that names no memory
+    /// or operator, or that is out of order.
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };
@@ -249,15 +251,15 @@ impl Memories<'_> {
         Ok(())
     }
 
-    /// Whether an operator with these accesses writes a kept memory (a tensor's storage). If so, it must not be
-    /// recomputed, since it might update the memory twice.
+    /// Whether an operator with these accesses writes a kept memory (a tensor's storage that is no part of the plan).
+    /// If so, it must not be recomputed, since it might update the memory twice.
     fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
         accesses.iter().any(|a| self.what[a.memory] & (KEPT | EMPTY) == KEPT && a.how != Use::Read)
     }
 
     /// Sets in the table `does`, for each memory (a tensor's storage) that one operator uses, whether the operator
-    /// reads or writes it. `accesses` are all accesses of the operator. Kept memories that have no block in the trace
-    /// are left out.
+    /// reads or writes it. `accesses` are all accesses of the operator. Memories that have no block in the trace,
+    /// because they are kept (no part of the plan), are left out.
     fn open(&mut self, accesses: &[Access]) {
         for a in accesses.iter().filter(|a| self.what[a.memory] & (KEPT | CHANGES) != KEPT) {
             let holds = self.block[a.memory] > 0 && self.what[a.memory] & SCRATCH == 0;

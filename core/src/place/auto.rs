@@ -43,24 +43,26 @@ const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
 /// The exact search and the beam search share a budget, in nodes of the search tree. In the first round (one run of
 /// each method), it is [`Options::DEFAULT_NODES`] divided by this number, or `options.nodes` if that is less.
 const FEW_NODES: u64 = 4;
-/// The beam search's usual share of the nodes of a round (one run of each method), in percent; the exact search gets
-/// the rest. The exceptions are [`PERCENT_IN_FIRST_ROUND`], [`PERCENT_WHERE_SEARCH_LEADS`] and
-/// [`PERCENT_WHERE_BEAM_LEADS`].
+/// The beam search's usual share, in percent, of the nodes of the search tree that a round (one run of each method) may
+/// look at; the exact search gets the rest. The exceptions are [`PERCENT_IN_FIRST_ROUND`],
+/// [`PERCENT_WHERE_SEARCH_LEADS`] and [`PERCENT_WHERE_BEAM_LEADS`].
 const PERCENT_OF_BEAM: u64 = 25;
-/// The beam search's share of the nodes of the first round (one run of each method), in percent; the exact search gets
-/// the rest.
+/// The beam search's share, in percent, of the nodes of the search tree that the first round (one run of each method)
+/// may look at; the exact search gets the rest.
 const PERCENT_IN_FIRST_ROUND: u64 = 33;
-/// The beam search's share of the nodes of a round (one run of each method), in percent, where the exact search made
-/// the best plan so far; the exact search gets the rest.
+/// The beam search's share, in percent, of the nodes of the search tree that a round (one run of each method) may look
+/// at, where the exact search made the best plan so far. The exact search gets the rest.
 const PERCENT_WHERE_SEARCH_LEADS: u64 = 4;
-/// The beam search's share of the nodes of a round (one run of each method), in percent, where the beam search made the
-/// best plan so far and there are more than [`FEW_BLOCKS`] blocks; the exact search gets the rest.
+/// The beam search's share, in percent, of the nodes of the search tree that a round (one run of each method) may look
+/// at, where the beam search made the best plan so far and there are more than [`FEW_BLOCKS`] blocks. The exact search
+/// gets the rest.
 const PERCENT_WHERE_BEAM_LEADS: u64 = 60;
-/// With at most this number of blocks, the beam search gets its usual share of the nodes, [`PERCENT_OF_BEAM`], even if
-/// it has made the best plan so far.
+/// With at most this number of blocks, the beam search gets its usual share of the searches' budget,
+/// [`PERCENT_OF_BEAM`], even if it has made the best plan so far.
 const FEW_BLOCKS: usize = 512;
-/// The search for plans without unused bytes (`tiling`) may take as long as the exact search takes for `options.nodes`
-/// nodes, divided by this number. It runs only if the same number of bytes is alive at every step.
+/// The time that the search for plans without unused bytes (`tiling`) may take: the time that the exact search takes
+/// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if the same number of bytes
+/// is alive at every step.
 const PART_OF_TILING: u64 = 4;
 /// With more blocks than this, the budget of the heuristic `Rule::WideFlush` is [`WORK_FOR_MANY`] times that of the
 /// other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
@@ -85,9 +87,11 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     }
 }
 
-/// Runs several methods of placement in turn, and keeps the best plan. Ends when the peak is the lower bound or within
-/// the capacity, when both `options.work` and `options.nodes` are used up, or when `watch` returns
-/// `ControlFlow::Break`.
+/// Runs several methods of placement in turn, and keeps the best plan. Ends when one of these is true:
+///
+/// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
+/// - Both `options.work` and `options.nodes` are used up.
+/// - `watch` has returned `ControlFlow::Break`.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -238,9 +242,9 @@ fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
     (if nodes > 0 { few_starts } else { work }, few_nodes)
 }
 
-/// Divides `nodes`, the budget of a round (one run of each method): returns how many nodes the exact search gets, and
-/// how many the beam search. `number` is the number of the round, from 0; `best` is the method that made the best plan
-/// so far.
+/// Divides `nodes`, the nodes of the search tree that a round (one run of each method) may look at. Returns how many of
+/// them the exact search gets, and how many the beam search. `number` is the number of the round, from 0; `best` is the
+/// method that made the best plan so far.
 fn shares(number: u32, blocks: usize, nodes: u64, best: Solver) -> (u64, u64) {
     let percent = match best {
         _ if number == 0 => PERCENT_IN_FIRST_ROUND,
@@ -261,8 +265,8 @@ struct Told<'a> {
     /// The capacity of the constraints, in bytes: a plan with a peak within it is good enough. 0 if there is no
     /// capacity.
     enough: u64,
-    /// How many nodes of the search tree the exact searches have looked at, without one that still runs. The other
-    /// searches count too: each adds as many nodes as an exact search looks at in the same time.
+    /// How many nodes of the search tree the searches so far have looked at; one that still runs is not counted. A
+    /// search that is not exact adds as many nodes as the exact search would look at in the same time.
     nodes: u64,
     /// Whether the caller's `watch` has asked the placement to stop: it has returned `ControlFlow::Break`.
     stopped: bool,

@@ -310,9 +310,11 @@ impl<'a> Beam<'a> {
 
     /// Tries to place all blocks within `capacity` bytes, `forward` or backward in time; returns whether all are
     /// placed. At first keeps [`NARROW`] · 2^`round` arrangements (lists of the living blocks with their offsets).
-    /// Where a block fits nowhere, goes back and tries again. Gives up after [`retry::MOST_TRIES`] such tries at one
-    /// place, or when the attempt has taken [`PASSES`] times the work of one without tries, or when the work of all
-    /// attempts, `looked`, is more than `most`.
+    /// Where a block fits nowhere, goes back and tries again. Gives up when one of these is true:
+    ///
+    /// - At one place, the attempt has tried again [`retry::MOST_TRIES`] times without success.
+    /// - The attempt has taken [`PASSES`] times the work of an attempt without such tries.
+    /// - The work of all attempts, `looked`, is more than `most`.
     fn pass(&mut self, forward: bool, capacity: u64, round: u32, most: u64) -> bool {
         self.capacity = capacity;
         self.turn(forward);

@@ -35,9 +35,9 @@ use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// The budget of each of the first attempts to lower the peak is the budget of all attempts divided by this number,
-/// plus 2 for each block. Both are counted in placed blocks looked at. An attempt that has used up its budget is given
-/// up, and the next one is to lower the peak by less.
+/// At first, each attempt to lower the peak gets the budget of all attempts divided by this number, plus 2 for each
+/// block. Budgets are counted in placed blocks looked at. An attempt that has used up its budget is given up, and the
+/// next one is to lower the peak by less.
 const ATTEMPTS: u64 = 512;
 /// An attempt is to lower the peak by its whole distance to the goal, or by a half, a quarter and so on of that
 /// distance: this is the most times that it is halved. The goal is the lower bound, or the capacity if that is larger.
@@ -93,9 +93,13 @@ pub fn place(
     improve_one(improve, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
-/// Lowers the peak of the plan in `offsets`, whose summary is `incumbent`. Ends when the peak is the lower bound or
-/// within the capacity, when `options.work` is used up, or when `watch` returns `ControlFlow::Break`. The result is
-/// never worse than the incumbent.
+/// Lowers the peak of the plan in `offsets`, whose summary is `incumbent`. The result is never worse. Ends when one
+/// of these is true:
+///
+/// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
+/// - `options.work` is used up.
+/// - Even the attempt to lower the peak by the least part has failed, and no attempt has ever succeeded.
+/// - `watch` has returned `ControlFlow::Break`.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,

@@ -412,7 +412,7 @@ fn improve_one(
 }
 
 /// The last step of every method of placement: returns `summary`, or [`Error::OverCapacity`] if its peak is above the
-/// capacity.
+/// capacity, the most bytes that a plan may take.
 fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     let Summary { peak, lower_bound, .. } = summary;
     match options.constraints.capacity {

@@ -123,9 +123,11 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Builds plan after plan with the skyline, each with another order of preference among the blocks, and keeps the best.
-/// At least one plan is built. Ends when the peak is the lower bound, or when one more plan might take more than what
-/// is left of `options.work`, counted in blocks placed. `watch` is called after each plan; if it returns
-/// `ControlFlow::Break`, the method ends.
+/// At least one plan is built. Then the method ends when one of these is true:
+///
+/// - The peak is the lower bound.
+/// - One more plan might take more than what is left of `options.work`, counted in blocks placed.
+/// - `watch`, which is called after each plan, has returned `ControlFlow::Break`.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -154,8 +156,8 @@ pub fn place(
     finish(build(blocks, options, series, scratch, offsets, watch)?, options)
 }
 
-/// As [`place`], but tries the ways to build a plan that `series` names, and returns a peak above the capacity without
-/// an error.
+/// As [`place`], but tries the ways to build a plan that `series` names. A peak above the capacity (the most bytes that
+/// a plan may take) is no error here.
 pub(super) fn build(
     blocks: &[Block],
     options: &Options,

@@ -59,7 +59,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 
 /// Builds one plan from address 0 upwards. Then builds plans that begin with the blocks of the busiest step (the one
 /// with the most bytes alive) and go on in both directions of time. Keeps the best plan. Ends when `options.work`
-/// blocks are placed, or when the peak is the lower bound or within the capacity.
+/// blocks are placed, or when the peak is the lower bound or within the capacity that `options.constraints` sets.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -88,8 +88,11 @@ pub fn place(
 }
 
 /// Looks for a plan that is better than the one in `offsets`, whose summary is `incumbent`. If any block is pinned,
-/// leaves the plan as it is. Ends when `options.work` blocks have been placed, when the peak is the lower bound or
-/// within the capacity, or when `watch` returns `ControlFlow::Break`.
+/// leaves the plan as it is. Otherwise ends when one of these is true:
+///
+/// - `options.work` blocks have been placed.
+/// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
+/// - `watch` has returned `ControlFlow::Break`.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,

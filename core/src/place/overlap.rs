@@ -7,7 +7,7 @@
 //! 1. First fit in a fixed order: each block gets the lowest offset at which it overlaps the placed blocks no more than
 //!    it may. Each placed block that is alive with it forbids one range of offsets.
 //! 2. The orders are: by begin; and by size, blocks of equal size by begin. Each is tried in both directions of time.
-//! 3. From the best of these orders on, a few blocks at a time are moved to other places of the order, at random. A
+//! 3. The best of these orders is changed again and again: a few blocks are moved to other places of it, at random. A
 //!    change that is no worse is kept, and rarely one that is worse.
 //! 4. Where the peak stays above the lower bound (see [`lower_bound`]), an exact search lowers the peak, raises the
 //!    lower bound, or both: `search`.
@@ -143,7 +143,7 @@ fn by_order(
 /// O(n (n + overlaps)).
 ///
 /// # Errors
-/// What [`block::check`] refuses; and as [`place`] for pairs of blocks that cannot overlap.
+/// As [`block::check`]; and as [`place`] for pairs of blocks that cannot overlap.
 ///
 /// ```
 /// use sublet_core::place::overlap;
@@ -170,9 +170,12 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
 }
 
 /// The bytes that overlaps may spare at a step, summed over all outputs. With each input that is alive together with it
-/// at the step, an output may share all of its own bytes but the first `distance`. The output spares no more than the
-/// largest of these numbers, and no more than their sum, in which none counts for more than the size of its input. An
-/// output whose overlaps are not next to each other in `overlaps` counts as several outputs.
+/// at the step, an output may share all of its own bytes but the first `distance`. The output spares the smaller of two
+/// figures:
+/// - the highest of these numbers;
+/// - their sum, in which none counts for more than the size of its input.
+///
+/// An output whose overlaps are not next to each other in `overlaps` counts as several outputs.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {

@@ -107,19 +107,19 @@ pub(crate) enum Rule {
     WideFlush,
 }
 
-/// A shift to the right by this number of bits divides by 128. [`Rule::Level`] may raise a line of the skyline (a
-/// stretch of time with one height), and leave the bytes below it unused. It raises the line by at most a 128th of the
-/// bytes by which the neighbouring line is fuller. The fullness of a line is its height plus the load still to be
-/// placed over it.
+/// [`Rule::Level`] may raise a line of the skyline (a stretch of time with one height), and leave the bytes below it
+/// unused. It raises the line only if the rise is at most a 128th of the bytes by which the neighbouring line is
+/// fuller: these bytes shifted right by this number of bits. The fullness of a line is its height plus the load still
+/// to be placed over it.
 const LEVEL: u32 = 7;
 /// [`Rule::Flush`] chooses the next block from this number of blocks, those of best rank in the order of preference.
 const FLUSH_CHOICE: usize = 8;
 /// [`Rule::WideFlush`] chooses the next block from this number of blocks, those of best rank in the order of
 /// preference.
 const WIDE_CHOICE: usize = 64;
-/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the unused room beside a block by the slack there. The slack is the
-/// max load, less the height up to which memory is taken, less the load still to be placed. So that it is not near 0,
-/// the max load shifted right by this number of bits, 0.8 percent of it, is added.
+/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the unused room beside a block by the slack there: the max load, less
+/// the height up to which memory is taken, less the load still to be placed. A part of the max load is added to the
+/// slack, so that it is never near 0: the max load shifted right by this number of bits, 0.8 percent of it.
 const FLUSH_SLACK: u32 = 7;
 
 /// What [`Skyline::pick`] decides for the lowest line of the skyline (a stretch of time with one height): the block to
@@ -314,10 +314,12 @@ impl<'a> Skyline<'a> {
     }
 
     /// True if a line (a stretch of time with one height) is to be raised to the height of its lower neighbour, instead
-    /// of taking a block of `size` bytes. This is so if two things hold. First, the block would rise above the
-    /// neighbour, so that no later block could cross from one to the other. Second, the line is raised by at most a
-    /// 128th of the bytes by which the neighbour is fuller. The fullness of a line is its height plus the load still to
-    /// be placed over its busiest step: the fuller, the more unused bytes cost there.
+    /// of taking a block of `size` bytes. Both of these must hold:
+    ///
+    /// - The block would rise above the neighbour, so that no later block could cross from one line to the other.
+    /// - The line is raised by at most a 128th of the bytes by which the neighbour is fuller. The fullness of a line is
+    ///   its height plus the load still to be placed over its busiest step. The fuller a line, the more unused bytes
+    ///   cost there.
     fn goes_level(&self, line: u32, size: u64) -> bool {
         let (before, after) = (self.height_before(line), self.height_after(line));
         let level = before.min(after);
@@ -332,8 +334,8 @@ impl<'a> Skyline<'a> {
     }
 
     /// Chooses the next block for a line (a stretch of time with one height): of the `CHOICE` blocks of best rank whose
-    /// lifetimes are in the set `of`, the one that leaves the least unused room beside it. Returns its rank, or
-    /// [`ABSENT`] if there is none.
+    /// lifetimes are in the set `of`, the one that leaves the least unused room beside it. Returns the block's rank
+    /// (its place in the order of preference), or [`ABSENT`] if there is none.
     ///
     /// The parts of the line before and after a block are too narrow for most other blocks. They may stay empty up to
     /// the top of the block or the height of the neighbouring line, whichever is lower. The cost of a part is this

@@ -103,9 +103,10 @@ const fn most_width(n: usize) -> usize {
     if n < MOST_WIDTH { n } else { MOST_WIDTH }
 }
 
-/// Looks for a plan without unused bytes, if the load is the max load at every step and the plan in `offsets` has a
-/// higher peak. Takes at most the time of `options.nodes` nodes of the exact search. Any other instance is left as it
-/// is; so is one with pinned blocks, or with sizes that are no multiples of the alignments.
+/// Looks for a plan without unused bytes, in about the time of `options.nodes` nodes of the exact search at most. The
+/// plan in `offsets` stays as it is, without a search, unless all of this holds:
+/// - The load is the max load at every step, and the plan has a higher peak.
+/// - No block is pinned, and all sizes are multiples of the alignments.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -172,11 +173,10 @@ workspace! {
             /// By state (a set of orders of the living blocks) of the present section of time: how many tokens its
             /// PQ-tree has, one for each node and leaf.
             state_len: u32[width],
-            /// For each section of time and each state of that section: the number of the item that became this state.
-            /// Divided by the section's entry in `share` (the most items that may be made from one state), the number
-            /// gives the state from which the item was made, as an index among the states of the section before. A
-            /// state is the set of orders in which the living blocks can lie. An item is such a set between two
-            /// sections, after some blocks have ended and others have begun.
+            /// By section of time, and by state of that section: the number of the item that became this state. A state
+            /// is the set of orders in which the living blocks can lie. An item is such a set between two sections,
+            /// after some blocks have ended and others have begun. The number of the item, divided by the section's
+            /// entry in `share`, is the index of the state from which the item was made: one of the section before.
             back: u32[n * width],
             /// The items that may become states of the next section of time, the cheapest first: the cost in the upper
             /// half of a word, the number of the item in the lower half. Items and states are sets of orders of the
@@ -191,11 +191,11 @@ workspace! {
             /// items are sets of orders of the living blocks: a state in a section, an item between two sections, after
             /// some blocks have ended and others have begun.
             share: u32[n + 1],
-            /// By section of time: the item that became the plan's state there. Its number is counted from 0 among the
-            /// items that were made from the plan's state in the section before. A state is the set of orders in which
-            /// the blocks alive in a section can lie, an item such a set between two sections.
+            /// By section of time: which item became the plan's state there. The items made from the plan's state in
+            /// the section before are counted from 0. A state is the set of orders in which the blocks alive in a
+            /// section can lie, an item such a set between two sections.
             taken: u32[n + 1],
-            /// The PQ-tree before each event that leads to the plan, as tokens (one for each node and leaf), one tree
+            /// For each event of the plan: the PQ-tree before it, as tokens (one for each node and leaf), one tree
             /// after the other. At an event, blocks that lie side by side end, and others take their place.
             way: u32[WAY * n],
             /// By event of the plan: where its entries begin in three tables. These are the PQ-tree before the event in
@@ -394,13 +394,15 @@ impl Tiling<'_> {
         }
     }
 
-    /// Adds an item for each event that can come next: the PQ-tree that the loaded one becomes by this event. At an
-    /// event, blocks that lie side by side end, and others of the same total size take their place. `rest` has two
-    /// groups: the blocks that still have to end before `section`, a section of time, and those that still have to
-    /// begin there. First comes the event at which all of the one group are replaced by all of the other. At each
-    /// further event, a part of the first group, always with its first block, is replaced by a part of the second.
-    /// `source` is the number of the item whose tree is loaded, or [`STATE`] if it is that of a state; `free` has the
-    /// numbers of items that are not used yet.
+    /// Adds an item for each event that can come next: the PQ-tree (a set of orders of the living blocks) that the
+    /// loaded one becomes by this event. At an event, blocks that lie side by side end, and others of the same total
+    /// size take their place. `rest` has two groups: the blocks that still have to end before `section`, a section of
+    /// time, and those that still have to begin there. The first event that is tried replaces all of the one group by
+    /// all of the other. Each further event replaces a part of the first group, always with its first block, by a part
+    /// of the second.
+    ///
+    /// `source` is the number of the item whose tree is loaded, or [`STATE`] if the tree is not that of an item. `free`
+    /// has the numbers of items that are not used yet.
     fn divide(&mut self, rest: [Group; 2], section: u32, source: u32, free: &mut Range<u32>) {
         let mut add = |tiling: &mut Self, group: [Group; 2]| {
             let item = free.start;

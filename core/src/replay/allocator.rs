@@ -164,8 +164,8 @@ impl<'a> Allocator<'a> {
 }
 
 impl<'a, S: Source> Allocator<'a, S> {
-    /// An allocator over ranges of addresses from a source. The source is asked now for a first range of
-    /// [`Config::capacity`] bytes, unless that is 0. All ranges go back to the source when the allocator is dropped.
+    /// An allocator over ranges of addresses that `source` gives. A first range, of [`Config::capacity`] bytes, is
+    /// taken from it now, unless that length is 0. All ranges go back to `source` when the allocator is dropped.
     ///
     /// # Errors
     /// As [`new`](Allocator::new); [`Error::OutOfMemory`] if the source has no first range that can be used.
@@ -421,8 +421,8 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Serves a request from the pool, which allocates without a plan. If no run of free bytes is large enough, takes
-    /// another range of addresses from the source. If that does not help, gives up the plan, so that the memory of its
-    /// arena can be used.
+    /// another range of addresses from the [`Source`]. If that does not help, gives up the plan, so that the memory of
+    /// its arena can be used.
     fn serve(&mut self, size: u64) -> Result<u64, Error> {
         let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };
@@ -489,9 +489,9 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.place(found.planned, found.requests - found.planned, cut)
     }
 
-    /// Places the first `planned` blocks of `self.blocks`, and follows the plan that results. The next `outside` blocks
-    /// there are requested in the iteration too, but outlive it: they are not placed. The running iteration began `cut`
-    /// events ago.
+    /// Finds an offset for each of the first `planned` blocks of `self.blocks`, and follows the plan that results. The
+    /// next `outside` blocks of `self.blocks` are requested in the iteration too, but outlive it: they get no offset.
+    /// The running iteration began `cut` events (mallocs and frees) ago.
     fn place(&mut self, planned: usize, outside: usize, cut: u32) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (inside, rest) = self.blocks.split_at_checked(planned).unwrap_or_default();
@@ -551,7 +551,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.iterations != Iterations::Found
     }
 
-    /// Whether requests that come now are part of an iteration: not interrupted, and not between two marked iterations.
+    /// Whether requests that come now are part of an iteration. They are not after [`interrupt`](Self::interrupt),
+    /// until [`resume`](Self::resume) is called; nor between two iterations that the caller marks.
     fn is_covered(&self) -> bool {
         !self.interrupted && self.iterations != Iterations::Between
     }

@@ -73,8 +73,8 @@ pub(super) const fn kept(config: &Config) -> WorkspaceLen {
         .and(follow::workspace(config.events))
 }
 
-/// Length of the workspace in which an allocator makes a plan and its offsets. It is scratch memory: what is written
-/// there is not needed afterwards.
+/// Length of the scratch memory in which an allocator makes a plan, that is, finds an offset for each block. What is
+/// written there is not needed afterwards.
 pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
     let blocks = config.events / 2;
     let planning = place::workspace_of(config.solver, blocks).max(verify::workspace(blocks));

@@ -390,8 +390,8 @@ impl<'a> Replay<'a> {
     }
 
     /// Answers a request with the offset that the plan has for its next request, and goes on to the request after it.
-    /// Answers [`Answer::Missed`] if a block that the plan has freed still lies there, or may lie there. `tag` is a
-    /// number that is kept with the block and returned by its free.
+    /// Answers [`Answer::Missed`] if a block that the plan has freed still lies there; also if there are too many such
+    /// blocks to know. `tag` is a number that is kept with the block and returned by its free.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
@@ -466,8 +466,8 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers a request that does not fit the plan's next one: searches the next [`AHEAD`] requests of the plan for
-    /// one of the same size.
+    /// Answers a request that does not fit the plan's next request. Searches the next [`AHEAD`] requests of the plan
+    /// for one of the same size; if there is none, answers [`Answer::Missed`].
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
         if self.endless && self.next == self.request_count && self.next > 0 {

@@ -4,12 +4,12 @@
 use super::Allocator;
 use super::ranges::Source;
 
-/// The fewest bytes that the source is asked for when a request needs a further range of addresses: 1 MiB, so that
-/// there are few ranges. If the source refuses, it is asked for the request's bytes alone. For the arena of a plan it
-/// is asked for just the bytes of the arena.
+/// The fewest bytes that the [`Source`] is asked for when a request needs a further range of addresses: 1 MiB, so that
+/// there are few ranges. If the source refuses, it is asked for the request's bytes alone. This minimum does not hold
+/// for the arena of a plan: for that the source is asked for just the bytes of the arena.
 const LEAST_MORE: u64 = 1 << 20;
 
-/// After this many iterations in which an empty range of addresses was not used, the range is returned to the source.
+/// After this many iterations in which an empty range of addresses was not used, the range goes back to the [`Source`].
 const IDLE: u64 = 8;
 
 impl<S: Source> Allocator<'_, S> {
@@ -19,15 +19,15 @@ impl<S: Source> Allocator<'_, S> {
         (0..ranges.count()).map(|i| ranges.get(i).bytes).fold(0, u64::saturating_add)
     }
 
-    /// How many bytes to ask the source for when a request needs a further range of addresses: a quarter of all bytes
-    /// that the allocator has, and at least [`LEAST_MORE`]; the configured capacity if the allocator has no range. For
-    /// a request that is larger, the source is asked for as many bytes as the request has.
+    /// How many bytes to ask the [`Source`] for when a request needs a further range of addresses. This is a quarter of
+    /// all bytes that the allocator has, and at least [`LEAST_MORE`]; if it has no range, the configured capacity. For
+    /// a request that is larger, the caller asks for the bytes of the request.
     pub(super) fn usual_range(&self) -> u64 {
         let held = self.held();
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
     }
 
-    /// Returns the empty ranges of addresses to the source, and takes a new range from it. The source is asked for
+    /// Returns the empty ranges of addresses to the [`Source`], and takes a new range from it. The source is asked for
     /// `wanted` or for `needed` bytes, whichever is more; if it refuses, for `needed` bytes. False if there is no new
     /// range.
     #[cold]
@@ -39,8 +39,8 @@ impl<S: Source> Allocator<'_, S> {
         self.take(needed.max(wanted)) || (needed < wanted && self.take(needed))
     }
 
-    /// Gets a range of at least `bytes` bytes from the source. False if the source gives none that can be used, or the
-    /// allocator has as many ranges as it may have.
+    /// Gets a range of at least `bytes` bytes from the [`Source`]. False if the source gives none that can be used, or
+    /// the allocator has as many ranges as it may have.
     pub(super) fn take(&mut self, bytes: u64) -> bool {
         if self.pool.ranges().room() == 0 {
             return false;
@@ -53,8 +53,8 @@ impl<S: Source> Allocator<'_, S> {
         added
     }
 
-    /// Adds 1 to the age of every range: the number of iterations for which it was not used. Returns to the source the
-    /// empty ranges of age [`IDLE`] or more. Called after each iteration.
+    /// Adds 1 to the age of every range: the number of iterations for which it was not used. Returns to the [`Source`]
+    /// the empty ranges of age [`IDLE`] or more. Called after each iteration.
     pub(super) fn give_back_idle(&mut self) {
         if self.source.grows() {
             self.pool.grow_older();
@@ -62,7 +62,7 @@ impl<S: Source> Allocator<'_, S> {
         }
     }
 
-    /// Returns to the source the empty ranges that were not used for at least `iterations` iterations; with 0, all
+    /// Returns to the [`Source`] the empty ranges that were not used for at least `iterations` iterations; with 0, all
     /// empty ranges.
     pub(super) fn give_back_empty(&mut self, iterations: u64) {
         while let Some(range) = self.pool.remove_empty(iterations) {

@@ -299,9 +299,9 @@ impl<'a> Pool<'a> {
     }
 
     /// Allocates a block of at least `bytes` bytes as the arena, the memory that a plan divides up; there is only one
-    /// at a time. Returns its address and its length in bytes. Keeps back as many nodes (entries for blocks and runs of
-    /// free bytes) as [`dissolve`](Self::dissolve) needs if at most `blocks` blocks are live in the arena then. `Err`
-    /// where [`malloc`](Self::malloc) fails.
+    /// at a time. Returns its address and its length in bytes. Keeps back the nodes (entries for blocks and runs of
+    /// free bytes) that [`dissolve`](Self::dissolve) will need; at most `blocks` blocks of the arena are live then.
+    /// `Err` where [`malloc`](Self::malloc) fails.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;

@@ -130,8 +130,8 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// Lowers the noted highest end of a block in range number `i` to the address `end`, but not below the start of the
-    /// range. Does nothing if the noted end is not above `end`.
+    /// For each range, the highest address is noted at which a block has ended. Lowers that of range number `i` to
+    /// `end`, but not below the start of the range; never raises it.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
         let [begin, bytes, top, age] = self.list[i];
         let end = end.max(begin).min(top);

@@ -40,9 +40,9 @@ pub(super) struct Cooling {
     /// The temperature at the start, in ns. A new solution may then take this much more time than the present one, on
     /// average, and still be accepted.
     pub(super) heat: f64,
-    /// The work after which the temperature is 0, so that no slower solution is accepted. The caller counts its work
-    /// done in the same unit. A search for swaps counts operators and gaps (idle times of blocks) looked at; a search
-    /// for recomputation counts accesses and values looked at.
+    /// The amount of work after which the temperature is 0, so that no slower solution is accepted any more. It has the
+    /// unit in which the caller counts its work. A search for swaps counts the operators and gaps (idle times of
+    /// blocks) that it looks at; a search for recomputation counts accesses and values.
     pub(super) work: u64,
 }
 

@@ -11,10 +11,10 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen};
 
 workspace! {
-    /// Tables that lead from a flat trace back to the original: the original number of each block and operator. In a
-    /// flat trace each live range of a block (from a malloc to its free) is a block of its own, and each run of an
-    /// operator an operator of its own. So it looks as if it had been recorded, even where the original recomputes. It
-    /// has at most `rows` rows.
+    /// A flat trace looks as if it had been recorded, even if the trace that it was made from recomputes operators:
+    /// each live range of a block (from a malloc to its free) has become a block of its own, and each run of an
+    /// operator an operator of its own. These tables give their original numbers. The flat trace has at most `rows`
+    /// rows.
     pub(super) struct Flat<'a>(rows) {
         lists {
             /// For each block of the flat trace, the number of the original block. The flat block stands for one live

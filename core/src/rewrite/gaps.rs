@@ -21,7 +21,7 @@ use crate::table::{enum_field, record};
 use crate::trace::{Event, Row};
 use crate::workspace::workspace;
 
-/// The number that stands for no boundary, or for no version.
+/// Stands for "none" where the number of a boundary between operators is expected, or of a version (value of a block).
 pub(super) const NONE: u32 = u32::MAX;
 
 ids! {
@@ -37,7 +37,8 @@ record! {
     /// A gap: consecutive operators that do not access a block, so that the block may be on the host meanwhile.
     pub(super) struct Gap {
         pub(super) block: BlockId,
-        /// The first operator of the gap.
+        /// The first operator of the gap: the one that follows the operator with the block's previous access, or
+        /// operator 0 if there is no previous access.
         pub(super) begin: u32,
         /// The operator that accesses the block next; the number of operators if none does before the iteration ends.
         pub(super) end: u32,
@@ -50,16 +51,16 @@ record! {
         /// and the other way round. None for every other gap, and where the block has only one of the two.
         pub(super) other_end: Option<GapId>,
         pub(super) kind: GapKind,
-        /// Whether the block is persistent (alive for the whole iteration) and never written in it: the host then has
-        /// its value from the start.
+        /// Whether the block is persistent (alive for the whole iteration) and no operator of the iteration writes it:
+        /// the host then has its value from the start.
         pub(super) clean: bool,
     }
 }
 
 impl Gap {
     /// Whether the gap lies before the first access of a persistent block (alive for the whole iteration) or after its
-    /// last. False if the block is never written. If such a block is on the host when the iteration begins or ends, its
-    /// final value has to be on the host at the end.
+    /// last, and the block is written in between. If such a block is on the host when the iteration begins or ends, the
+    /// value that it holds last has to be on the host at the end.
     #[inline]
     pub(super) fn crosses_end(&self) -> bool {
         (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean
@@ -94,8 +95,8 @@ impl GapKind {
         matches!(self, Self::Head | Self::DeadHead)
     }
 
-    /// Whether the value that the block holds in a gap of this kind is read later, so that it has to be kept on the
-    /// host.
+    /// Whether the value that the block holds in a gap of this kind has to be kept on the host: it is read later, or it
+    /// passes to the next iteration.
     pub(super) fn is_read(self) -> bool {
         matches!(self, Self::Middle | Self::Head | Self::Tail)
     }
@@ -116,18 +117,19 @@ record! {
         /// never copied: one that a block holds before its first write, if the block is not persistent (alive for the
         /// whole iteration).
         pub(super) release: Option<u32>,
-        /// The last gap (time in which the block is not accessed) with this version. `Gap::previous` leads from there
-        /// to the earlier ones.
+        /// The last gap (time in which the block is not accessed) in which the block holds this value. `Gap::previous`
+        /// leads from there to the earlier ones.
         last_gap: Option<GapId>,
-        /// Set only for the first version of a persistent block (alive for the whole iteration): the version that the
-        /// block holds when the iteration ends, which may be the same. None for every other version, and for a block
-        /// that is never accessed.
+        /// For the first version (value) of a persistent block (alive for the whole iteration): the version that the
+        /// block holds when the iteration ends, which is the same one if the block is never written. None for every
+        /// other version, and for a block that is never accessed.
         pub(super) last: Option<VersionId>,
     }
 }
 
 record! {
-    /// What is known of a block so far, while the operators are gone through in order to find the gaps.
+    /// What is known of a block so far, while the operators are gone through in order to find the gaps (times in which
+    /// a block is not accessed).
     struct Seen {
         /// The last operator so far that accesses the block; none if none does.
         access: Option<u32>,
@@ -149,12 +151,12 @@ workspace! {
     /// the versions of its blocks (their values from one write to the next).
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// For each boundary between operators, the number of the first version (value of a block) that can be
-            /// copied to the host from there on, but not earlier. Boundary o is before operator o. The entry after the
-            /// last boundary is how many versions there are.
+            /// Where to find the versions (values of blocks) that can be copied to the host from a boundary between
+            /// operators on, but not earlier: for each boundary, the number of the first. Those of the next boundary
+            /// begin where they end. Boundary o is before operator o.
             first_version: u32[rows + 2],
-            /// The first operator of each gap (time in which a block is not accessed), a copy of `Gap::begin`: the
-            /// search for swaps reads the entries of many gaps in a row.
+            /// The first operator of each gap (time in which a block is not accessed). It is a copy of `Gap::begin`,
+            /// kept apart because the search for swaps reads that field of many gaps in a row.
             begin[GapId]: u32[rows + blocks],
         }
         records {
@@ -246,8 +248,9 @@ impl<'a> Gaps<'a> {
         })
     }
 
-    /// Takes note of an access of a block by an operator. Adds the gap that ends with this access, if there is one. If
-    /// the access is a write, adds the version that the block holds from then on.
+    /// Takes note of an access of a block by an operator. Adds the gap (time without accesses to the block) that ends
+    /// with this access, if there is one. If the access is a write, adds the version (value) that the block holds from
+    /// then on.
     fn access(&mut self, operator: u32, r: &Row) {
         let reads = r.event == Event::Read;
         let block = r.block_id();
@@ -276,10 +279,12 @@ impl<'a> Gaps<'a> {
         self.seen.set(block, seen);
     }
 
-    /// Completes the gaps of a persistent block after the last operator. Notes which version the block holds when the
-    /// iteration ends. If there are operators after its last access, and a gap before its first, adds the gap after the
-    /// last access and links the two. If the block is never written, marks its gaps as clean: the host has its value
-    /// from the start.
+    /// Completes the gaps of a persistent block (times in which it is not accessed), once all operators are gone
+    /// through:
+    /// - Notes which version (value) the block holds when the iteration ends.
+    /// - Adds the gap after the last access, if operators follow and there is a gap before the first access. Links the
+    ///   two.
+    /// - Marks all gaps as clean if the block is never written: the host has its value from the start.
     fn close(&mut self, block: BlockId) {
         let seen = self.seen.get(block);
         let (Some(last), Some(initial)) = (seen.access, seen.initial) else { return };
@@ -300,8 +305,8 @@ impl<'a> Gaps<'a> {
     }
 
     /// Fills `first_version`: for each boundary between operators, the number of the first version (value of a block)
-    /// that can be copied to the host from there on, but not earlier. Versions that can never be copied have numbers in
-    /// between; [`released`](Self::released) passes over them.
+    /// that can be copied to the host from there on, but not earlier. The numbers of versions that can never be copied
+    /// lie in between; [`released`](Self::released) passes over them.
     fn list_releases(&mut self) {
         let mut version = 0;
         for boundary in 0..=self.program.operators {

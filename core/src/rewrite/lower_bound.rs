@@ -1,5 +1,5 @@
-//! A lower bound on the peak load of all schedules (traces with swaps added) that take at most a given time, the
-//! overhead, longer than the trace.
+//! A lower bound on the peak load (the most bytes alive at once) of a trace to which swaps are added. It holds for each
+//! such trace, called a schedule, that takes longer than the original by at most a given time, the overhead.
 //!
 //! It is a relaxation: blocks move in parts and without latency, and each row of the trace is looked at on its own. At
 //! the time of a row, the link out (from the device to the host) can have moved only bytes that were ready early
@@ -40,12 +40,12 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
         .and(Away::workspace(rows + blocks))
 }
 
-/// A lower bound, in bytes, on the peak load of every schedule of swaps that takes at most `overhead_ns` longer than
-/// the trace.
+/// A lower bound, in bytes, on the peak load (the most bytes alive at once) that swaps can reach. It holds for every
+/// schedule (a trace with swaps added) that takes at most `overhead_ns` longer than the trace `rows`.
 ///
 /// # Errors
-/// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a trace that is not as recorded;
-/// [`Error::TooManyBlocks`]; [`Error::Device`].
+/// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for an invalid row, such as a copy or a
+/// recomputation; [`Error::TooManyBlocks`]; [`Error::Device`] if a bandwidth or a latency of the device is wrong.
 ///
 /// ```
 /// use sublet_core::rewrite::lower_bound;
@@ -116,7 +116,8 @@ ids! {
 
 record! {
     /// An idle time of a block: between two accesses by different operators, or from the last access in an iteration to
-    /// the first in the next. In the second case row `end` is not after row `begin`.
+    /// the first in the next. In the second case `end` is a row of the next iteration, so its number is not above
+    /// `begin`.
     pub(super) struct Idle {
         pub(super) block: BlockId,
         /// The row of the trace with the block's last access before the idle time.
@@ -130,9 +131,9 @@ record! {
         /// The operator that wrote the value which the block holds in the idle time; none if the block has not been
         /// written in the iteration so far.
         pub(super) writer: Option<u32>,
-        /// Set if the block's value in the idle time was made in the previous iteration: the operator that wrote it,
-        /// the last one in an iteration to write the block. None if the block has been written in this iteration
-        /// already, or if no operator ever writes it.
+        /// The operator that wrote the value which the block holds in the idle time, if the value is from the previous
+        /// iteration: the last operator in an iteration that writes the block. None if the block has been written in
+        /// this iteration already, or if no operator ever writes it.
         pub(super) writer_before: Option<u32>,
     }
 }
@@ -175,9 +176,9 @@ workspace! {
     /// access in an iteration to its first in the next.
     pub(super) struct IdleBlocks<'a>(rows, blocks) {
         tables {
-            /// The indices of the idle times in `list`, sorted by the operator that wrote the block's value, in this
-            /// iteration or the one before. The latest operator comes first; idle times whose value no operator writes
-            /// come last.
+            /// The indices of the idle times in `list`, sorted by the operator that wrote the value which the block
+            /// holds then, in this iteration or the one before. The latest operator comes first; idle times whose value
+            /// no operator writes come last.
             by_writer: u32[rows + blocks],
             /// The indices of the idle times in `list`, sorted by the row at which they end, the earliest first.
             by_end: u32[rows + blocks],
@@ -200,9 +201,9 @@ impl IdleBlocks<'_> {
         IdleId::each(0..self.list.len()).zip(self.list.iter())
     }
 
-    /// Lists the idle times of all blocks, and sorts them in two ways: by when the block's value was written, and by
-    /// when they end. Each idle time is first given to `count`, which returns it as it is to be listed, perhaps
-    /// changed, or none to leave it out.
+    /// Lists the idle times of all blocks (times between two accesses), and sorts them in two ways: by when the block's
+    /// value was written, and by when they end. Each is given to `count` before it is listed: `count` returns it,
+    /// perhaps changed, or none to leave it out.
     pub(super) fn find(&mut self, program: &Program<'_>, mut count: impl FnMut(Idle) -> Option<Idle>) {
         for o in 0..program.operators {
             for (row, r) in (program.first_row[o]..).zip(program.rows_of(o)).filter(|(_, r)| r.event != Event::Malloc) {
@@ -335,8 +336,8 @@ workspace! {
             /// For each block that may be on the host, whether it must be back on the device in the next iteration, not
             /// in this one.
             later[AwayId]: bool[most],
-            /// For each idle time, the index of its block among those that may be on the host; none if the block is not
-            /// among them.
+            /// For each idle time (time between two accesses of a block), the index of its block among those that may
+            /// be on the host; none if the block is not among them.
             pub(super) index[IdleId]: Option<AwayId>[most],
         }
         state {
@@ -376,11 +377,12 @@ impl Away<'_> {
         self.index.fill(None);
     }
 
-    /// Adds a block to those that may be on the host: the block of `idle`, the idle time with index `k`. `after` and
-    /// `before` say whether the time that is looked at is after the access that begins the idle time, and before the
-    /// access that ends it. Does nothing if that time is not within the idle time. A copy out has to end by `start`; a
-    /// copy in begins at `finish` and has to end by `deadline`. These times are in ns, each from the start of the
-    /// iteration in which it lies.
+    /// Adds the block of `idle`, the idle time with index `k`, to the blocks that may be on the host at a certain time.
+    /// Does nothing if that time is not within the idle time.
+    /// - `after`: whether that time is after the access that begins the idle time.
+    /// - `before`: whether it is before the access that ends the idle time.
+    /// - `start`, `finish`, `deadline`: a copy out has to end by `start`; a copy in begins at `finish` and has to end
+    ///   by `deadline`. Each is in ns from the start of the iteration in which it lies.
     fn add(
         &mut self,
         program: &Program<'_>,
@@ -409,9 +411,9 @@ impl Away<'_> {
     }
 
     /// Sorts the blocks that may be on the host in two ways: by the time since their values were written, and by the
-    /// time until they must be back on the device. `idle` has its idle times in both orders, but as if all were in one
-    /// iteration. So some blocks are moved behind the others: in the first order those whose value is older than this
-    /// iteration, in the second those that must be back only in the next.
+    /// time until they must be back on the device. Both orders are taken from `idle`, which sorts as if all happened in
+    /// one iteration. So some blocks are moved behind the others: in the first order those whose value is older than
+    /// this iteration, in the second those that must be back only in the next.
     fn sort(&mut self, idle: &IdleBlocks<'_>) {
         let Self { by_since, by_until, earlier, later, index, len, .. } = self;
         for (order, ranked, other) in [(by_since, &idle.by_writer, earlier), (by_until, &idle.by_end, later)] {
@@ -429,9 +431,9 @@ impl Away<'_> {
         }
     }
 
-    /// The most bytes that can be on the host in time, of the blocks that may be there: one link has to copy them out,
-    /// the other back. A schedule may take longer than the original, which gives the links more time; `delay` says how
-    /// much.
+    /// How many bytes can be on the host at most, of the blocks that may be there: as many as one link can copy out in
+    /// time, and the other link back. A schedule may take longer than the original, which gives the links more time;
+    /// `delay` says how much.
     pub(super) fn copied(&self, device: &Device, delay: Delay) -> f64 {
         // The bytes of these blocks that a link moves, if each has `window` ns.
         let moved = |order: &Table<'_, u32>, bandwidth: f64, window: &dyn Fn(AwayId) -> f64| {
@@ -464,17 +466,17 @@ pub(super) struct Delay {
     pub(super) whole: f64,
 }
 
-/// The overhead of a schedule (the time by which it takes longer than the original) is divided into time added before
-/// an operator and time added after it. The search for the best division takes at most this number of steps. Each cuts
-/// off a third of the interval in which that division lies.
+/// The most steps in the search for the best division of a schedule's overhead (the time by which it takes longer than
+/// the original) into time added before an operator and time added after it. Each step cuts off a third of the interval
+/// in which the best division lies.
 const DIVISIONS: u32 = 48;
 
 /// The most bytes that can be away from the device while an operator runs, if the iteration takes `whole` ns longer
-/// than the original. These ns are divided into time added before the operator and time added after it; the best
-/// division counts. `elsewhere` returns the bytes for one division: it must be concave, and must not fall if either
-/// time grows. With `enough`, a number of bytes, the result only tells whether so many can be away: it is less than
-/// `enough` if they cannot. Without it, the result is too high by at most the rounding of the division. Cost: 3 calls
-/// of `elsewhere` for each of up to [`DIVISIONS`] steps.
+/// than the original. These ns are divided into time added before the operator and time added after it, in the way that
+/// is best. `elsewhere` returns the bytes for one division: it must be concave, and must not fall if either time grows.
+/// If `enough` is given, a number of bytes, the result only tells whether that many can be away: it is less than
+/// `enough` if they cannot. Else the result may be a little too high, as the best division is found approximately.
+/// Cost: 3 calls of `elsewhere` for each of up to [`DIVISIONS`] steps.
 pub(super) fn best_division(whole: f64, enough: Option<f64>, elsewhere: impl Fn(Delay) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, whole);
     // As if the operator were delayed by `high`, and what comes after it by all but `low`: with `low` below `high` that

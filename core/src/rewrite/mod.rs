@@ -1,4 +1,4 @@
-//! Passes from a trace to a trace that computes the same and needs less memory.
+//! Passes: each rewrites a trace into one that computes the same and needs less memory.
 //!
 //! A pass decides what to swap, recompute or change, and writes the rows that result. These rows are used only after
 //! [`verify::schedule`](crate::verify::schedule::schedule) has accepted them. [`fit`] calls the passes and the

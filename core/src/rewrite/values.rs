@@ -74,8 +74,8 @@ impl Reference {
     }
 }
 
-/// Packs a reference (a block that an operator reads or writes) into three numbers, as references are read more often
-/// than anything else. The third number holds the owner and the flags together.
+/// Packs a reference (a block that an operator reads or writes) into three numbers: the block, the version, and all
+/// other fields together. References are read more often than anything else.
 impl Record for Reference {
     type Kept = [u32; 3];
     #[inline]
@@ -125,8 +125,8 @@ record! {
 }
 
 record! {
-    /// The latest accesses of a block, its malloc and its free, noted while the trace is read row by row to find which
-    /// operator makes and reads each value.
+    /// What is noted of a block while the trace is read row by row: its latest accesses, its malloc and its free. From
+    /// this follows which operator makes each value, and which operators read it.
     struct Seen {
         /// The version (value from one write to the next) that the block holds at the row that is read; none if it
         /// holds none yet.
@@ -146,8 +146,8 @@ workspace! {
     /// The values in a trace: which operator makes each, which operators read it, and whether it can be recomputed.
     pub(super) struct Values<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// For each operator, the most bytes that it adds to the load (bytes alive) while it runs. Its workspaces
-            /// count, and blocks that are allocated and freed as recorded.
+            /// For each operator, the most bytes that it adds to the load (bytes alive) while it runs. Only its
+            /// workspaces count, and the blocks that are allocated and freed as recorded.
             pub(super) most: u64[rows + 1],
             /// For each operator, the bytes that it allocates less those that it frees. Only blocks that are allocated
             /// and freed as recorded count. In two's complement, as an operator may free more than it allocates.
@@ -313,8 +313,8 @@ impl<'a> Values<'a> {
 
     /// Whether a value that `operator` reads or writes is lost when operator `before` begins: an operator ahead of
     /// `before` has overwritten or freed the value's block. Only blocks that are allocated and freed as recorded count.
-    /// Persistent blocks (alive for the whole iteration) that `operator` both reads and writes do not: a recomputation
-    /// leaves them out.
+    /// Of these, the persistent ones (alive for the whole iteration) that `operator` both reads and writes do not count
+    /// either: a recomputation does not access them.
     #[inline]
     pub(super) fn is_gone(&self, operator: u32, before: u32) -> bool {
         self.until[operator] < before
@@ -342,15 +342,15 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The input block over which an operator may write its output. With it an [`InPlace`], which names the version
-    /// (value) of the input that is read, and the output block. None if the operator may not write over an input.
+    /// The input block over which an operator may write its output, and an [`InPlace`], which names the output block
+    /// and the version (value) of the input that is read. None if the operator may not write over an input.
     pub(super) fn in_place(&self, operator: u32) -> Option<(BlockId, InPlace)> {
         let found = self.in_place.get(operator);
         Some((found.input?, found))
     }
 
-    /// Finds the versions of the blocks, the references (which versions each operator reads and writes), and which
-    /// operators may be recomputed.
+    /// Finds the versions of all blocks (their values from one write to the next), the references (which versions each
+    /// operator reads and writes), and which operators may be recomputed.
     fn find_references(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         let mut references = 0;

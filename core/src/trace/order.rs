@@ -39,8 +39,8 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub(crate) use early::early;
 pub(crate) use model::{Model, workspace as model_workspace};
 
-/// How many arcs of its flow networks the search for a lower bound by minimum cuts looks at before it ends. It takes
-/// about half a second for so many.
+/// The search for a lower bound by minimum cuts ends, at the latest, when it has looked at this number of arcs of its
+/// flow networks. That takes about half a second.
 const MOST_LOOKS: u64 = 100_000_000;
 
 /// Limits on the work of the search for the order of operators with the least max load.

@@ -210,13 +210,13 @@ struct Orders<'a> {
     /// For each place (index of an operator in the topological order): 1 + the place of the next operator on the same
     /// stream; 0 if there is none.
     next: Table<'a, u32>,
-    /// How far ends are extended. For each place (index of an operator in the topological order): the step at which a
-    /// block ends that the operator here is the last to use. It is 1 + the place of the last operator that begins a
-    /// block and does not wait for the operator here, since it might run before this last use; at least 1 + this place.
+    /// How far ends are extended. For each place p (the index of an operator v in the topological order): the end of a
+    /// block that v is the last to use. An operator that begins a block, and does not wait for v, might run before this
+    /// last use. The end is 1 + the place of the last such operator; at least 1 + p.
     late: Table<'a, u32>,
-    /// How far beginnings are extended. For each place (index of an operator in the topological order): the step at
-    /// which a block begins that the operator here allocates. It is the place of the first operator that uses a block
-    /// and for which the operator here does not wait, since it might run after this allocation; at most this place.
+    /// How far beginnings are extended. For each place p (the index of an operator v in the topological order): the
+    /// beginning of a block that v allocates. An operator that uses a block, and for which v does not wait, might run
+    /// after this allocation. The beginning is the place of the first such operator; at most p.
     early: Table<'a, u32>,
     /// For each place (index of an operator in the topological order): 1 if the lifetimes there are extended at their
     /// ends, 0 if at their beginnings. The value is the same within a region, a part of the order out of which no
@@ -275,10 +275,11 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`: for each place (index of an operator in the topological order), the step at which a block ends
-    /// that the operator there is the last to use. It is 1 + the place of the last operator that begins a block and is
-    /// no descendant of the operator there (does not wait for it); at least 1 + that place. `begins` marks the places
-    /// at which blocks begin. Descendants are found with bit sets, 64 places at a time, from the end of the order.
+    /// Fills `late`: for each place p (the index of an operator v in the topological order), the end of a block that v
+    /// is the last to use. An operator that begins a block, and does not wait for v, might run before this last use.
+    /// The end is 1 + the place of the last such operator; at least 1 + p. `begins` marks the places at which blocks
+    /// begin. The operators that wait for v, its descendants, are found with bit sets, 64 places at a time, from the
+    /// end of the order.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -305,10 +306,11 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`: for each place (index of an operator in the topological order), the step at which a block begins
-    /// that the operator there allocates. It is the place of the first operator that uses a block and is no ancestor of
-    /// the operator there (the latter does not wait for it); at most that place. `uses` marks the places at which
-    /// blocks are used. Ancestors are found with bit sets, 64 places at a time, from the beginning of the order.
+    /// Fills `early`: for each place p (the index of an operator v in the topological order), the beginning of a block
+    /// that v allocates. An operator that uses a block, and for which v does not wait, might run after this allocation.
+    /// The beginning is the place of the first such operator; at most p. `uses` marks the places at which blocks are
+    /// used. The operators that v waits for, its ancestors, are found with bit sets, 64 places at a time, from the
+    /// beginning of the order.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);

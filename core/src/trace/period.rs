@@ -102,8 +102,8 @@ struct Ended {
 #[derive(Clone, Copy)]
 struct Candidate {
     period: u32,
-    /// How many events have come from the one that suggested this candidate period to the newest, both counted. Each of
-    /// them equals the event one period before it.
+    /// How many events have come since an event suggested this candidate period, that event counted too. Each of them
+    /// equals the event one period before it.
     forward: u64,
     /// How many events before the one that suggested this candidate period are known to repeat as well. They come right
     /// before that event, and each equals the event one period before it.
@@ -374,10 +374,12 @@ impl<'a> Detector<'a> {
         self.seen[bucket]
     }
 
-    /// Accepts the candidate as the period of the stream if all events of a whole period equal those one period before,
-    /// and as many bytes are allocated as one period ago. If an accepted period has ended before, and the candidate has
-    /// the events of that period, once or several times over, it must also repeat for longer than that period did, by
-    /// at least its own length.
+    /// Accepts the candidate as the period of the stream if all of these hold:
+    ///
+    /// - Every event of a whole period equals the event one period before it.
+    /// - As many bytes are allocated as one period ago.
+    /// - If the candidate has the events of the accepted period that ended last, once or several times over, it has
+    ///   repeated for longer than that period did, by at least its own length.
     fn accept(&mut self) {
         let Some(mut c) = self.candidate else { return };
         let (period, run) = (u64::from(c.period), c.run());
@@ -396,7 +398,8 @@ impl<'a> Detector<'a> {
 }
 
 impl Candidate {
-    /// How many of the latest events are known to equal the event one candidate period before them.
+    /// How many events in a row, up to the newest, are known to repeat: each equals the event one candidate period
+    /// before it.
     fn run(&self) -> u64 {
         self.forward.saturating_add(self.backward.into())
     }

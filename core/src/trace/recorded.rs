@@ -140,12 +140,12 @@ pub(crate) struct Operators<'a> {
     /// operator are left out.
     first: Table<'a, u32>,
     first_count: u32,
-    /// The recorded row at which the search for the next access that belongs to no operator begins: the row after the
-    /// last such access that was found; 0 at first.
+    /// Accesses that belong to no operator are found one after the other. The search for the next one begins at this
+    /// row of the recording: the row after the last that was found; 0 at first.
     loose: usize,
     /// For each block: 1 if it is allocated at time 0 and never freed, 0 if not.
     persistent: Table<'a, u32>,
-    /// For each block: which recomputed operator that accesses it began last, and how this operator accesses it. The
+    /// For each block: the recomputed operator that accesses it (of several, the one that began last), and how. The
     /// first number is 1 + the recorded row of the operator's first access; 0 if there is no such operator. The second
     /// number is 1 if it reads the block, 2 if it writes it, 3 if both.
     touched: Table<'a, [u32; 2]>,

@@ -1,5 +1,4 @@
-//! ReLU with a mask on the processor: the reference that the GPU's kernels are tested against, and what the host
-//! backend runs.
+//! ReLU with a mask on the processor, for the backend that needs no GPU. The kernels for the GPU are tested against it.
 //!
 //! Steps: 32 elements at a time (a block) become 32 results and a 32-bit word of the mask, with one bit for each
 //! element. All work on a block is done by loops over arrays without branches, which compilers turn into vector
@@ -402,8 +401,8 @@ macro_rules! in_vectors {
 in_vectors!(between, between_plain(x: &[E], y: &mut [E]));
 in_vectors!(within, within_plain(x: &mut [E]));
 
-/// Calls the function `block` with every 32 elements of `x` and their word of the mask, and writes the elements that it
-/// returns to `y`.
+/// Calls the function `block` with every 32 elements of `x` and their word of the mask (one bit for each element).
+/// Writes the elements that it returns to `y`.
 #[inline]
 fn between_plain<E: Bits, W>(
     x: &[E],
@@ -422,8 +421,8 @@ fn between_plain<E: Bits, W>(
     }
 }
 
-/// Calls the function `block` with every 32 elements of `x` and their word of the mask, and writes the elements that it
-/// returns over those of `x`.
+/// Calls the function `block` with every 32 elements of `x` and their word of the mask (one bit for each element).
+/// Writes the elements that it returns over those of `x`.
 #[inline]
 fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: impl Fn(&[E; BLOCK], W) -> [E; BLOCK]) {
     let (whole, rest) = x.as_chunks_mut();
@@ -437,8 +436,8 @@ fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: 
     }
 }
 
-/// Returns how many 32-bit words the mask of `elements` elements needs. Fails if these are more than `words`, the words
-/// that there is room for.
+/// Returns how many 32-bit words the mask of `elements` elements needs, at one bit for each element. Fails if there is
+/// room for fewer: `words` is how many there is room for.
 fn check(elements: usize, words: usize) -> Result<usize, Error> {
     let needed = mask_words(elements);
     if words < needed { Err(Error::Mask { needed, got: words }) } else { Ok(needed) }
@@ -448,8 +447,8 @@ fn check_length(needed: usize, got: usize) -> Result<(), Error> {
     if needed == got { Ok(()) } else { Err(Error::Length { needed, got }) }
 }
 
-/// Makes a function that does the forward pass for one block: it returns the activations of the elements, and stores
-/// their word of the mask in `word`.
+/// Makes a function that does the forward pass for one block of 32 elements: it returns their activations, and stores
+/// their word of the mask (one bit for each element) in `word`.
 macro_rules! forward_as {
     ($kind:ty, $slope:expr) => {
         |x: &[E; BLOCK], word: &mut u32, wide: bool| {
@@ -470,8 +469,8 @@ macro_rules! backward_as {
     };
 }
 
-/// Computes `y`, the activation of `x`, and the mask of `x`. Words of `mask` beyond those that `x` needs are left as
-/// they are.
+/// Computes `y`, the activation of `x`, and the mask that the backward pass needs (one bit for each element of `x`).
+/// Words of `mask` beyond those that `x` needs are left as they are.
 ///
 /// # Errors
 /// [`Error::Length`] if `x` and `y` differ in length; [`Error::Mask`] if `mask` is too short.

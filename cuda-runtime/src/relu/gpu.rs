@@ -73,8 +73,8 @@ unsafe impl Send for Kernels {}
 // SAFETY: as above.
 unsafe impl Sync for Kernels {}
 
-/// What a launch works on: addresses on the device, how much memory the mask has, and the number and format of the
-/// elements. If the launch works in place, `from` and `to` are the same.
+/// What a launch works on: addresses on the device, the size of the mask (one bit for each element), and the number and
+/// format of the elements. If the launch works in place, `from` and `to` are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operands {
     /// The address of what the kernel reads: in the forward pass the inputs, in the backward pass the gradient of the
@@ -150,7 +150,8 @@ impl Kernels {
         Ok(loaded)
     }
 
-    /// Launches the forward pass, which computes the outputs at `to`, and the mask, from the inputs at `from`.
+    /// Launches the forward pass. From the inputs at `from` it computes the outputs at `to`, and the mask: one bit for
+    /// each element, for the backward pass.
     ///
     /// # Errors
     /// [`Error::Misaligned`], [`Error::Overlap`], [`Error::TooLong`], or [`Error::Mask`] for operands that the kernels
@@ -165,7 +166,8 @@ impl Kernels {
         unsafe { self.launch(stream, activation, Direction::Forward, operands) }
     }
 
-    /// Launches the backward pass, which computes the gradient at `to` from the gradient at `from` and the mask.
+    /// Launches the backward pass. It computes the gradient of the inputs, at `to`, from the gradient of the outputs,
+    /// at `from`, and the mask that the forward pass has written.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).

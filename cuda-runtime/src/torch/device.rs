@@ -251,8 +251,9 @@ impl<D: Driver> Device<D> {
         Ok(())
     }
 
-    /// Memory that captured streams allocate from here on, until [`end_pool`](Self::end_pool), belongs to this pool of
-    /// CUDA graphs. Streams that are not captured are served as before.
+    /// From here on, until [`end_pool`](Self::end_pool), memory that captured streams allocate belongs to `pool`, which
+    /// is memory for CUDA graphs. A stream is captured while its work becomes part of a graph instead of being done.
+    /// Other streams are served as before.
     pub fn begin_pool(&mut self, pool: PoolId) {
         self.graphs.begin(pool);
     }
@@ -267,8 +268,8 @@ impl<D: Driver> Device<D> {
         self.free_surplus()
     }
 
-    /// Notes that a graph which has memory in this pool was destroyed. After as many of these calls as calls of
-    /// [`begin_pool`](Self::begin_pool), the pool's memory goes back to the driver, block by block as it is freed.
+    /// Notes that a CUDA graph which has memory in this pool was destroyed. Once this was called for the pool as often
+    /// as [`begin_pool`](Self::begin_pool), the pool's memory goes back to the driver, block by block as it is freed.
     ///
     /// # Errors
     /// The error of the driver.
@@ -333,7 +334,7 @@ impl<D: Driver> Device<D> {
         })
     }
 
-    /// The driver that this device calls; tests look into it.
+    /// The driver that this device calls, for instance to ask it how much memory is free.
     pub const fn driver(&mut self) -> &mut D {
         &mut self.driver
     }
@@ -371,8 +372,8 @@ impl<D: Driver> Device<D> {
         self.driver.alloc(bytes, stream)
     }
 
-    /// Gives memory that nothing uses back to the device. Before that it waits for all work, and frees an arena without
-    /// live blocks; it does neither while a stream is captured into a CUDA graph.
+    /// Gives memory that nothing uses back to the device. First frees the arena if no live block lies in it, and waits
+    /// for all work; neither is done while a stream is captured into a CUDA graph.
     fn make_room(&mut self) -> Result<()> {
         if !self.captures()? {
             self.retire_unless(|backing| backing.live > 0);

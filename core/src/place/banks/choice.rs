@@ -62,8 +62,8 @@ pub(super) struct Chosen {
     /// The cost that the chosen blocks save in the bank of memory or, with [`Excess::Merged`], an upper bound on what
     /// any choice saves. `None` if no choice was found in which all blocks fit that have to lie in the bank.
     pub(super) gain: Option<u64>,
-    /// Whether the search stayed within its limits, [`WIDTH`] and [`SLOTS`], so that `gain` is proved to be the most
-    /// that any choice of blocks for the bank of memory saves.
+    /// Whether `gain` is proved to be the most that any choice of blocks for the bank of memory saves. That is so
+    /// unless more than [`WIDTH`] choices were worth going on with, or a block began while [`SLOTS`] others were alive.
     pub(super) exact: bool,
 }
 

@@ -71,7 +71,8 @@ pub struct Spot {
 /// What a placement in several banks of memory costs, and the least that any could cost, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// The sum over the blocks of bytes touched times the cost of a byte in their bank of memory.
+    /// What the placement costs: the bytes that are read and written, each times the cost of a byte in its bank of
+    /// memory ([`Bank::cost`]).
     pub cost: u128,
     /// A lower bound: no placement costs less than this. Like `cost`, it is in bytes times the unit of [`Bank::cost`].
     pub lower_bound: u128,
@@ -322,7 +323,7 @@ impl Packing<'_> {
 
     /// Moves block `i` to the cheapest of its banks of memory whose price for it is below `most` and in which all
     /// blocks can then be placed; if several have the same price, to the first of them. False if there is none: the
-    /// block stays. A price is bytes touched times the cost of a byte.
+    /// block stays. A price is the block's bytes read and written, times the cost of a byte in the bank.
     fn move_below(&mut self, i: u32, most: u128) -> bool {
         let before = self.bank[i];
         let mut last: Option<(u128, u32)> = None;
@@ -425,10 +426,10 @@ fn shift(most: u128) -> u32 {
     (u128::BITS - most.leading_zeros()).saturating_sub(63)
 }
 
-/// What block `i` loses if it does not lie in its cheapest bank of memory. Its price in a bank is the bytes touched
-/// times the cost of a byte. The loss is its price in the next more costly bank less that in the cheapest, divided by
-/// the block's size and by its number of steps; with 16 fraction bits. 0 if the price is the same in all its banks;
-/// `u64::MAX` if it may lie in one bank alone.
+/// How much more block `i` costs if it does not lie in its cheapest bank of memory, for each byte and step. Its price
+/// in a bank is the bytes read and written, times the cost of a byte. The result is its price in the next more costly
+/// bank less that in the cheapest, divided by the block's size and by its number of steps; with 16 fraction bits. 0 if
+/// the price is the same in all its banks; `u64::MAX` if it may lie in one bank alone.
 fn loss(blocks: &[Block], uses: &[Use], banks: &[Bank], i: u32) -> u64 {
     let prices = || allowed(uses, banks, i).map(|k| price(uses, banks, i, k));
     let least = prices().min().unwrap_or(0);
@@ -490,9 +491,9 @@ impl<'a> Fast<'a> {
         align_up(at(self.blocks, i).size, self.alignment)
     }
 
-    /// The least price of block `i`: bytes touched times the cost of a byte. If `here` is true, only the banks of
-    /// memory of least cost are looked at; if it is false, only the other banks. `None` if the block may lie in none of
-    /// these.
+    /// The least price of block `i`: bytes read and written, times the cost of a byte. If `here` is true, only the
+    /// banks of memory of least cost are looked at; if it is false, only the other banks. `None` if the block may lie
+    /// in none of these.
     fn price(&self, i: u32, here: bool) -> Option<u128> {
         let banks = allowed(self.uses, self.banks, i).filter(|&k| self.has(k) == here);
         banks.map(|k| price(self.uses, self.banks, i, k)).min()
@@ -503,16 +504,16 @@ impl<'a> Fast<'a> {
         self.price(i, true).is_some()
     }
 
-    /// By how much, at least, the price of block `i` (bytes touched times the cost of a byte) rises if the block lies
-    /// in a bank of memory that is not one of least cost. `None` if it may lie in no bank of least cost, or in no other
-    /// one.
+    /// By how much, at least, the price of block `i` (bytes read and written, times the cost of a byte) rises if the
+    /// block lies in a bank of memory that is not one of least cost. `None` if it may lie in no bank of least cost, or
+    /// in no other one.
     fn more(&self, i: u32) -> Option<u128> {
         Some(self.price(i, false)? - self.price(i, true)?)
     }
 }
 
-/// A lower bound: no placement costs less than this. The cost is the sum over the blocks of bytes touched times the
-/// cost of a byte in the block's bank of memory.
+/// A lower bound: no placement costs less than this. A placement costs the sum, over all blocks, of the bytes read and
+/// written times the cost of a byte in the block's bank of memory.
 fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Workspace<'_>) -> u128 {
     let n = count(blocks);
     let least = |i: u32| allowed(uses, banks, i).map(|k| price(uses, banks, i, k)).min().unwrap_or(0);

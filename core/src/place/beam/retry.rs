@@ -122,8 +122,8 @@ impl Beam<'_> {
     }
 }
 
-/// The bound below which a random number is drawn and added to the cost of each possible place for a block: an entry of
-/// [`NOISE`]. `round` is the number of the round of attempts or, where a block fits nowhere, that of the new try.
+/// An entry of [`NOISE`]. To the cost of each possible place for a block, a random number below this entry is added.
+/// `round` is the number of the round of attempts or, where a block fits nowhere, the number of the new try.
 pub(super) const fn noise(round: u32) -> u32 {
     NOISE[if round == 0 { 0 } else { 1 + (round as usize - 1) % (NOISE.len() - 1) }]
 }

@@ -69,9 +69,11 @@ impl<'a> Pairs<'a> {
         all.filter(|&(input, _)| input > 0).map(|(input, distance)| (input - 1, distance))
     }
 
-    /// The most bytes that an output may share with its inputs. Only inputs for which `beside` is true count. With one
-    /// input, the output may share its size less the least distance between the two begins. Returns the highest of
-    /// these numbers or, if it is less, their sum, in which none counts for more than the size of its input.
+    /// The most bytes that an output may share with those of its inputs for which `beside` is true. With one input, it
+    /// may share its own size less the least distance from its begin up to the input's. The result is the smaller of
+    /// two figures:
+    /// - the highest of these numbers;
+    /// - their sum, in which none counts for more than the size of its input.
     pub(super) fn spared(&self, output: u32, beside: impl Fn(u32) -> bool) -> u64 {
         let size = at(self.blocks, output).size;
         let (mut most, mut sum) = (0, 0);

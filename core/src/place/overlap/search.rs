@@ -175,10 +175,10 @@ struct Search<'a, 'b> {
     /// Whether the try to place all blocks within the present capacity is given up: `trail` (the list of changes that
     /// can be taken back) has no room left, or no block was found for the next decision.
     full: bool,
-    /// By depth of the search tree: the block that the decision there was about.
+    /// By depth of the search tree: the block that was placed there.
     placed: Table<'b, u32>,
-    /// By depth of the search tree: how many changes were recorded in `trail` before the decision there. To take the
-    /// decision back, all later changes are undone.
+    /// By depth of the search tree: how many changes were recorded in `trail` before a block was placed there. To take
+    /// that back, all later changes are undone.
     marks: Table<'b, u32>,
     depth: u32,
     nodes: u64,
@@ -316,7 +316,7 @@ impl<'a, 'b> Search<'a, 'b> {
         self.low[a] < self.high[b] && self.low[b] < self.high[a]
     }
 
-    /// Marks the sections of time in which a block is alive as changed, so that they are looked at again.
+    /// Marks the sections of time in which block `b` is alive as changed, so that they are looked at again.
     fn soil(&mut self, b: u32) {
         for s in self.low[b]..self.high[b] {
             self.dirty[s / 64] |= 1 << (s % 64);
@@ -492,9 +492,9 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// The least offset, in bytes, that block `b` can have because of the other unplaced blocks of section `s` of time;
-    /// 0 if it can have any. `room` is the highest offset at which a stack of all unplaced blocks there, with `b`, can
-    /// begin within the capacity; so the lowest of them lies at `room` or below. If `b` cannot lie there, it lies above
+    /// The least offset, in bytes, that the other unplaced blocks of section `s` of time leave to block `b`; 0 if they
+    /// allow any. `room` is the highest offset at which a stack of all unplaced blocks there, with `b`, can begin
+    /// within the capacity; so the lowest of them lies at `room` or below. If `b` cannot lie there, it lies above
     /// another block that can. It also lies above each block that, within the capacity, cannot lie above `b`.
     fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
         let others = self.members(s).filter(|&c| c != b);
@@ -511,11 +511,11 @@ impl<'a, 'b> Search<'a, 'b> {
         v
     }
 
-    /// The block to place next; none if all are placed. The slack of a section of time is the number of bytes by which
-    /// the lowest unplaced block there could rise above its least offset, with all unplaced blocks there still within
-    /// the capacity. The section is taken in which the slack, divided by 1 + the number of nodes that failed there, is
-    /// least. The block is its lowest unplaced block or, if others can lie below that one, the lowest of these, and so
-    /// on.
+    /// The block to place next; none if all are placed. First a section of time is chosen: the one with the least
+    /// (slack + 1) / (f + 1). The slack is the number of bytes by which the lowest unplaced block there could rise
+    /// above its least offset, with all unplaced blocks there still within the capacity. f is the number of nodes of
+    /// the search tree that have failed because of the section. Then a block is chosen: the lowest unplaced block of
+    /// the section or, if others can lie below that one, the lowest of these, and so on.
     fn choose(&mut self) -> Option<u32> {
         let mut chosen: Option<(u32, u64, u32)> = None;
         for s in 0..self.sections {

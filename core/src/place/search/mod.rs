@@ -94,21 +94,21 @@ const RUNS: u64 = 32;
 /// several capacities (highest peaks that a plan may have). As most instances have a plan whose peak is the lower
 /// bound, the lower bound gets at least this number times the nodes of the shortest run.
 const RUNS_AT_BOUND: u64 = 256;
-/// A limit on the nodes of the search tree that [`RUNS_AT_BOUND`] grants to the lower bound in each round. They are at
-/// most the search's whole budget of nodes divided by this number.
+/// Limits the nodes of the search tree that [`RUNS_AT_BOUND`] grants to each try to reach the lower bound: to the whole
+/// search's budget of nodes, divided by this number.
 const PART_AT_BOUND: u64 = 4;
-/// Decides whether the search first tries to reach a peak close to that of the best plan so far, and not at once the
-/// lower bound. It does if two things hold. First, the bytes alive are the same in each section of time. Second, the
-/// budget is small: at most this number times the nodes of the shortest run, a search from the root of the search tree.
+/// The largest budget at which the search first tries peaks close to that of the best plan so far, and not at once the
+/// lower bound. The budget is this number times the nodes of the shortest run (a search from the root of the search
+/// tree). This is done only if the bytes alive are the same in each section of time.
 const RUNS_NEAR: u64 = 1_024;
-/// The nodes of the whole search, divided by this number, may go to searches of windows of time. The blocks of a window
-/// are placed alone; if they do not fit, the lower bound rises.
+/// Searches of windows of time may use the nodes of the whole search, divided by this number. The blocks of a window
+/// are placed alone; if they do not fit within the lower bound, the bound rises.
 const PART_OF_WINDOWS: u64 = 8;
-/// How many nodes of its own a search of a window of time may look at for one node of the whole search's budget. Its
-/// nodes are cheaper, because a window has few blocks.
+/// A search of a window of time may look at this number of its own nodes for each node of the whole search's budget.
+/// Its nodes are cheaper, because a window has few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
 /// Most runs of the search (from the root of its tree) prefer blocks that keep the top of the placed blocks level; one
-/// run in this number does not. Where the capacity is the lower bound, none does.
+/// run in this number does not. Where the capacity is the lower bound, no run prefers such blocks.
 const UNLEVELLED: u64 = 4;
 
 /// Length of the workspace of [`place`] for `n` blocks.

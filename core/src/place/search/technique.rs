@@ -7,15 +7,16 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Technique {
-    /// Of blocks with equal lifetime, size and alignment, the one with the lower number lies lower: plans with two of
-    /// them in the other order are not looked at.
+    /// Blocks with the same lifetime, size and alignment, and with no given offset, could change places in a plan. So
+    /// the one with the lower number always lies lower: plans with two of them in the other order are not looked at.
     Twins,
     /// Ranges of time are searched one by one if no block that is still to be placed crosses from one to the other.
     Components,
     /// Where unplaced blocks can lie only on each other, raising the least offset of one raises those of others, which
     /// raise the first again, in many small steps. Shortest paths give the offsets after the last step at once.
     Climbs,
-    /// In small instances, the search finds blocks that must lie below others: edge finding, as for jobs that a machine
+    /// In small instances, the search finds blocks that must lie below a set of others, as not all of the set would fit
+    /// within the capacity otherwise. The method, edge finding, comes from the scheduling of jobs on a machine that
     /// does one at a time.
     Edges,
     /// The next block is chosen where the search has failed often: at a time whose blocks have made many of its nodes

@@ -39,13 +39,13 @@ pub(super) struct Tree<'a> {
     /// there. To take that back, all later changes are undone. A section is a stretch of time; its record sums up the
     /// blocks there that are still to be placed.
     section_mark: Table<'a, u32>,
-    /// For each depth in the search tree, the first section of time of the component that was searched when a block was
+    /// For each depth in the search tree: the first section of time of the component from which a block was placed
+    /// there. A component is a range of sections such that no block still to be placed is alive both in it and outside
+    /// of it.
+    low: Table<'a, u32>,
+    /// For each depth in the search tree: one past the last section of time of the component from which a block was
     /// placed there. A component is a range of sections such that no block still to be placed is alive both in it and
     /// outside of it.
-    low: Table<'a, u32>,
-    /// For each depth in the search tree, one past the last section of time of the component that was searched when a
-    /// block was placed there. A component is a range of sections such that no block still to be placed is alive both
-    /// in it and outside of it.
     high: Table<'a, u32>,
     /// For each depth in the search tree, how many changes were recorded when the search entered the latest node there:
     /// changes to blocks, and changes to sections' records. A section is a stretch of time; its record sums up the
@@ -100,8 +100,8 @@ impl<'a> Tree<'a> {
     }
 
     /// Looks for a placement within `capacity`, from the root of the search tree. Gives up when `limit` nodes have been
-    /// looked at since the search began, earlier runs included, or when the budget is spent. `watch` is asked every few
-    /// hundred nodes whether to go on.
+    /// looked at since the search began, earlier runs included, or when its `budget` is used up. `watch` is asked every
+    /// few hundred nodes whether to go on.
     pub(super) fn run(
         &mut self,
         state: &mut State<'_>,
@@ -202,11 +202,12 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The block to place next. First a section of time is chosen: one with the lowest floor, the least offset that an
-    /// unplaced block there can have. Of equals, it is one in which few blocks could lie at the floor, and many nodes
-    /// of the search have failed: the number of these blocks, divided by 1 + the failed nodes, is least. Of these
-    /// blocks, the one that comes first in the order `rank` is returned; but those that keep the top of the placed
-    /// blocks level move forward in that order, as described at `fit`.
+    /// The block to place next. It is chosen in two steps:
+    /// 1. A section of time is chosen: one with the lowest *floor*, the least offset that an unplaced block there can
+    ///    have. Of equals, it is the one with the least c / (1 + f), where c is the number of blocks that could lie at
+    ///    the floor, and f counts the nodes of the search that have failed because of the section.
+    /// 2. Of these c blocks, the first in the order `State::rank` is returned. In that order, blocks that keep the top
+    ///    of the placed blocks level move forward, as described at `fit`.
     fn choose(&self, state: &State<'_>) -> u32 {
         let (mut chosen, mut floor, mut choices, mut weight) = (0, u64::MAX, 1, 0);
         for s in self.part.0..self.part.1 {

@@ -133,7 +133,7 @@ impl<'a> Windows<'a> {
 
     /// Raises the lower bound `lower` by searches of windows of time, whose blocks are placed alone. Ends when `lower`
     /// exceeds `enough`, the highest capacity that is of interest; when the budget is used up; or when no window is
-    /// left. Both figures are in units of a number of bytes that divides all sizes.
+    /// left. `lower` and `enough` are in units of a number of bytes that divides all sizes.
     pub(super) fn lift(&mut self, whole: &State<'_>, lower: &mut u64, enough: u64, budget: &mut Budget<'_>) -> End {
         // A window of all sections is left out: its search would be that of the whole instance.
         while self.length < whole.sections {
@@ -179,9 +179,9 @@ impl<'a> Windows<'a> {
 
     /// Writes to `members` the blocks that are alive in a window, the sections of time `low..high`, and returns how
     /// many there are. Blocks that are alive in all of it are left out, unless a block of the instance is pinned or
-    /// aligned. The blocks are sorted by begin in the window, then end in the window, then size, the largest first.
-    /// Returns none if there are more than `members` holds, or if the load of each section is far below the capacity
-    /// ([`NEAR`]).
+    /// must be aligned. The blocks are sorted by begin in the window, then end in the window, then size, the largest
+    /// first. Returns none if `members` has no room for all of them, or if the load of each section is far below the
+    /// capacity ([`NEAR`]).
     fn collect(&mut self, whole: &State<'_>, low: u32, high: u32, capacity: u64) -> Option<u32> {
         if (low..high).all(|s| self.load[s] < capacity - capacity / NEAR) {
             self.small = true;

@@ -9,9 +9,9 @@ use crate::table::{Table, at, count};
 
 impl Tiling<'_> {
     /// Writes the plan to `offsets`, from the last section of time backwards. The blocks alive in that section are put
-    /// in one of the orders that its first state, a PQ-tree, allows. Then the plan's events, at which blocks that lie
-    /// side by side ended and others took their place, are undone. False if there is no room for the PQ-trees before
-    /// the events.
+    /// in one of the orders that its cheapest state, a PQ-tree, allows. Then the plan's events are undone, the last
+    /// first: at each, blocks that lie side by side ended, and others took their place. False if there is no room to
+    /// keep the PQ-tree before each event.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };
@@ -26,10 +26,10 @@ impl Tiling<'_> {
         true
     }
 
-    /// Makes the plan's states again, one for each section of time, and keeps each event between them with the PQ-tree
-    /// before it. The plan is the one that leads to the first state of the last section. A state is the set of orders
-    /// in which the living blocks can lie; at an event, blocks that lie side by side end, and others take their place.
-    /// Returns the number of events; none if there is no room for the trees.
+    /// Goes through the sections of time again, and stores each event of the plan with the PQ-tree before it. A PQ-tree
+    /// is a set of orders in which the living blocks can lie; at an event, blocks that lie side by side end, and others
+    /// take their place. The plan is the one that the search kept as the cheapest for the last section. Returns the
+    /// number of events; none if there is no room for the trees.
     fn retrace(&mut self) -> Option<u32> {
         let mut state = 0;
         for section in (1..self.sections).rev() {
@@ -61,10 +61,10 @@ impl Tiling<'_> {
         Some(events)
     }
 
-    /// Keeps the event by which `item` was made, as event number `event`: the blocks that ended, those that took their
-    /// place, and the PQ-tree before it. An item is a set of orders of the living blocks, as a PQ-tree, on the way to
-    /// `section`, a section of time: some or all of the blocks that end before it have been replaced. None if there is
-    /// no room for the tree.
+    /// Stores an event of the plan as number `event`: the blocks that end, those that take their place, and the PQ-tree
+    /// before it. A PQ-tree is a set of orders in which the living blocks can lie. The event is the one that made the
+    /// tree with number `item`. It lies just before `section`, a section of time. None if there is no room for the
+    /// tree.
     fn keep(&mut self, event: u32, section: u32, item: u32) -> Option<()> {
         let [mut used, mut ended, mut begun] = self.event[event];
         let source = self.items.source[item];

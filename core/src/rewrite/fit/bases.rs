@@ -19,12 +19,12 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// The orders of the operators that are tried, one after the other; `None` is the recorded one.
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
-/// The most steps of a bisection. If no schedule fits the limit that was asked for, it searches for the lowest limit
-/// within which one fits: first between half of the least footprint found so far (the memory that a schedule takes on
-/// the device) and the whole of it.
+/// The most limits that are tried in the search for the lowest limit within which a schedule fits. The search is made
+/// if no schedule fits the limit that was asked for. It is a bisection: the first interval is from half of the least
+/// footprint found so far (the memory that a schedule takes on the device) to the whole of it.
 const PROBES: u32 = 7;
-/// While the lowest limit within which a schedule fits is searched for, several limits are tried. For each of them the
-/// searches may do less work: what the options allow, divided by this.
+/// Several limits are tried to find the lowest one within which a schedule fits. For each of them, the searches may do
+/// the work that the options allow, divided by this.
 const PROBE: u64 = 16;
 
 /// Small blocks are not freed for recomputation: those with fewer bytes than the max load of the recording (the most
@@ -157,8 +157,8 @@ pub(super) struct Bases<'s> {
     /// masks (one bit for each element of a block that a ReLU reads or writes) and in-place reuse (outputs written over
     /// inputs); it is none if these change nothing. The second is the recording, and is always there.
     starts: [Option<Base<'s>>; 2],
-    /// The max load (the most bytes alive at once) of the recording with its operators in this order, in bytes. It is
-    /// that before masks and in-place reuse.
+    /// The max load (the most bytes alive at once) of the recording with its operators in this order, in bytes. Masks
+    /// and in-place reuse are not counted in.
     pub(super) peak: u64,
     /// The max load, in bytes, that is left after some swaps: every block that can be off the device while the operator
     /// with the max load runs is swapped out for that time (`load_min` of Zhang et al. 2019).
@@ -217,9 +217,9 @@ impl Bases<'_> {
     }
 
     /// Searches for the lowest limit, in bytes, within which a schedule fits, and returns the lowest that was found. It
-    /// is bisected between half of `least` and `least`, a limit that is known to work. The limits that are tried do not
-    /// depend on the limit in the options, so that a fit to the returned limit succeeds. The search ends early where a
-    /// schedule fits the limit in the options.
+    /// bisects the interval from half of `least` to `least`, a limit that is known to work. The limits that are tried
+    /// do not depend on the limit in the options, so that a fit to the returned limit succeeds. The search ends early
+    /// where a schedule fits the limit in the options.
     pub(super) fn least_limit<'a, 'w>(
         &self,
         mut least: u64,

@@ -1,9 +1,10 @@
 //! What the links between device and host carry: how many bytes can be on the host while each operator runs.
 //!
-//! The values that are not recomputed can be swapped. While an operator runs, some of their bytes can be on the host:
-//! no more than the links have copied out by then, and no more than they can copy back in before the values are read.
-//! These are few at the start and at the end of the iteration, and many in the middle, where the load (bytes alive) is
-//! highest. They are estimated as in [`lower_bound`](crate::rewrite::lower_bound), for each operator alone.
+//! It is taken that only values that are not recomputed are swapped. While an operator runs, some of their bytes can be
+//! on the host: no more than the links have copied out by then, and no more than they can copy back in before the
+//! values are read. So few bytes can be there at the start and at the end of the iteration, and many in the middle,
+//! where the load (bytes alive) is highest. How many is estimated as in [`lower_bound`](crate::rewrite::lower_bound),
+//! for each operator alone.
 
 use super::Options;
 use crate::rewrite::lower_bound::{Away, Delay, IdleBlocks, bytes};
@@ -13,9 +14,9 @@ use crate::{Workspace, WorkspaceLen};
 /// At most this many operators, at even distances, are looked at to find how many bytes can be on the host while they
 /// run. The operators between two of these get the figure of the earlier one.
 const LOOKS: u32 = 256;
-/// The most idle times of blocks that are gone through to find how many bytes can be on the host while operators run.
-/// Each operator that is looked at takes one walk through all idle times. Where this would be exceeded, fewer operators
-/// are looked at, but at least [`LEAST_LOOKS`].
+/// The most idle times of blocks that are gone through, in all, to find how many bytes can be on the host while
+/// operators run. Each operator that is looked at takes one walk through all idle times. So with many idle times fewer
+/// operators are looked at, but at least [`LEAST_LOOKS`].
 const MOST_IDLE: u32 = 1_000_000;
 /// At least this many operators are looked at to find how many bytes can be on the host while they run, however many
 /// idle times of blocks there are.
@@ -27,10 +28,10 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     IdleBlocks::workspace(rows, blocks).and(Away::workspace(rows + blocks)).and(carried)
 }
 
-/// Makes `recomputer` leave to swaps what swaps can save. For each operator it gets a target, a load (bytes alive) down
-/// to which it frees values and recomputes them: the limit of the fit plus the bytes that swaps can keep on the host
-/// while the operator runs. Swaps take only values that `recomputer` may not free. The iteration may take `delay` ns
-/// longer, half of it before the operator and half after.
+/// Makes `recomputer`, which plans recomputation, leave to swaps what swaps can save. It recomputes values until the
+/// load (bytes alive) in each operator is down to a target. The target is the limit of the fit plus the bytes that
+/// swaps can keep on the host while the operator runs. Swaps are taken to move only values that `recomputer` may not
+/// free. The iteration may take `delay` ns longer, half of it before the operator and half after.
 ///
 /// `recomputer` takes one limit for all operators, and for each operator a headroom: bytes held back below that limit.
 /// So the highest target is returned as the limit, in bytes, and the headroom of each operator becomes the difference

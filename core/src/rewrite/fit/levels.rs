@@ -44,19 +44,22 @@ const PARTS: u64 = 8;
 /// links between device and host can copy if the iteration takes so much longer. These are left to swaps, recomputation
 /// saves the rest, and the time that both add is estimated.
 const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
-/// Which values may be recomputed: those that are cheapest to recompute, up to this many of [`Level::ALL`] parts of all
-/// their bytes. That is all of the parts, 3/4, 15/16 or 31/32. The other values are left to swaps. This makes a great
-/// difference where a few values take very long to recompute. Each number is tried with each of the [`DELAYS`] by which
-/// the iteration may take longer.
+/// Which values may be recomputed: the cheapest ones, up to a share of the bytes of all values. The shares are all,
+/// 3/4, 15/16 and 31/32, each as a number of [`Level::ALL`] parts. The other values are left to swaps. To leave out a
+/// few values makes a great difference where these take very long to recompute. Each share is tried with each of the
+/// [`DELAYS`] by which the iteration may take longer.
 const SHARES: [u64; 4] = [Level::ALL, Level::ALL / 4 * 3, Level::ALL / 16 * 15, Level::ALL / 32 * 31];
 /// The estimates of how much time [`Level`]s of recomputation add are refined in this many rounds. Each round takes one
 /// level and estimates its four neighbours: recomputation down to a lower or a higher load, and of fewer or more
 /// values. The first, the third and the fifth round take the level with the best estimate. The others take the best
-/// level that no round has taken so far. Levels with equal estimates count once, since many neighbours have the same.
+/// level that no round has taken so far. Of levels with equal estimates only one is taken, since neighbours often have
+/// the same estimate.
 const ROUNDS: usize = 6;
-/// The most [`Level`]s of recomputation for which the added time is estimated. They are [`LOADS`] loads to recompute
-/// down to; [`PARTS`] - 1 parts of the values that may be recomputed; each of the [`DELAYS`] of the iteration with each
-/// of the [`SHARES`] of the values; and four neighbours of a good level in each of the [`ROUNDS`].
+/// The most [`Level`]s of recomputation for which the added time is estimated:
+/// - one for each of [`LOADS`] loads to recompute down to;
+/// - one for each k below [`PARTS`], with only the first k parts of the values recomputed;
+/// - one for each of the [`DELAYS`] of the iteration with each of the [`SHARES`] of the values;
+/// - four neighbours of a good level in each of the [`ROUNDS`].
 const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
 /// Schedules are made for this many [`Level`]s (how much is recomputed before swaps), those with the best estimates
 /// first. If none of the schedules fits, more levels follow until one does.
@@ -67,8 +70,8 @@ const ESTIMATE: u64 = 10;
 /// When schedules are first made for a [`Level`] (how much is recomputed before swaps), the search for swaps may do the
 /// work of a whole search divided by this.
 const FIRST: u64 = 4;
-/// No estimate is made for a [`Level`] of recomputation that is known to add much more time than the best one. It adds
-/// too much from `POOR` · (best estimate + [`LITTLE`] · time of the original) on.
+/// No estimate is made for a [`Level`] of recomputation that is known to be much slower than the best one: to add at
+/// least `POOR` · (the least estimate + [`LITTLE`] · the time of the original) to the original's time.
 const POOR: f64 = 2.0;
 /// A fraction of the original's time. It is added to the best estimate to find [`Level`]s of recomputation that add too
 /// much time ([`POOR`]). So levels that add little are estimated even if the best one is estimated to add nothing: the
@@ -85,9 +88,9 @@ struct Estimate {
     /// Infinite if it is too long or no schedule is found.
     promise: f64,
     level: Level,
-    /// How often the distance to neighbours of this level has been halved: once before each time that neighbours are
-    /// estimated. A neighbour begins with the number of its level, so that its own neighbours are nearer still. 0 for
-    /// the levels that are estimated first.
+    /// How near the last neighbours of this level (levels that differ little from it) were estimated: at a full step,
+    /// halved this many times. The next ones come after one more halving. A neighbour begins with the number that its
+    /// level has then, so that its own neighbours are nearer still. 0 for the levels that are estimated first.
     halvings: u32,
 }
 
@@ -120,8 +123,8 @@ impl Estimates<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// The estimate with the least added time, without those whose added time, in ns, is in `refined`. None if no
-    /// finite estimate is left.
+    /// The estimate with the least added time. Estimates whose added time, in ns, is in `refined` are passed over. None
+    /// if no finite estimate is left.
     fn best(&mut self, refined: &[f64]) -> Option<&mut Estimate> {
         let known = |promise: f64| refined.iter().any(|refined| refined.total_cmp(&promise).is_eq());
         let all = self.found.iter_mut().take(self.len);

@@ -1,5 +1,5 @@
-//! A lower bound on how much longer than the recorded trace every schedule within a memory limit takes (its overhead),
-//! if swaps, recomputation, in-place reuse and masks may be used together.
+//! A lower bound on the overhead of every schedule within a memory limit: on the time that it adds to the recorded
+//! trace. The schedule may use swaps, recomputation, in-place reuse and masks together.
 //!
 //! It is a relaxation: each operator is looked at by itself. While it runs, the blocks that it touches are on the
 //! device. Other blocks are idle then and needed later. If both together exceed the limit, the excess has to be taken
@@ -218,9 +218,9 @@ record! {
         changes: bool,
         /// The last operator that accesses the block.
         last: u32,
-        /// The block whose value is made from this source, if either of the two has to be kept, on the device or on the
-        /// host. None if no such block was found so far. A source is noted for one block only, since keeping it once
-        /// is enough.
+        /// The block that is known to be made from this source, so that one of the two has to be kept, on the device or
+        /// on the host. One block at most is noted, as several could be made from one source that is kept. None if no
+        /// such block is known so far.
         kept_for: Option<BlockId>,
     }
 }
@@ -253,8 +253,8 @@ impl Sources<'_> {
 
     /// Looks for the source of an idle block: a block from which the idle block's value was made, so that one of the
     /// two has to be kept, on the device or on the host. The source cannot be recomputed itself, is not smaller than
-    /// the idle block, and is not accessed once the idle time has begun. Returns the operator that writes the source;
-    /// none if there is no source. Each source counts for one block only.
+    /// the idle block, and is not accessed once the idle time has begun. A source that was found for another block
+    /// before is not taken. Returns the operator that writes the source; none if there is no source.
     fn source(&mut self, network: &Network<'_>, idle: &Idle) -> Option<u32> {
         let program = network.program;
         let writer = idle.writer.filter(|&writer| network.recomputes(writer))?;
@@ -351,8 +351,8 @@ impl Needs<'_> {
         counts
     }
 
-    /// The most bytes that are on the device at once while an operator runs, of the blocks that it touches or
-    /// allocates.
+    /// Of the blocks that an operator touches or allocates: the most bytes that are on the device at once while it
+    /// runs.
     fn touched(&mut self, network: &Network<'_>, o: u32) -> u64 {
         let program = network.program;
         // What the operator allocates itself is counted with the rows below.
@@ -402,8 +402,8 @@ workspace! {
         }
         parts {
             /// The idle blocks, each with its bytes and with the time, in ns, that there is for its copies: for the
-            /// copy out from the end of the write until the operator begins, for the copy in from the operator's end
-            /// until the next use.
+            /// copy out, from the end of the write of its value until the operator begins; for the copy in, from the
+            /// operator's end until the next use.
             away: Away(rows + blocks),
         }
         state {

@@ -69,7 +69,7 @@ pub use watch::{Progress, Strategy, Tried, Watch};
 /// The memory limit of a fit, the device, and how a schedule within the limit is searched for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The limit: the highest footprint that is allowed, in bytes.
+    /// The limit, in bytes: the most memory that the result may take on the device (its footprint).
     pub limit: u64,
     /// The device, with its links to the host.
     pub device: Device,
@@ -279,9 +279,9 @@ pub fn fit_watched<'a>(
     fit_patiently(recorded, options, scratch, output, watch, pass::patience(work(recorded, options)))
 }
 
-/// Fits a trace into less memory as [`fit_watched`] does, but gives up if no schedule fits once the work `patience` is
-/// spent. One unit of it is the work to place one block. As much work again may then be spent to find the lowest limit
-/// within which a schedule fits. Some schedules are tried once even if the work is spent.
+/// Fits a trace into less memory as [`fit_watched`] does, but with a budget of work. If no schedule fits before the
+/// budget `patience` is used up, the lowest limit within which one fits is searched for, with the same budget again.
+/// The unit of work is the work to place one block. Some schedules are tried once even if the budget is used up.
 fn fit_patiently<'a>(
     recorded: &Recorded<'_>,
     options: &Options,

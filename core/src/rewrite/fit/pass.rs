@@ -30,16 +30,16 @@ const CHOICES: u32 = 10;
 /// Recomputation is planned again, with more headroom (bytes held back below the limit), where a placement is above the
 /// limit. Each such plan may do the work of the first plan divided by this.
 const LATER: u64 = 12;
-/// A part of the work that may be spent while no schedule fits, counted in blocks placed. The whole of it is [`VAIN`]
-/// times the sum of this and the work of one search for swaps ([`patience`]).
+/// While no schedule fits, the budget of work is [`VAIN`] times the sum of this and the work of one search for swaps,
+/// all counted in blocks placed ([`patience`]).
 const BLOCKS: u64 = 2_000_000;
-/// While no schedule fits, the work that may be spent is this many times the sum of [`BLOCKS`] and the work of one
-/// search for swaps. All traces that are tried share it ([`patience`]): up to two for each order of the operators.
+/// While no schedule fits, the budget of work is this many times the sum of [`BLOCKS`] and the work of one search for
+/// swaps ([`patience`]). All traces that are tried share it: up to two for each order of the operators.
 const VAIN: u64 = 20;
 
-/// The work that may be spent on all traces together while no schedule fits, in units of the work to place one block.
-/// `work` is what one search for swaps may do, in operators and gaps (idle times of blocks) looked at;
-/// [`WORK_PER_BLOCK`] of them count as one block placed.
+/// The budget of work for all traces together while no schedule fits, in units of the work to place one block. `work`
+/// is what one search for swaps may do, in operators and gaps (idle times of blocks) looked at; [`WORK_PER_BLOCK`] of
+/// them count as one block placed.
 pub(super) const fn patience(work: u64) -> u64 {
     VAIN * (BLOCKS + work / WORK_PER_BLOCK)
 }
@@ -75,8 +75,8 @@ pub(super) struct Level {
     /// The load (bytes alive while an operator runs) down to which values are recomputed, before swaps lower it to the
     /// limit.
     pub(super) target: Target,
-    /// Which values may be recomputed: this many of [`Level::ALL`] parts of all values. The parts have equal bytes, and
-    /// the first ones hold the values with the least recompute cost per byte.
+    /// Which values may be recomputed: those in the first `cheap` of [`Level::ALL`] parts of all values. The parts have
+    /// equal bytes, and the first ones hold the values with the least recompute cost per byte.
     pub(super) cheap: u64,
 }
 
@@ -211,9 +211,13 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Estimates the time, in ns, that a schedule adds to the original if it recomputes as much as `level` says and
-    /// then swaps until the load (bytes alive while an operator runs) is within the limit. Nothing is placed. None if
-    /// the limit is missed, if the work is spent or ended, or if the schedule is known to add at least `most` ns, or so
-    /// much that it is not worth making. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// then swaps until the load (bytes alive while an operator runs) is within the limit. Nothing is placed. Returns
+    /// none:
+    /// - if the limit is missed;
+    /// - if the schedule is known to add at least `most` ns, or so much that it is not worth making;
+    /// - if the budget of work is used up, or the caller has ended the work.
+    ///
+    /// `Err` if a row of the trace is invalid or the lent memory is too short.
     pub(super) fn promise(
         &mut self,
         arrangement: &Arrangement<'_>,
@@ -240,9 +244,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// goes on from that schedule to better ones. Returns the time, in ns, that the best of these schedules adds to the
     /// original; none if no schedule fits.
     ///
-    /// `before` is the time, in ns, that the first plan of the call before added to the original. It becomes that of
-    /// this call's first plan. If the two are equal, the plans are taken to be the same, and the result is none
-    /// ([`Trial::level`]). `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// `before` passes on a figure from call to call: the time, in ns, that the first plan of a call adds to the
+    /// original. If this call's first plan adds the same time as that of the call before, the two are taken to be the
+    /// same plan, and the result is none ([`Trial::level`]). `Err` if a row of the trace is invalid or the lent memory
+    /// is too short.
     pub(super) fn fit_level(
         &mut self,
         arrangement: &Arrangement<'_>,
@@ -260,7 +265,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Plans to recompute as much as `level` says, by walks over the operators, which free values where memory runs
-    /// out. A plan by walks counts only if it adds at most `most` ns. If `level` lets every value be recomputed, the
+    /// out. A plan by walks that adds more than `most` ns is dropped. If `level` lets every value be recomputed, the
     /// segments of Chen et al. 2016 are tried too. Their plan is kept if it takes less time, or if the walks do not
     /// come down to the load of `level`. Returns whether there is a plan; its load may be above that of `level`. `Err`
     /// if a row of the trace is invalid or the lent memory is too short.
@@ -326,13 +331,12 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Whether the budget of work is used up. While no schedule fits, all orders of the operators share one budget
-    /// ([`patience`]); once one fits, each order has its own.
+    /// ([`patience`]); once one fits, each order has a budget of its own.
     pub(super) const fn is_spent(&self) -> bool {
         self.stage.kept.is_spent()
     }
 
-    /// Whether it is time to end: a schedule fits, and the budget of work for the present order of the operators is
-    /// used up.
+    /// Whether a schedule fits, and the budget of work for the present order of the operators is used up.
     const fn is_enough(&self) -> bool {
         self.stage.kept.is_enough()
     }
@@ -358,10 +362,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Tries `arrangement`, which either swaps or recomputes. Schedules are made even if they are planned to take a
-    /// little longer than the best one, as the search may go on from them to better ones
-    /// ([`Kept::loosen`](super::stage::Kept::loosen)). Afterwards the cutoff (the added time from which on a schedule
-    /// is not worth making) is the lower of the old and the new one. `Err` if a row of the trace is invalid or the lent
-    /// memory is too short.
+    /// little longer than the best one, as the search may go on from them to better ones. For this, the cutoff (the
+    /// added time from which on a schedule is not worth making) is set anew
+    /// ([`Kept::loosen`](super::stage::Kept::loosen)). If it was lower before, it goes back to that in the end. `Err`
+    /// if a row of the trace is invalid or the lent memory is too short.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.loosen();
         self.fit(arrangement)?;
@@ -443,8 +447,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Adds headroom (bytes held back below the limit) for the next plan of recomputation, in the operators where the
-    /// last placement is above the limit: `part` thirds of the bytes above it, and at least 1/512 of the limit. An
-    /// operator and the operators that are recomputed right before it have one headroom together.
+    /// last placement is above the limit. It is `part` thirds of the bytes above the limit, and at least 1/512 of the
+    /// limit. An operator and the operators that are recomputed right before it share one headroom.
     fn add_headroom(&mut self, part: u32) {
         let limit = self.options.limit;
         let rows = self.stage.made.rows();

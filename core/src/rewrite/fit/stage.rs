@@ -30,8 +30,8 @@ const MOST_SEARCHED: u64 = 600;
 /// needed then. It is given up after the tree search or, where there is none, once enough blocks have been placed.
 const FAR: u64 = 64;
 /// The work that the heuristics may do for one placement, in blocks placed. They run after the tree search, or in its
-/// place. A few starts of the heuristics, each of which places all blocks, mostly show whether a schedule fits. So this
-/// is little, as many placements are made.
+/// place. The number is low because many placements are made, and because a few starts of the heuristics, each of which
+/// places all blocks, mostly show whether a schedule fits.
 const WORK: u64 = 50_000;
 /// The heuristics for a placement start many times, each time to place all blocks by another rule or at random. They
 /// may start this many times even if that takes more work than [`WORK`].
@@ -101,8 +101,8 @@ pub(super) struct Placed<'a, 'w> {
     cost: u64,
 }
 
-/// The best schedule that fits, and what says whether more schedules are made: the cutoff (a schedule that adds at
-/// least so many ns to the original is not worth making), and the work that may be spent.
+/// The best schedule that fits, and what limits the search for better ones: the cutoff (a schedule that adds at least
+/// so many ns to the original is not worth making), and the budget of work.
 pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
@@ -113,10 +113,10 @@ pub(super) struct Kept<'a, 'w> {
     cutoff: f64,
     /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
     spent: u64,
-    /// The work that may be spent while no schedule fits, in blocks placed.
+    /// The budget of work while no schedule fits, in blocks placed.
     patience: u64,
-    /// The work, in blocks placed, at which the present order of the operators is left once a schedule fits: when
-    /// `spent` exceeds it.
+    /// The work, in blocks placed, that ends the work on the present order of the operators: once a schedule fits,
+    /// another order follows when `spent` exceeds this.
     end: u64,
     pub(super) watched: Watched<'w>,
 }
@@ -310,7 +310,7 @@ impl<'a> Kept<'a, '_> {
         self.best.map(|best| best.footprint)
     }
 
-    /// Begins to count work anew. Sets the work spent to 0, and the work that may be spent while no schedule fits to
+    /// Begins to count work anew. Sets the work spent to 0, and the budget of work while no schedule fits to
     /// `patience`, in blocks placed.
     pub(super) const fn begin(&mut self, patience: u64) {
         (self.spent, self.patience) = (0, patience);
@@ -321,21 +321,22 @@ impl<'a> Kept<'a, '_> {
         self.spent = self.spent.saturating_add(blocks);
     }
 
-    /// Notes that another order of the operators is tried from now on, for a recording of `rows` rows. Once a schedule
-    /// fits, each order may take the same amount of work.
+    /// Notes that another order of the operators is tried from now on, and sets the budget of work that it has once a
+    /// schedule fits. The budget follows from `rows`, the number of rows of the recording, and is the same for each
+    /// order.
     pub(super) fn begin_order(&mut self, rows: usize) {
         let rows = u64::try_from(rows).unwrap_or(u64::MAX);
         let work = MOST.saturating_sub(rows.saturating_mul(ROW)).max(MOST / 4);
         self.end = self.spent.saturating_add(work);
     }
 
-    /// Whether no work is left to be spent. While no schedule fits, all orders of the operators share one amount of
-    /// work; once one fits, each order has an amount of its own.
+    /// Whether the budget of work is used up. While no schedule fits, all orders of the operators share one budget;
+    /// once one fits, each order has a budget of its own.
     pub(super) const fn is_spent(&self) -> bool {
         self.spent > if self.best.is_some() { self.end } else { self.patience }
     }
 
-    /// Whether a schedule fits, and no work is left to be spent on the present order of the operators.
+    /// Whether a schedule fits, and the budget of work for the present order of the operators is used up.
     pub(super) const fn is_enough(&self) -> bool {
         self.best.is_some() && self.is_spent()
     }

@@ -84,7 +84,7 @@ const FAR: f64 = 1.5;
 const TRY: u64 = 4;
 
 /// How the search for swaps goes on where values are recomputed: first as in [`WANDER`], then as in [`NEAR`], but with
-/// less work, since many levels of recomputation are tried.
+/// less work, since it is done for many levels (how much is recomputed).
 const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
 /// How swaps are planned.
@@ -92,7 +92,7 @@ const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Cl
 pub(super) enum Swaps<'p> {
     /// Nothing is swapped.
     None,
-    /// These policies plan swaps, one after the other.
+    /// These policies (rules that decide which blocks are swapped) plan swaps, one after the other.
     By(&'p [Policy]),
 }
 
@@ -208,9 +208,9 @@ impl Trial<'_, '_, '_, '_> {
     /// may look at. Returns the time, in ns, that the best of these schedules adds to the original; none if no schedule
     /// fits.
     ///
-    /// `before` is the time, in ns, that the first plan of the call before added to the original. It becomes that of
-    /// this call's first plan. If the two are equal, the plans are taken to be the same, and the result is none. `Err`
-    /// if a row of the trace is invalid or the lent memory is too short.
+    /// `before` passes on a figure from call to call: the time, in ns, that the first plan of a call adds to the
+    /// original. If this call's first plan adds the same time as that of the call before, the two are taken to be the
+    /// same plan, and the result is none. `Err` if a row of the trace is invalid or the lent memory is too short.
     pub(super) fn level(&mut self, work: u64, climbs: bool, before: &mut f64) -> Result<Option<f64>, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(None);
@@ -438,8 +438,8 @@ impl Trial<'_, '_, '_, '_> {
         Ok(least)
     }
 
-    /// Adds headroom (bytes held back below the limit) in the operators where the last placement is above the limit:
-    /// `part` thirds of the bytes above it, and at least 1/512 of the limit.
+    /// Adds headroom (bytes held back below the limit) in the operators where the last placement is above the limit. It
+    /// is `part` thirds of the bytes above the limit, and at least 1/512 of the limit.
     fn add_headroom(&mut self, part: u32) {
         let (blocks, offsets) = self.made.blocks();
         self.swapper.add_headroom(blocks, offsets, self.options.limit, (part, 3));
@@ -458,7 +458,7 @@ impl Settled {
 
 /// How many thirds of the excess (the bytes by which the last placement is above the limit) are added to the headroom
 /// (bytes held back below the limit). `attempt` is the number of the plan that was placed, counted from 0, of
-/// `attempts` in all. The result is 1 in the first half of the attempts, 3 after each of the last two, and 2 between.
+/// `attempts` in all. The result is 1 for the first half of the plans, 3 for the last two, and 2 for those between.
 pub(super) fn part(attempt: u32, attempts: u32) -> u32 {
     if 2 * attempt < attempts { 1 } else { 2 + u32::from(attempt + 3 > attempts) }
 }

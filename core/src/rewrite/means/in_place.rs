@@ -10,14 +10,16 @@
 //!    copy, or the write of a mask (one bit for each element) that is made from the block.
 //! 2. Each operator that may work in place is looked at, whether it runs as recorded or is recomputed. Its input is the
 //!    first block that it reads in the recording, its output the first that it writes; its workspaces do not count. The
-//!    output reuses the input's memory if neither is persistent, both have the same size, nothing needs the input's
-//!    live range after the operator's reads, and the output is not touched before the operator's last read.
+//!    output reuses the input's memory if all of this is true:
+//!    - neither is persistent, and both have the same size;
+//!    - nothing needs the input's live range after the operator's reads;
+//!    - the output is not touched before the operator's last read.
 //! 3. Then the `free` of the input and the `malloc` of the output are moved to directly after the operator's last read.
 //!    Both live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the placement.
 //!
 //! This pass runs after masks are made and after recomputations are written: both need to find the free of each block
-//! where it was, and this pass moves frees. The load (bytes alive at a step) rises nowhere. Each operator is decided
-//! alone, so there are no ties. Cost: O(rows log rows), linear workspace.
+//! where it was, and this pass moves frees. The load (bytes alive at a step) rises nowhere. Whether one operator works
+//! in place does not depend on the others, so there are no ties. Cost: O(rows log rows), linear workspace.
 
 use crate::error::RowFault;
 use crate::id::Id;
@@ -188,10 +190,12 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Lets an operator write block `y`, its first output, over block `x`, its first input, if that is allowed: the
-    /// blocks have the same size, nothing needs `x` after the operator's reads, and `y` is not accessed before the last
-    /// of these reads. Returns none, and changes nothing, if the operator does not read `x` and write `y`, or if either
-    /// has no malloc.
+    /// Lets an operator write block `y`, its first output, over block `x`, its first input, if that is allowed:
+    /// - the blocks are different and have the same size;
+    /// - nothing needs `x` after the operator's reads;
+    /// - `y` is allocated before the operator's first access, and not accessed before its last read.
+    ///
+    /// Returns none, and changes nothing, if the operator does not read `x` and write `y`, or if either has no malloc.
     fn reuse(&mut self, running: &Running, rows: &[Row], (x, y): (u32, u32)) -> Option<()> {
         let accesses = || running.rows(rows);
         // An operator that reads a mask in place of the input does not read the input itself, and reuses nothing.

@@ -8,16 +8,17 @@
 //! Papers: Jin et al. 2018 (section 4.2, a byte for each element); Jain et al. 2018 (Gist, a bit).
 //!
 //! Steps:
-//! 1. One pass over the rows notes, for each live range of a block, which rows need the block. First, the last ReLU
-//!    that accesses the block with no write after it: it could make the mask. Second, the last row of the last operator
-//!    that needs the block's full values; gradients of ReLU operators do not need them, but a copy to the host does.
-//!    Third, whether gradients of ReLU operators read the block after that row.
+//! 1. One pass over the rows notes three things for each live range of a block:
+//!    - the last ReLU that accesses the block with no write after it: it could make the mask;
+//!    - the last row of the last operator that needs the block's full values. Gradients of ReLU operators do not need
+//!      them, but a copy to the host does;
+//!    - whether gradients of ReLU operators read the block after that row.
 //! 2. A second pass writes the malloc of the mask and its write directly after the ReLU's last row, and the block's
 //!    free as soon as no other operator needs the block. The gradients then read the mask in place of the block, and
 //!    the mask is freed where the block was freed.
 //!
-//! A live range gets no mask if its block is persistent, is written between the ReLU and the gradient, is reused in
-//! place, or has a mask already, or if the mask does not pay. A mask pays under two conditions:
+//! A live range gets no mask in any of these cases: its block is persistent, is written between the ReLU and the
+//! gradient, is reused in place, or has a mask already; or the mask does not pay. A mask pays under two conditions:
 //! - The last other operator that needs the block is in the forward pass. The block is freed after that operator; until
 //!   then the mask takes memory beside the block. The forward pass is taken to end after the last operator that may be
 //!   recomputed, or at the first gradient of a ReLU if that comes first.

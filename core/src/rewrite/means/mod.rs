@@ -17,8 +17,8 @@ use crate::simulate::Device;
 use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// Declares the means of saving memory. Each has a doc comment, a name, the bit that stands for it in a `Using` set and
-/// in the C interface, and its name on the command line.
+/// Declares the means of saving memory. Each has a doc comment, a name, the bit that stands for it in a set of means
+/// and in the C interface, and its name on the command line.
 macro_rules! means {
     ($($(#[$about:meta])* $means:ident = $bit:literal $name:literal,)*) => {
         /// A means of saving memory.
@@ -157,8 +157,9 @@ impl Using {
     }
 }
 
-/// A trace to which the first two means of saving memory have been applied: gradients of ReLU operators read masks (one
-/// bit for each element), and operators write outputs over inputs. Nothing in it is swapped or recomputed yet.
+/// A trace to which two means of saving memory have been applied, each if it is wanted: gradients of ReLU operators
+/// read masks (one bit for each element), and operators write outputs over inputs. Nothing in it is swapped or
+/// recomputed yet.
 #[derive(Clone, Copy)]
 pub(in crate::rewrite) struct Rewritten<'s> {
     /// The rows of the trace in which gradients of ReLU operators read masks; the recorded rows if no mask was made.

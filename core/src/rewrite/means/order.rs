@@ -75,7 +75,7 @@ workspace! {
         tables {
             /// For each block: the row of its malloc in the recording.
             malloc_row[BlockId]: u32[blocks],
-            /// For each block: how many of the operators that access it have not been written yet, in the new order.
+            /// For each block: how many operators that access it still have to be written to the new trace.
             users[BlockId]: u32[blocks],
             /// For each block: 1 if its malloc has been written and its free has not, else 0.
             resident[BlockId]: u32[blocks],
@@ -113,11 +113,12 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
         .and(order::search_workspace(blocks, rows, effort(rows)))
 }
 
-/// Writes the rows of a recording to `out`, which must be as long, with the operators in another order, and returns
-/// true. Returns false, with nothing of use in `out`, if every operator has to stay in the recorded order
-/// ([`ordered`](crate::trace::Operator::ordered)), if the order that is found is the recorded one, or if
-/// [`Reordering::LeastLoad`] finds no lower max load than [`Reordering::Early`]. The search ends when `stops` returns
-/// true, with the best order so far.
+/// Writes the rows of a recording to `out`, which must be as long, with the operators in another order. The search for
+/// the order ends early, with the best order so far, when `stops` returns true. Returns true; or false, with nothing of
+/// use in `out`, in these cases:
+/// - every operator has to stay in the recorded order ([`ordered`](crate::trace::Operator::ordered));
+/// - the order that is found is the recorded one;
+/// - [`Reordering::LeastLoad`] finds no lower max load (the most bytes alive at a step) than [`Reordering::Early`].
 ///
 /// # Errors
 /// As [`Program::new`], for a trace that is no recording: with copies or recomputed operators, for example.
@@ -321,9 +322,10 @@ fn touched(model: &Model<'_>, operator: u32) -> impl Iterator<Item = BlockId> {
     model.touched(operator).iter().map(|&block| BlockId::of(block))
 }
 
-/// Whether a row counts as a write (true) or a read (false) of its block when it is decided which operator waits for
-/// which; none if it counts as neither. A malloc counts as a write, unless the block is persistent or its first access
-/// is a write. The free of a block that is never accessed counts as a read.
+/// Whether a row is taken as a write (true) or a read (false) of its block, to find which operator has to wait for
+/// which; none if it is taken as neither. Writes and reads are taken as what they are. A malloc is taken as a write,
+/// unless the block is persistent or its first access is a write. A free is taken as a read if the block is never
+/// accessed.
 fn touch(begins: &Table<'_, u32, BlockId>, program: &Program<'_>, r: &Row) -> Option<bool> {
     match r.event {
         Event::Read => Some(false),

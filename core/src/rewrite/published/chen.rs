@@ -47,7 +47,7 @@ pub enum Plan {
     Cheap,
     /// The forward pass is cut into parts, these are cut again, and so on. The number says how many cuts are made in
     /// each part; 0 counts as 1. Results that live across one of the first cuts are kept, and so are those after the
-    /// last cut. The other results are dropped, and recomputed more often the deeper the cuts around them.
+    /// last cut. The other results are dropped and recomputed, those between deeper cuts more often.
     Recursive(u32, Cuts),
 }
 
@@ -426,7 +426,7 @@ impl<'a> Planner<'a> {
     /// Sets how often each operator of the forward pass is recomputed. Cuts of level 0 divide the pass into segments,
     /// cuts of level 1 divide these again, and so on. Operators after the last cut are not recomputed. Any other is
     /// recomputed 1 + l times, where l is the higher level of the two cuts around it. But if the forward pass reads its
-    /// result beyond a cut of level m, the operator is recomputed at most m times: never beyond a cut of level 0.
+    /// result beyond a cut of level m, the operator is recomputed at most m times (with m = 0: never).
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
         self.next_cut.set(forward, None);

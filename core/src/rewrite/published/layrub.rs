@@ -21,8 +21,9 @@
 //! a recorded operator computes both gradients at once, so no row could tell where one ends and the other begins. Where
 //! an operator may write over its input, [`in_place`](crate::rewrite::means::in_place) makes it do so.
 //!
-//! A block counts if more than one operator accesses it, and if it is no parameter and no gradient of one. Masks have a
-//! bit for each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and O(rows).
+//! The bytes that are counted are those of all blocks that more than one operator accesses, except parameters and their
+//! gradients. Masks have a bit for each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and
+//! O(rows).
 
 use super::mirror::Mirror;
 use crate::rewrite::gaps::Gaps;
@@ -185,8 +186,8 @@ record! {
 }
 
 impl Known {
-    /// Whether the block counts as an activation or a gradient of one: more than one operator accesses it, and it does
-    /// not belong to a parameter.
+    /// Whether the block is taken for an activation or a gradient of one: more than one operator accesses it, and it
+    /// does not belong to a parameter.
     const fn counts(&self) -> bool {
         self.is_shared && !self.is_parameter
     }

@@ -183,10 +183,10 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Finds the operators that cannot be recomputed. Recomputations may come at any time until the last operator that
-    /// reads a result, which is a block that only the forward pass writes and that is freed in the end. So an operator
-    /// can be recomputed only if its inputs keep their values until then, and if it changes no other blocks than
-    /// results.
+    /// Finds the operators that cannot be recomputed. A result is a block that only the forward pass writes and that is
+    /// freed in the end. Recomputations may come at any time until the last operator that reads a result. So an
+    /// operator can be recomputed only if its inputs keep their values until then, and if it changes no other blocks
+    /// than results.
     fn find_fixed(&mut self) {
         let values = self.values;
         let reads = |&operator: &u32| values.references(operator).any(|r| !r.writes && self.value(r.block).is_result);
@@ -237,8 +237,8 @@ impl<'a> Mirror<'a> {
         (self.operators..self.values.program.operators).for_each(|operator| _ = self.run.push(Step::Run(operator)));
     }
 
-    /// Adds to `run` the recomputations that have to come before an operator of the backward pass, so that all that it
-    /// reads is there.
+    /// Adds to `run` the recomputations that have to come before an operator of the backward pass, so that every block
+    /// that it reads has its value.
     fn runs_before(&mut self, operator: u32) {
         let mut batch = self.ask(operator, u32::MAX, 0);
         let mut asked = 0;
@@ -254,11 +254,12 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Adds to `self.batch` the recomputations that `operator` needs: for its own recomputation number `run` or, if
-    /// `run` is `u32::MAX`, for its run in the backward pass. From each operator that writes a block which `operator`
-    /// accesses, it needs recomputation number `run`, or the last one if there are fewer. So all writers of one result
-    /// of the forward pass are recomputed together. A recomputation is left out if it, or a later one of the same
-    /// operator, was added before. `batch` is how many entries `self.batch` has so far; returns how many it has then.
+    /// Adds to `self.batch` the recomputations that `operator` needs. They are those for its own recomputation number
+    /// `run` or, if `run` is `u32::MAX`, those for its run in the backward pass. Needed is recomputation number `run`
+    /// of each operator that writes a block which `operator` accesses, or the last recomputation if there are fewer. So
+    /// all writers of one result of the forward pass are recomputed together. A recomputation is left out if it, or a
+    /// later one of the same operator, was added before. `batch` is the number of entries in `self.batch` before the
+    /// call; returns the number after it.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];

@@ -113,10 +113,10 @@ impl Selection<'_> {
     }
 
     /// Chooses gaps (times in which a block is not used) for swaps until the max load (the most bytes alive) is within
-    /// `limit` bytes. Each time, of the gaps that contain the operator with the max load, it takes the one with the
-    /// highest weighted score. Then it sets when the memory of their blocks is freed and allocated again. `swdoa` is
-    /// the weight of the fourth score, the only one that changes while gaps are chosen ([`Weights`]). Returns false if
-    /// the load is above the limit and no gap is left that would lower it.
+    /// `limit` bytes. Each time, it takes the gap with the highest weighted score, of those that contain the operator
+    /// with the max load. Then it sets when the memory of the chosen gaps' blocks is freed and allocated again. `swdoa`
+    /// is the weight of the fourth score, the only one that changes while gaps are chosen ([`Weights`]). Returns false
+    /// if the load is above the limit and no gap is left that would lower it.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, swdoa: f64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         let ranked = swdoa == 0.0;
@@ -147,9 +147,9 @@ impl Selection<'_> {
         true
     }
 
-    /// Of the gaps (times in which a block is not used) that end after `operator` and for which `over` returns true:
-    /// the one with the highest weighted score now. None if there is no such gap. `swdoa` is the weight of the fourth
-    /// score, the only one that changes while gaps are chosen ([`Weights`]).
+    /// Returns the gap (a time in which a block is not used) that has the highest weighted score now, of those that end
+    /// after `operator` and for which `over` returns true. None if there is no such gap. `swdoa` is the weight of the
+    /// fourth score, the only one that changes while gaps are chosen ([`Weights`]).
     fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let first = gaps.first_after(operator);
         self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - first);
@@ -168,8 +168,8 @@ impl Selection<'_> {
         best.map(|(_, gap)| gap)
     }
 
-    /// Of the gaps (times in which a block is not used) for which `over` returns true and that were not returned
-    /// before: the one with the highest score. None if there is no such gap. Goes through the gaps in the order of
+    /// Returns the gap (a time in which a block is not used) with the highest score, of those for which `over` returns
+    /// true and that were not returned before. None if there is no such gap. Goes through the gaps in the order of
     /// `ranked`. The chains in `next` lead past gaps that were returned, and are shortened on the way, as in
     /// union-find.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(GapId) -> bool) -> Option<GapId> {
@@ -284,9 +284,10 @@ impl Selection<'_> {
     }
 }
 
-/// Sets the block of `gap` (a time in which no operator accesses it) to be allocated earlier after it was on the host,
-/// as far as memory within `limit` bytes is free. So its copy in can end in time: before the block is used, and before
-/// the time `link`, when the next copy in should begin. Returns when this copy in should begin. Times are in ns.
+/// Lets the block that is swapped in `gap` (a time in which no operator accesses it) get its memory back earlier, as
+/// far as memory within `limit` bytes is free. So its copy in can end in time: before the block is used, and before the
+/// time `link`, when the next copy in should begin. Returns when the copy in of this block should begin. Times are in
+/// ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();

@@ -12,9 +12,9 @@ use crate::{Error, Workspace};
 workspace! {
     pub(in crate::rewrite) struct Emitter<'a>(steps, blocks) {
         tables {
-            /// For each step of the script, a linked list of the frees that are written right after it. The first
-            /// number is where the list begins: 1 + the index, in the script, of a step that frees a block. The second
-            /// is for a step that is itself in such a list: 1 + the index of the next step in that list. 0 ends a list.
+            /// For each step of the script, two links. They make linked lists of the frees that are written right after
+            /// a step. The first link leads from a step to the first free of its list, the second from a free to the
+            /// next free in the same list. A link is 1 + the index of a step in the script; 0 ends a list.
             freed: [u32; 2][steps],
             /// For each block, 1 + the index in the script of the last step so far that accesses it; 0 if none does.
             touched[BlockId]: u32[blocks],
@@ -32,9 +32,9 @@ workspace! {
 
 /// Writes to `out` the rows of a script (the order in which operators run and are recomputed, and blocks are freed) of
 /// at most `steps` steps, and returns how many rows there are. Rows of a recomputation have the time of the row above
-/// them. A script may free a block only once memory runs out. The row of that free is moved up, to right after the last
-/// access of the block before it. Nobody reads the value in between, and the sooner it is freed, the better the rest
-/// can be placed.
+/// them. A script may free a block late, only when memory runs out. The free is then written earlier: right after the
+/// step that last accesses the block before the free. Nobody reads the value in between, and the sooner a block is
+/// freed, the better the others can be placed.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if `out` is too short.

@@ -1,10 +1,10 @@
 //! Makes a script (the order in which operators run and are recomputed, and blocks are freed) from runs and
 //! recomputations whose order is given: adds the frees of the blocks.
 //!
-//! Steps. First the runs are gone through from the last to the first, to find the last run that accesses each value; a
-//! value begins where an operator writes its block without reading it. Then they are gone through forwards: a value is
-//! freed directly after the last run that accesses it, and the load is added up. If a run reads a value that is not on
-//! the device, no script is made.
+//! First the runs (recomputations are runs too) are gone through from the last to the first, to find the last run that
+//! accesses each value; a value begins where an operator writes its block without reading it. Then they are gone
+//! through forwards: a value is freed directly after the last run that accesses it, and the load (bytes alive) is added
+//! up. If a run reads a value that is not on the device, no script is made.
 //!
 //! Cost: O(references of the runs), and as much workspace. A reference is a block that an operator reads or writes.
 
@@ -19,9 +19,9 @@ workspace! {
     /// `steps` steps, which make at most `steps` rows.
     pub(in crate::rewrite) struct Follower<'a>(steps, blocks) {
         tables {
-            /// For each block, which run is the last to access the value that the block holds at the present run; 0 if
-            /// none is. The runs and recomputations of operators are counted together, from 1. Used while they are gone
-            /// through backwards, and again forwards.
+            /// For each block, the number of the last run that accesses the value which the block holds at the present
+            /// run; 0 if there is none. The runs of operators, recomputations included, are numbered from 1 in their
+            /// order. Used while they are gone through backwards, and again forwards.
             last[BlockId]: u32[blocks],
         }
         records {
@@ -30,9 +30,9 @@ workspace! {
             holds[BlockId]: Option<VersionId>[blocks],
         }
         lists {
-            /// A stack with an entry for each value that begins after the present run, the earliest on top: the last
-            /// run that accesses the value, counted from 1. A value begins where an operator writes a block without
-            /// reading it.
+            /// A stack with an entry for each value that begins after the present run, the earliest on top. The entry
+            /// is the number of the last run that accesses the value; runs are numbered from 1. A value begins where an
+            /// operator writes a block without reading it.
             until: u32[steps],
             /// The steps of the script so far.
             script: Step[steps],
@@ -43,7 +43,8 @@ workspace! {
             steps: usize = steps,
             /// An upper bound on the rows that the script makes.
             rows: u32 = 0,
-            /// The bytes on the device. In two's complement, as an operator may free more bytes than it allocates.
+            /// The bytes on the device, at the present step. It may fall below 0 (in two's complement), as an operator
+            /// may free more bytes than it allocates.
             load: u64 = 0,
         }
     }
@@ -57,11 +58,16 @@ impl<'a> Follower<'a> {
     }
 
     /// Makes the script of `runs`, the order in which operators run and are recomputed: each block is freed right after
-    /// the last access to its value. Returns the script's cost: the bytes by which the load (bytes alive) exceeds
-    /// `limit` bytes, and the time added. Returns none if the script has too many steps or rows, or if an operator
-    /// reads a value that is not on the device, is recomputed where it may not be, or never runs. `headroom` gives how
-    /// many bytes below the limit are held back before each operator. `in_place` says whether operators write their
+    /// the last access to its value. Returns the script's cost: the bytes by which the load (bytes alive) exceeds the
+    /// limit, and the time added. The limit is `limit` bytes less `headroom(o)` bytes, while operator o runs for the
+    /// first time and while operators are recomputed right before that. `in_place` says whether operators write their
     /// output over an input where they may.
+    ///
+    /// Returns none in each of these cases:
+    /// - The script has too many steps or rows.
+    /// - An operator reads a value that is not on the device.
+    /// - An operator is recomputed where it may not be.
+    /// - Not all operators run.
     pub(in crate::rewrite) fn follow(
         &mut self,
         values: &Values<'_>,
@@ -114,8 +120,8 @@ impl<'a> Follower<'a> {
         (now == values.program.operators).then_some(cost)
     }
 
-    /// Finds for each value the last run that accesses it, of the runs and recomputations of operators. Returns none if
-    /// there is no room to note so many values.
+    /// Finds for each value the last of `runs` that accesses it; recomputations are runs too. Returns none if there is
+    /// no room to note so many values.
     fn find_last_uses(&mut self, values: &Values<'_>, runs: &List<'_, Step>) -> Option<()> {
         self.last.fill(0);
         self.until.clear();
@@ -136,8 +142,9 @@ impl<'a> Follower<'a> {
         Some(())
     }
 
-    /// Begins the values that operator `g` makes: those of the blocks that it writes without reading them. Notes in
-    /// `last` which run is the last to access each value, and returns the bytes of these blocks.
+    /// Takes note that operator `g` runs and begins new values: those of the blocks that it writes without reading
+    /// them. Sets the entry in `last` of each such block to the last run that accesses the new value. Returns the bytes
+    /// of these blocks.
     fn begin(&mut self, values: &Values<'_>, g: u32) -> u64 {
         // The last uses in `until` stand in the order of the operator's references.
         let beginning = || values.managed(g).filter(|r| begins(values, g, r));

@@ -33,7 +33,7 @@ const WHICH: u32 = RECOMPUTE - 1;
 /// limit, and time. Costs are compared by the excess, and where that is equal, by the delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Cost {
-    /// The most bytes by which the load (bytes alive) exceeds the limit.
+    /// The most bytes by which the load (bytes alive) exceeds the memory limit.
     pub(super) excess: u64,
     /// How much longer the script takes than the original, in ns: recomputation, and waits for copies.
     pub(super) delay: u64,

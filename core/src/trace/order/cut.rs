@@ -30,7 +30,8 @@ use crate::{Workspace, WorkspaceLen};
 /// The capacity of an arc of the flow network that has no limit. The other capacities are in bytes.
 const ENDLESS: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
-/// Marks a node of the flow network that may be on either side of the cut.
+/// Marks a node of the flow network that may be on either side of the cut: that of the operators that have run, or that
+/// of those still to run.
 const FREE: u32 = 0;
 /// Marks a node of the flow network that has to be on the source's side of the cut, that of the operators that have
 /// run.
@@ -47,8 +48,11 @@ pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize,
 /// A lower bound on the max load (the most bytes alive at once) of all orders of the operators, in bytes. A minimum cut
 /// of a flow network gives, for each operator, the fewest bytes that can be alive while it runs; the highest of these
 /// figures is the bound. `operators` gives each operator and the bytes alive while it runs in some valid order, the
-/// most bytes first. Ends when the bound reaches `enough` bytes, when no further cut can raise it, or when `looks` arcs
-/// have been looked at.
+/// most bytes first. Ends when one of these is true:
+///
+/// - The bound is at least `enough` bytes.
+/// - No further cut can raise the bound.
+/// - `looks` arcs have been looked at.
 pub(super) fn lower_bound(
     model: &Model<'_>,
     operators: impl Iterator<Item = (u32, u64)>,
@@ -75,10 +79,12 @@ struct Network<'m, 's> {
     /// For each node of the flow network: the arc of this node that is tried next when a path to a sink is searched
     /// for.
     cursor: Table<'s, u32>,
-    /// For each node of the flow network: 1 + its distance from the nearest source, in arcs that can take more flow; 0
-    /// if no path of such arcs leads to it, or none leads on from it to a sink.
+    /// For each node of the flow network: 1 + its distance from the nearest source (where flow begins), in arcs that
+    /// can take more flow. 0 if no such arcs lead from a source to the node, or none lead on to a sink (where flow
+    /// ends).
     level: Table<'s, u32>,
-    /// For each node of the flow network: the side of the cut on which it has to be: [`FREE`], [`SOURCE`] or [`SINK`].
+    /// For each node of the flow network, the side of the cut on which it has to be: [`SOURCE`] (operators that have
+    /// run), [`SINK`] (operators still to run), or [`FREE`] (either side).
     side: Table<'s, u32>,
     queue: Table<'s, u32>,
     path: Table<'s, u32>,
@@ -172,8 +178,8 @@ impl<'m, 's> Network<'m, 's> {
         self.model.needs(v) + self.flow()
     }
 
-    /// Fixes on which side of the cut operators have to be. If `side` is [`SOURCE`], these are all operators that have
-    /// to run before operator `v`; if it is [`SINK`], all that have to run after `v`.
+    /// Puts operators on the side `side` of the cut: if it is [`SOURCE`], all operators that have to run before
+    /// operator `v`; if it is [`SINK`], all that have to run after `v`.
     fn mark(&mut self, v: u32, side: u32) {
         let (mut done, mut len) = (0, 1);
         self.queue[0] = v;

@@ -79,7 +79,7 @@ pub(super) type Outcome = Result<(), Conflict>;
 pub(super) struct State<'a> {
     pub n: u32,
     pub sections: u32,
-    /// How many words each section of time has in `alive`: those of a bit set of all blocks.
+    /// The length, in words, of the bit set that each section of time has in `alive`, with a bit for each block.
     row: u32,
     /// The capacity, above which no block may end, in units of a number of bytes that divides all sizes.
     pub capacity: u64,
@@ -105,7 +105,8 @@ pub(super) struct State<'a> {
     /// The pinned blocks, lowest first.
     pins: Table<'a, u32>,
     pin_count: u32,
-    /// Whether a block may lie at any whole number of units: none is pinned, and no alignment is above one unit.
+    /// Whether blocks may lie at any offset, in units of a number of bytes that divides all sizes: no block is pinned,
+    /// and no alignment is above one unit.
     pub movable: bool,
     /// By block: an offset and the block's end there, in units of a number of bytes that divides all sizes. For a
     /// placed block, the offset is where it lies; for any other, the least offset that it can still have.
@@ -142,7 +143,7 @@ pub(super) struct State<'a> {
     /// A search for a member of the bit set `moved` begins at the word with this index: all words before it are 0.
     moved_from: u32,
     /// By section of time: the lowest end in memory that an unplaced block alive there could have when [`State::lift`]
-    /// last looked at it. Kept so that `lift` need not look at all blocks there again.
+    /// last looked at the section. Kept so that `lift` need not look at all blocks there again.
     settled: Table<'a, u64>,
     /// Bit set: sections of time for which [`State::settle`] has found the lowest end of an unplaced block already.
     reached: Table<'a, u64>,
@@ -390,7 +391,8 @@ impl<'a> State<'a> {
         self.dirty_from = self.dirty_from.min(s / 64);
     }
 
-    /// The least offset from `v` on at which block `b` is aligned and overlaps no pinned block.
+    /// The least offset, `v` or higher, at which block `b` is aligned and overlaps no pinned block that is alive with
+    /// it.
     #[inline]
     fn above_pins(&self, b: u32, v: u64) -> u64 {
         let mask = self.mask[b];
@@ -426,8 +428,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The indices of the words of a bit set, the blocks alive in section `s` of time, that may be other than 0. They
-    /// are few, as blocks are numbered by their first section.
+    /// The blocks alive in section `s` of time are a bit set of many words, most of which are 0. Returns the indices of
+    /// those that may be other than 0. They are few, as blocks are numbered by their first section.
     #[inline]
     fn words(&self, s: u32) -> Range<u32> {
         self.begin[s]..self.first[s + 1].div_ceil(64)
@@ -445,9 +447,9 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Raises the least offset of block `b`, which lies on a block that is not placed yet, to `v`, or to more where
-    /// alignment or pins do not allow `v`. Blocks that are like `b` and must lie above it are raised too. `Err` if one
-    /// of them cannot lie so high within the capacity, or is pinned lower.
+    /// Raises the least offset of block `b` to `v`, or higher where alignment or pinned blocks do not allow `v`; there,
+    /// `b` lies on a block that is not placed yet. Blocks that are like `b` and must lie above it are raised too. `Err`
+    /// if one of them cannot lie so high within the capacity, or is pinned lower.
     fn raise(&mut self, b: u32, v: u64) -> Outcome {
         self.set_least(b, v, true)?;
         // Twins lie one above the other.

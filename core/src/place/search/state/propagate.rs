@@ -6,11 +6,11 @@ use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SM
 use crate::table::{Table, at};
 
 impl State<'_> {
-    /// The least offset that block `b` can have from `v` on, and whether it can lie there only on an open block (one
-    /// not placed yet). `lifted` says whether that is so at `v`. Two rules raise `b`. First, if `b` leaves the other
-    /// open blocks of a section of time too little room up to the capacity, it cannot be the lowest of them: it goes up
-    /// to the lowest end of a block that leaves enough. Second, if `b` lies on an open block, it goes up to the lowest
-    /// end that an open block alive with it can have.
+    /// The least offset, `v` or higher, that block `b` can have, and whether `b` can lie there only on an open block
+    /// (one not placed yet). `lifted` says whether that is so at `v`. Two rules raise `b`:
+    /// - If `b` leaves the other open blocks of a section of time too little room up to the capacity, it cannot be the
+    ///   lowest of them. So it goes up to the lowest end of a block that leaves enough.
+    /// - If `b` can lie only on an open block, it goes up to the lowest end that an open block alive with it can have.
     #[inline]
     pub(super) fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
         let (mut v, mut lifted) = (v, lifted);
@@ -194,11 +194,11 @@ impl State<'_> {
         if small && self.techniques.has(Technique::Edges) { self.find_edges(s) } else { Ok(()) }
     }
 
-    /// Edge finding (Carlier and Pinson 1989) for the unplaced blocks of section `s` of time. They are like jobs on a
-    /// machine that does one at a time: each takes its bytes at or above its least offset, and all must end within the
-    /// capacity. A set of jobs can use the bytes from the lowest of its least offsets up to the capacity. If the set
-    /// needs more, the state fails (`Err`). If it needs more only with a further job, of a lower least offset, that job
-    /// lies below all of the set.
+    /// Edge finding (Carlier and Pinson 1989) for the unplaced blocks of section `s` of time. With addresses for time,
+    /// they are like jobs on a machine that does one at a time: each takes its bytes at or above its least offset, and
+    /// all must end within the capacity. A set of jobs can use the bytes from the lowest of its least offsets up to the
+    /// capacity. If the set needs more, the state fails (`Err`). If these bytes have no room for a further job, whose
+    /// least offset is lower, that job lies below all of the set.
     fn find_edges(&mut self, s: u32) -> Outcome {
         // Least offset and size, the highest offset first.
         let words = self.words(s);

@@ -35,11 +35,12 @@ const MOST_VALUES: u32 = u64::BITS;
 /// The most states that the exact search keeps. A state is how many operators have run, and which values are on the
 /// device.
 const MOST_STATES: u32 = 1 << 14;
-/// The most blocks that a program may have for the exact search: larger programs get no memory for its states.
+/// The most blocks that a program may have for the exact search. For larger programs no memory is provided, and there
+/// is no search.
 const MOST_BLOCKS: usize = 256;
-/// How many entries the heap of the exact search has for each state that there is memory for. A state may have several
-/// entries, of which the one with the least key counts. The key is the time spent on recomputation so far plus a lower
-/// bound on what is still to be spent.
+/// How many entries the heap of the exact search can hold, for each state that there is memory for. A state that is
+/// reached again at a lower cost gets a further entry; its entry with the least key counts. The key is the time spent
+/// on recomputation so far, plus a lower bound on the time still to be spent.
 const WAITING: usize = 2;
 
 /// How many states of the exact search a program of `blocks` blocks gets memory for; 0 if it has too many blocks.
@@ -86,8 +87,9 @@ workspace! {
             wanted: u64[rows + 2],
             /// For each operator: the set of the values that earlier operators write.
             made: u64[rows + 2],
-            /// For each operator: how many bytes certain blocks have on the device before it runs. They are the blocks
-            /// that are never evicted or recomputed, but allocated and freed as in the recording. In two's complement.
+            /// For each operator: the bytes that are on the device before it runs, of the blocks that the search leaves
+            /// alone. Those are never evicted or recomputed, but allocated and freed as in the recording. In two's
+            /// complement.
             fixed: u64[rows + 2],
             /// The size of each value, in bytes.
             size[ValueId]: u64[MOST_VALUES as usize],

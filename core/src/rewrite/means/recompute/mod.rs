@@ -38,8 +38,8 @@ pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     4 * rows
 }
 
-/// The pairs of parameters with which plans are tried, in this order. They set the score by which blocks are chosen to
-/// be evicted.
+/// Pairs of parameters of the score by which blocks are chosen to be evicted. Plans are made with each pair, in this
+/// order.
 const PREFERENCES: [Preference; 9] = {
     const fn preference(distance: u32, owed: f64) -> Preference {
         Preference { distance, owed }
@@ -65,14 +65,15 @@ const DISTURBED: usize = 4;
 /// temperature a new plan may, on average, take that much longer than the present one and still be accepted.
 const HEAT: f64 = 0.0005;
 
-/// The annealing checks its progress at least this many times, after equal parts of its work. It ends early in two
-/// cases. In the first, since the last check, the bytes by which the best plan exceeds the limit have stayed the same,
-/// and the time that the plan adds has fallen by less than 1/[`PROGRESS`]. In the second, at this pace the best plan
-/// would not come within the limit.
+/// The work of the annealing is divided into at least this many equal parts. The annealing checks its progress about
+/// once in each part, and ends early in two cases:
+/// - Since the last check, the bytes by which the best plan exceeds the limit have stayed the same, and the time that
+///   the plan adds has fallen by less than 1/[`PROGRESS`].
+/// - At this pace the best plan would not come within the limit.
 const PATIENCE: u64 = 6;
 /// In a long trace the annealing makes more checks of its progress than [`PATIENCE`]: one for each `PATIENCE_ROWS` rows
-/// of the trace. So it may end sooner there, where a move, which changes the weights of only a few blocks, makes little
-/// difference.
+/// of the trace. So it can end sooner in a long trace. There a move makes little difference, because it changes the
+/// weights of only a few blocks.
 const PATIENCE_ROWS: usize = 2500;
 /// The annealing ends if the time that the best plan adds falls by less than 1/`PROGRESS` of itself from one check of
 /// progress to the next (see [`PATIENCE`]).
@@ -90,8 +91,8 @@ const STEP: f64 = 3.0;
 /// recomputed; each walk learns from the one before.
 const ROUNDS: u32 = 6;
 
-/// The precision to which the least limit is found that recomputation can keep. The limit is bisected until the
-/// interval in which it lies is no wider than 1/2^`NEAR` of the highest limit.
+/// How precisely the search finds the least limit within which recomputation can keep the load (bytes alive at a step).
+/// The limit is bisected until the interval in which it lies is no wider than 1/2^`NEAR` of the highest limit.
 const NEAR: u32 = 9;
 
 /// A block and its weight, a factor of the score by which blocks are chosen to be evicted: the lowest score goes first.
@@ -184,9 +185,9 @@ impl<'a> Recomputer<'a> {
         self.walk.headroom()
     }
 
-    /// From now on evicts only blocks that are cheap to recompute: those with the least recompute cost per byte. There
-    /// are as many of them as together have the fraction `part` / `whole` of the bytes of all blocks that can be
-    /// recomputed.
+    /// From now on evicts only blocks whose recompute cost per byte is at most a certain bound. It is the lowest bound
+    /// with which these blocks have the fraction `part` / `whole` of the bytes of all blocks that may be evicted
+    /// without a bound.
     pub(in crate::rewrite) fn spare(&mut self, (part, whole): (u64, u64)) {
         let sum = |most: f64| {
             let cheap = self.movable.iter().filter(|&block| self.walk.price(block) <= most);
@@ -290,9 +291,9 @@ impl<'a> Recomputer<'a> {
     /// Improves the best script (the order of runs, recomputations and frees) by simulated annealing. A move changes
     /// what steers the next planning walk: the weights of a few blocks in the choice of what is evicted, or the virtual
     /// uses (reads in an earlier walk that served to recompute other values). The move is kept if the new script
-    /// exceeds the limit by fewer bytes or takes no longer than before, and by chance if it takes a little longer.
-    /// `least` is the cost of the best script so far, and `work` about how many accesses and recompute costs may be
-    /// looked at. Returns the cost of the best script.
+    /// exceeds the limit by fewer bytes than the one before. It is also kept if the excess is the same and the script
+    /// takes no longer, or by chance if it takes a little longer. `least` is the cost of the best script so far, and
+    /// `work` about how many accesses and recompute costs may be looked at. Returns the cost of the best script.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

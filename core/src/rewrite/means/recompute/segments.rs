@@ -1,7 +1,10 @@
 //! Chen et al.'s plans of recomputation in segments, made into scripts (in which order operators run and are
-//! recomputed, and blocks are freed). With them, recomputation is never worse than the best of these plans.
+//! recomputed, and blocks are freed). A segment is a group of neighbouring operators of the forward pass. Values that
+//! are needed across the end of a segment are kept; the others are freed, and recomputed a segment at a time in the
+//! backward pass. With these plans, recomputation is never worse than the best of them.
 //!
-//! Paper: Chen et al. 2016, as in [`chen`]. The plans are those of [`Planner::each`].
+//! Paper: Chen et al. 2016, as in [`chen`]. The plans are those of [`Planner::each`], the last of which has no
+//! segments.
 //!
 //! On transformers, for example, recomputation has to bring the load (bytes alive at a step) far down. There these
 //! plans take less time than what the [walk](super::walk) over the operators finds: BERT within half its memory, by
@@ -24,9 +27,9 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 
 impl Recomputer<'_> {
     /// Tries Chen et al.'s plans, and keeps the script (the order of runs, recomputations and frees) of the fastest
-    /// plan that stays within `limit` bytes as the best script. Returns the number of that plan, which is its place in
-    /// the order of [`Planner::each`], counted from 0; none if no plan counts. A plan does not count if it takes at
-    /// least `most` ns longer than the original trace, or if its bit in `tried` is set (bit n stands for plan n).
+    /// plan that stays within `limit` bytes. Only plans that take less than `most` ns longer than the original trace
+    /// are taken, and a plan whose bit in `tried` is set is left out (bit n stands for plan n). Returns the number of
+    /// the plan, which is its place in the order of [`Planner::each`], counted from 0; none if no plan is taken.
     ///
     /// # Errors
     /// As [`chen::rewrite`].

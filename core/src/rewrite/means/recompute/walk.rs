@@ -3,7 +3,7 @@
 //!
 //! Problem: run the operators of a trace in their order so that the load (bytes alive at a step) stays within a limit,
 //! and recompute as little as possible. The idea is that of dynamic tensor rematerialization (Kirisame et al. 2021),
-//! for a future that is known.
+//! which does not know what is read later; here that is known.
 //!
 //! 1. The operators run in their order. An input that is missing is recomputed first. The operators that run for this
 //!    are the *closure* of the input: the one that writes it, those that write missing inputs of that one, and so on.
@@ -18,7 +18,7 @@
 //! 5. Where memory is too small to run a closure, the values that it makes should not have been evicted. The *weights*
 //!    of their blocks, factors of the score, are raised for the next walk.
 //! 6. An operator that writes its output over an input that nobody reads later needs no memory for the output.
-//! 7. A walk is ended once its cost is above what its caller has use for.
+//! 7. A walk is ended early once its cost is above the most that its caller accepts.
 //!
 //! Of blocks with equal scores the one with the least number is evicted. Cost: O(block accesses of all runs), and for
 //! each eviction a few closures and logarithms of the number of blocks. Linear workspace.
@@ -90,12 +90,12 @@ workspace! {
             /// virtual use is a read, in an earlier planning walk over the operators, that served to recompute another
             /// value.
             first_virtual[VersionId]: u32[rows + blocks + 1],
-            /// The virtual uses: reads in an earlier planning walk that served to recompute other values. For each
-            /// there is the operator for which the other value was needed. They are sorted by the version (a block's
+            /// The virtual uses: reads in an earlier planning walk that served to recompute other values. An entry is
+            /// the operator for which the other value was needed. The entries are sorted by the version (a block's
             /// value between two writes) that was read, those of one version in ascending order.
             virtual_use: u32[rows],
-            /// For each block: how many accesses need it now, by the operator that runs and by the operators that are
-            /// recomputed for it. While there are any, the block is not evicted.
+            /// For each block: how many accesses need it now. These are accesses of the operator that runs, and of the
+            /// operators that are recomputed for it. While there are any, the block is not evicted.
             pinned[BlockId]: u32[blocks],
             /// For each version (a block's value between two writes), two indices. The first is that of its next
             /// reader, in the list of readers that `values` has. The second is that of its next virtual use, in
@@ -141,7 +141,8 @@ workspace! {
             /// The blocks that may be evicted, in the order of a lower bound on their eviction scores. The least is
             /// first.
             queue[BlockId]: Tournament(blocks),
-            /// The blocks whose eviction score may have fallen since it was computed.
+            /// The blocks whose eviction score may have fallen since it was computed. It is computed anew before the
+            /// next eviction.
             stale[BlockId]: Members(blocks),
         }
         state {
@@ -282,8 +283,9 @@ impl<'a> Walk<'a> {
 
     /// Makes a planning walk: goes through all operators in order, and decides which values are evicted and recomputed
     /// so that memory stays within `limit` bytes. `preference` has the parameters of the eviction score. Returns the
-    /// cost of the steps (runs, recomputations and frees). None if a value that is read cannot be recomputed, there are
-    /// too many steps, or they exceed the limit by more bytes or add more time than `most` says.
+    /// cost of the steps (runs, recomputations and frees). None in three cases: a value that is read cannot be
+    /// recomputed; there are too many steps; or they exceed the limit by more bytes, or add more time, than `most`
+    /// says.
     pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let found = self.walk_once(preference, limit, most);
         if found.is_some() || self.keeps_sources || !self.source_is_lost {
@@ -396,9 +398,9 @@ impl<'a> Walk<'a> {
         if last { self.values.program.size[output] } else { 0 }
     }
 
-    /// Recomputes a version (a block's value between two writes) if it is not on the device. Before it, recomputes the
-    /// missing versions that it is made from. None if one of these cannot be recomputed, the list of steps is full, or
-    /// the steps cost more than allowed.
+    /// Recomputes a version (a block's value between two writes) if it is not on the device. First recomputes the
+    /// missing versions that it is made from. None if one of these versions cannot be recomputed, the list of steps is
+    /// full, or the steps cost more than allowed.
     fn make(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         if self.holds.is(values.block(version), Some(version)) {
@@ -430,10 +432,12 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Puts the operator that writes a version (a block's value between two writes) on the stack of those to recompute,
-    /// and pins the blocks that it accesses: they are not evicted until the operator has run. None if the operator may
-    /// not be recomputed, one of the blocks holds a later version that another operator has pinned, the list of steps
-    /// is full, or the steps cost more than allowed.
+    /// Puts the operator that writes a version (a block's value between two writes) on the stack of those to recompute.
+    /// Pins the blocks that it accesses: they are not evicted until the operator has run. Frees those that hold a later
+    /// version. Returns none in these cases:
+    /// - the operator may not be recomputed;
+    /// - a block that holds a later version is pinned by another operator too;
+    /// - the list of steps is full, or the steps cost more than allowed.
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -566,8 +570,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Evicts blocks, the one with the least eviction score first, until `need` more bytes fit within the limit less
-    /// the headroom (the bytes held back below the limit). If no block may be evicted any more, notes as an excess in
-    /// the cost how many bytes do not fit.
+    /// the headroom (the bytes held back below the limit). If there is no more block to evict, the bytes that do not
+    /// fit are noted as an excess in the cost.
     fn make_room(&mut self, need: u64) {
         let held = self.headroom[self.now.min(self.values.program.operators)];
         let limit = self.limit.saturating_sub(held);

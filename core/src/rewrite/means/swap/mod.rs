@@ -193,8 +193,8 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The work done so far to choose gaps (times without access) by their scores. It is counted in looks at operators
-    /// or gaps: here several looks are one unit of work, in the search for faster schedules each look is one.
+    /// The work done so far to choose gaps (times without access) by their scores. A unit of work here is several looks
+    /// at operators or gaps. (The search for faster schedules counts each look as a unit.)
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }
@@ -348,7 +348,7 @@ impl<'a> Swapper<'a> {
     /// Plans anew after the headroom (bytes held back below the limit while an operator runs) has changed. With
     /// [`Policy::Auto`] the search goes on from the present schedule. With [`Policy::Bayes`] the weights of the scores
     /// that were found for this limit are used again. `work` is about how many operators and gaps a search may look at.
-    /// Returns how much longer the schedule takes than the original, in ns; none if it is above the limit.
+    /// Returns how much longer the schedule takes than the original, in ns; none if its load is above the limit.
     pub(in crate::rewrite) fn replan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         let (schedule, search) = (&mut self.schedule, &mut self.search);
         match policy {
@@ -374,7 +374,8 @@ impl<'a> Swapper<'a> {
         found
     }
 
-    /// Has blocks leave the device earlier and come back later, unless the schedule would take longer then.
+    /// Has blocks leave the device earlier and come back later, so that they take memory for less time. Changes nothing
+    /// if the schedule would then take longer.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let before = self.overhead();
         self.kept.keep(&self.schedule);

@@ -87,7 +87,8 @@ workspace! {
             /// How long the copy of each block back to the device takes, in ns.
             in_ns[BlockId]: f64[blocks],
             /// For each version (a block's value between two writes): whether the host has to have it at the end of the
-            /// iteration. That is so if its block is persistent and on the host when the iteration begins.
+            /// iteration. It has to if the block is persistent and on the host when an iteration begins, and this is
+            /// the last version written to it.
             owed[VersionId]: bool[rows + blocks],
             /// For each version (a block's value between two writes): when its copy to the host is done, in ns; 0
             /// before the link gets the copy.
@@ -455,10 +456,12 @@ impl<'a> Schedule<'a> {
         last.is_some_and(|last| last == version || self.owed.get(last))
     }
 
-    /// Finds anew when the copy out of a version (a block's value between two writes) is due. It is due at the first
-    /// free of the block with this version, if the version is read later. Without such a free it is due at the end of
-    /// the iteration if the host has to have the version then. Else it needs no copy: [`NONE`]. To be called after the
-    /// gaps with this version have changed.
+    /// Finds anew when the copy of a version (a block's value between two writes) to the host is due. To be called
+    /// after gaps in which the block holds this version have changed.
+    /// - If the host has the version from the start, it needs no copy ([`NONE`]).
+    /// - If the block is freed in a gap after which this version is read (perhaps in the next iteration), the copy is
+    ///   due at the first such free.
+    /// - Else it is due at the end of the iteration if the host has to have the version then. If not, there is no copy.
     fn set_due(&mut self, version: VersionId) {
         let at_end = if self.owed.get(version) { self.gaps.program.operators } else { NONE };
         let due = if self.is_clean(version) {

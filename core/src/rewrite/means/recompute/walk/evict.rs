@@ -104,9 +104,9 @@ impl Walk<'_> {
     }
 
     /// The time in ns to recompute a version (a block's value between two writes) before operator `at`. If the time is
-    /// more than `bound`, the result may be any number from `bound` up to it. An operator counts only in part if it has
-    /// to be recomputed anyway (is owed), for another output that is missing and read later. None if the version cannot
-    /// be recomputed.
+    /// more than `bound`, the result may be any number from `bound` up to it. If an operator has to be recomputed
+    /// anyway (is owed), because another of its outputs is missing and read later, only a part of its time is added.
+    /// None if the version cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: VersionId, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
