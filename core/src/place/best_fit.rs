@@ -6,7 +6,7 @@
 //! lifetimes: here the larger block comes first, then the smaller index.
 //!
 //! The paper's algorithm is quadratic. The data structures of `skyline` make it O(n log n) in practice, with exactly
-//! the same offsets. Lifetimes are compared in steps, and a line may end at any step.
+//! the same offsets. The length of a lifetime is its number of steps.
 
 use super::skyline::{Rule, Skyline};
 use super::{Options, Solver, Summary, finish, interval, prepare};

@@ -117,9 +117,9 @@ const FLUSH_CHOICE: usize = 8;
 /// [`Rule::WideFlush`] chooses the next block from this number of blocks, those of best rank in the order of
 /// preference.
 const WIDE_CHOICE: usize = 64;
-/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the unused room beside a block by the slack there: the max load, less
-/// the height up to which memory is taken, less the load still to be placed. A part of the max load is added to the
-/// slack, so that it is never near 0: the max load shifted right by this number of bits, 0.8 percent of it.
+/// [`Rule::Flush`] and [`Rule::WideFlush`] divide the room that a block would leave unused by the slack there, the room
+/// that may be wasted: the max load, less the height up to which memory is taken, less the load still to be placed. So
+/// that the slack is never near 0, a part of the max load is added: the max load shifted right by this number of bits.
 const FLUSH_SLACK: u32 = 7;
 
 /// What [`Skyline::pick`] decides for the lowest line of the skyline (a stretch of time with one height): the block to

@@ -80,9 +80,10 @@ const NOISE: u64 = 3 * 256;
 /// Every other round of the beam search looks this number of sections of time ahead, for blocks that end together there
 /// and can no longer lie side by side.
 const AHEAD: u32 = 5;
-/// A penalty in the cost of a state, the set of orders in which the living blocks can lie. It is added for each of the
-/// next sections of time in which blocks end together that are side by side in none of the orders. Each doubling of the
-/// number of orders lowers the cost by 256, so a penalty weighs as much as a factor of 4 in the number of orders.
+/// A penalty in the cost of a state, the set of orders in which the living blocks can lie. Blocks that end together
+/// should lie side by side. For each of the next sections of time in which they can do so in none of the orders, the
+/// penalty is added once. Each doubling of the number of orders lowers the cost by 256, so a penalty weighs as much as
+/// a factor of 4 in the number of orders.
 const SCATTERED: u64 = 2 * 256;
 /// How many tokens (nodes and leaves of PQ-trees) can be looked at in the time of one node of the exact search, as
 /// [`Options::nodes`] counts them.

@@ -29,7 +29,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) enum Owner {
     /// The recording decides: the block is allocated and freed as recorded.
     Recorded,
-    /// One operator decides: the block is its workspace, which it allocates and frees.
+    /// The block is the workspace of one operator, which allocates it at its start and frees it at its end.
     Local,
     /// The plan of recomputation decides: the block is allocated where it is written, and may be freed wherever memory
     /// is short, as every value of it can be recomputed.

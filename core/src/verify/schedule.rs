@@ -190,10 +190,15 @@ pub fn schedule<'a>(
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Checks a rewritten trace by all rules except those on addresses: the order of operators, the values that they read,
-/// masks, that blocks are used only while allocated, what stands between the accesses of an operator, and where
-/// persistent blocks are at the end. Live ranges are numbered in the order of their mallocs. For each, `taken_over`
-/// gets 1 + the number of the live range whose memory it reuses in place; 0 if none.
+/// Checks a rewritten trace by all rules except those on addresses:
+/// - operators run in an allowed order, and read the values that they read in the recording;
+/// - masks (one bit for each element of a block) are large enough, and written before they are read;
+/// - blocks are used only while they are allocated;
+/// - between two accesses of one operator stand only mallocs and frees of its own;
+/// - persistent blocks are, at the end, where the next iteration needs them.
+///
+/// Live ranges are numbered in the order of their mallocs. For each, `taken_over` gets 1 + the number of the live range
+/// whose memory it reuses in place; 0 if none.
 fn values(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -454,8 +459,8 @@ impl State<'_> {
         known.then(|| self.seen.size[block]).filter(|&size| size > 0)
     }
 
-    /// Whether the row allocates or frees a block that the current operator also allocates or frees between its
-    /// accesses in the recording.
+    /// Whether the row allocates or frees a block of the current operator's own: in the recording the operator does so
+    /// too, after its first access and before its last.
     fn is_own(&self, r: &Row, progress: Progress) -> bool {
         matches!(r.event, Event::Malloc | Event::Free)
             && self.recorded.masked(r.block).is_none()

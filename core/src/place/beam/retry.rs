@@ -28,7 +28,8 @@ pub(super) const MOST_DOUBLINGS: u32 = 4;
 /// cost. The first round of attempts takes the first entry. Later rounds, and new tries where a block fits nowhere,
 /// take the other entries in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
-/// The last place at which the present attempt to place all blocks has failed.
+/// Where the present attempt to place all blocks has failed last: at which block in the order in which they are placed,
+/// and how often near it.
 #[derive(Default)]
 pub(super) struct Hard {
     /// The step, an index in `Beam::order`, whose block fitted nowhere.

@@ -173,7 +173,7 @@ struct Search<'a, 'b> {
     /// How many changes are recorded in `trail`, to be taken back later.
     mark: u32,
     /// Whether the try to place all blocks within the present capacity is given up: `trail` (the list of changes that
-    /// can be taken back) has no room left, or no block was found for the next decision.
+    /// can be taken back) has no room left, or no block was found that could be placed next.
     full: bool,
     /// By depth of the search tree: the block that was placed there.
     placed: Table<'b, u32>,

@@ -25,9 +25,9 @@ pub enum Technique {
     /// A run of the search ends after a number of nodes. The next run tries the blocks in another order: their
     /// lifetimes and sizes, by which they are sorted, are changed at random.
     Restarts,
-    /// Blocks are preferred that keep the top of the placed blocks level. Where it is level over a range of time, these
-    /// are blocks that begin or end with the range. They are preferred more if their own top is level with the placed
-    /// blocks beyond the range.
+    /// Blocks are preferred that keep the top of the placed blocks level. Where the top is level over a range of time,
+    /// these are blocks that begin or end with the range, as they leave no notch there. They are preferred more if their
+    /// own top is as high as that of the placed blocks beside the range.
     Level,
     /// States of the search that were refuted (shown to have no placement) are kept, and fail at once when they come
     /// again.

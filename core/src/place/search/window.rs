@@ -63,9 +63,9 @@ pub(super) struct Windows<'a> {
     pub nodes: u64,
     /// How many passes over all windows of time have ended; it counts up to [`MOST_PASSES`].
     passes: u32,
-    /// Whether longer windows of time, with more sections, are to be looked at too. True once a window of the present
-    /// length had few enough blocks for a search, or needed none. A window needs none if its load is far below the
-    /// capacity ([`NEAR`]), or if it is known to have a placement within the lower bound.
+    /// Whether longer windows of time are to be looked at too. False if every window of the present length has too many
+    /// blocks for a search: longer ones have still more. Windows that need no search do not count as too large: their
+    /// load is far below the capacity ([`NEAR`]), or they are known to have a placement within the lower bound.
     small: bool,
     /// Whether the search of a window of time was cut off without an answer in this pass over the windows. If so,
     /// another pass follows.

@@ -42,7 +42,7 @@ workspace! {
             /// By token of the loaded PQ-tree: how many leaves that are to be replaced are before it in the row of
             /// tokens.
             marked: u32[row + 1],
-            /// The children of one node of the PQ-tree, as indices of their tokens.
+            /// The children of one node of the PQ-tree, as indices in `token`, which has one entry for each node.
             child: u32[row],
             /// A path down the tree, as indices of nodes: each is a child of the one before it, and some, but not all,
             /// of the leaves below it are to be replaced.

@@ -185,9 +185,8 @@ impl<'a> Recomputer<'a> {
         self.walk.headroom()
     }
 
-    /// From now on evicts only blocks whose recompute cost per byte is at most a certain bound. It is the lowest bound
-    /// with which these blocks have the fraction `part` / `whole` of the bytes of all blocks that may be evicted
-    /// without a bound.
+    /// From now on evicts only the blocks that are cheapest to recompute, per byte: as many as have `part` / `whole` of
+    /// the bytes of all blocks that may be evicted.
     pub(in crate::rewrite) fn spare(&mut self, (part, whole): (u64, u64)) {
         let sum = |most: f64| {
             let cheap = self.movable.iter().filter(|&block| self.walk.price(block) <= most);

@@ -328,13 +328,14 @@ impl<'a> Swapper<'a> {
         self.schedule.add_headroom(limit / 512, part);
     }
 
-    /// Saves the schedule and the headroom of its operators, for [`recall`](Self::recall).
+    /// Saves the schedule, and the headroom of each operator (bytes held back below the limit while it runs), for
+    /// [`recall`](Self::recall).
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.keep(&self.schedule);
         self.schedule.copy_headroom(&mut self.remembered_headroom);
     }
 
-    /// Restores the schedule and the headroom of its operators that [`remember`](Self::remember) saved.
+    /// Restores the schedule, and the headroom of each operator, that [`remember`](Self::remember) saved.
     pub(in crate::rewrite) fn recall(&mut self) {
         self.remembered.restore(&mut self.schedule);
         self.schedule.set_headroom(&self.remembered_headroom);
@@ -346,9 +347,10 @@ impl<'a> Swapper<'a> {
     }
 
     /// Plans anew after the headroom (bytes held back below the limit while an operator runs) has changed. With
-    /// [`Policy::Auto`] the search goes on from the present schedule. With [`Policy::Bayes`] the weights of the scores
-    /// that were found for this limit are used again. `work` is about how many operators and gaps a search may look at.
-    /// Returns how much longer the schedule takes than the original, in ns; none if its load is above the limit.
+    /// [`Policy::Auto`] the search goes on from the present schedule. [`Policy::Bayes`] chooses swaps by a weighted sum
+    /// of scores: it uses the weights again that it found for this limit. `work` is about how many operators and gaps a
+    /// search may look at. Returns how much longer the schedule takes than the original, in ns; none if its load is
+    /// above the limit.
     pub(in crate::rewrite) fn replan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         let (schedule, search) = (&mut self.schedule, &mut self.search);
         match policy {
