@@ -71,7 +71,8 @@ const ESTIMATE: u64 = 10;
 /// work of a whole search divided by this.
 const FIRST: u64 = 4;
 /// No estimate is made for a [`Level`] of recomputation that is known to be much slower than the best one: to add at
-/// least `POOR` · (the least estimate + [`LITTLE`] · the time of the original) to the original's time.
+/// least `POOR` · (the least estimate + [`LITTLE`] · the time of the original) to the original's time, or at least
+/// `POOR` times what the best schedule of any trace adds.
 const POOR: f64 = 2.0;
 /// A fraction of the original's time. It is added to the best estimate to find [`Level`]s of recomputation that add too
 /// much time ([`POOR`]). So levels that add little are estimated even if the best one is estimated to add nothing: the
@@ -113,8 +114,7 @@ impl Estimates<'_, '_, '_, '_> {
         let known = self.found.iter().take(self.len).any(|found| found.level == level);
         let little = self.pass.original_ns() as f64 * LITTLE;
         let most = self.best(&[]).map_or(f64::INFINITY, |best| (best.promise + little) * POOR);
-        // A level that is estimated to be this much slower than the best schedule is not tried.
-        let most = most.min(self.pass.best() * HOPELESS);
+        let most = most.min(self.pass.best() * POOR);
         if !known && let Some(found) = self.found.get_mut(self.len) {
             let promise = self.pass.promise(&self.quick, level, most)?.unwrap_or(f64::INFINITY);
             *found = Estimate { promise, level, halvings };
