@@ -34,7 +34,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::interval::{self, Sweep};
-use super::{Options, Solver, Summary, Watch, align_up, improve_one, multistart};
+use super::{Options, Solver, Summary, Watch, align_up, copy, gcd, improve_one, multistart};
 use crate::hash;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
@@ -572,14 +572,6 @@ fn most_alive(low: &Table<'_, u32>, high: &Table<'_, u32>, n: u32, sections: u32
     most
 }
 
-/// Copies blocks of an arrangement (a list of the living blocks with their offsets). If one slice is longer, the rest
-/// of it is left out.
-fn copy(from: &[Cell], to: &mut [Cell]) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = *from;
-    }
-}
-
 /// The two halves of a word, the upper first.
 #[expect(clippy::cast_possible_truncation, reason = "halves")]
 const fn parts(word: u64) -> (u32, u32) {
@@ -598,13 +590,6 @@ fn apart(a: u32, b: u32) -> u64 {
 /// A hash of an offset in bytes, and of a number `kind` that blocks of equal lifetime and size share.
 const fn hashed(kind: u32, offset: u64) -> u64 {
     hash::mixed(offset.wrapping_add((kind as u64 + 1).wrapping_mul(hash::ODD)))
-}
-
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 #[cfg(test)]

@@ -421,8 +421,8 @@ fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     }
 }
 
-/// Copies a plan from one slice of offsets to another; both have an offset for each block.
-fn copy(from: &[u64], to: &mut [u64]) {
+/// Copies one slice to another, of two plans for example. If one is longer, the rest of it is left out.
+fn copy<T: Copy>(from: &[T], to: &mut [T]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }
 
@@ -430,6 +430,14 @@ fn copy(from: &[u64], to: &mut [u64]) {
 /// bits.
 pub(crate) fn align_up(offset: u64, alignment: u64) -> u64 {
     offset.wrapping_add(alignment - 1) & !(alignment - 1)
+}
+
+/// The greatest common divisor; if one number is 0, the other.
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 #[cfg(test)]

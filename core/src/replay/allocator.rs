@@ -13,8 +13,7 @@
 //! 2. *Plan*, at the end of an iteration: its blocks are placed, the plan is verified, and the pool gives memory for
 //!    the arena.
 //! 3. *Replay*: requests get their planned addresses in the arena. The pool serves requests that do not match the plan.
-//! 4. *Diverged*: after an iteration with requests that do not match, a new plan is made from the record of that
-//!    iteration.
+//! 4. *Diverged*: after an iteration with requests that do not match, a new plan is made from its record.
 //!
 //! Where the caller marks iterations ([`begin_iteration`](Allocator::begin_iteration)), each of them is recorded. Where
 //! the caller does not, [`Detector`] finds them: it watches the requests for a period, the number of mallocs and frees
@@ -26,12 +25,11 @@
 //! or the pool runs out of memory. The arena then goes back to the pool, except for its live blocks, which become
 //! blocks of the pool at their addresses. So memory is never handed out twice, and live blocks never move.
 //!
-//! A [`Source`] may give the allocator further ranges of addresses. It is asked before a plan is given up. If no run of
-//! free bytes is large enough for a request, the source is asked for a quarter of the memory there is, for 1 MiB, or
-//! for the request, whichever is the most: so ranges stay few. If it refuses, it is asked for the request alone. For an
-//! arena it is asked for the bytes of the arena. Ranges in which no block lives are returned before the source is
-//! asked, so that an arena that grows does not take its memory twice. They are also returned after eight iterations in
-//! which they were not used.
+//! A [`Source`] may give further ranges of addresses. It is asked before a plan is given up. If no run of free bytes is
+//! large enough for a request, it is asked for a quarter of the memory there is, for 1 MiB, or for the request,
+//! whichever is the most: so ranges stay few. If it refuses, it is asked for the request alone. For an arena it is
+//! asked for the bytes of the arena. Ranges in which no block lives are returned before it is asked, so that an arena
+//! that grows does not take its memory twice. They are also returned after eight iterations without use.
 //!
 //! Cost: O(1) for a planned request or free, O(log n) for others with n live blocks; planning costs what the solver
 //! does. Uses only memory that is lent.
@@ -420,9 +418,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
-    /// Serves a request from the pool, which allocates without a plan. If no run of free bytes is large enough, takes
-    /// another range of addresses from the [`Source`]. If that does not help, gives up the plan, so that the memory of
-    /// its arena can be used.
+    /// Serves a request from the pool, which allocates without a plan. If no run of free bytes is large enough, takes a
+    /// range of addresses from the [`Source`]. If that does not help, gives up the plan, so that its arena can be used.
     fn serve(&mut self, size: u64) -> Result<u64, Error> {
         let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };

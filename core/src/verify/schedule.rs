@@ -190,14 +190,8 @@ pub fn schedule<'a>(
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Checks a rewritten trace by all rules except those on addresses:
-/// - operators run in an allowed order, and read the values that they read in the recording;
-/// - masks (one bit for each element of a block) are large enough, and written before they are read;
-/// - blocks are used only while they are allocated;
-/// - between two accesses of one operator stand only mallocs and frees of its own;
-/// - persistent blocks are, at the end, where the next iteration needs them.
-///
-/// Live ranges are numbered in the order of their mallocs. For each, `taken_over` gets 1 + the number of the live range
+/// Checks a rewritten trace by all rules that the documentation of this module lists, except those on addresses. Live
+/// ranges are numbered in the order of their mallocs. For each, `taken_over` gets 1 + the number of the live range
 /// whose memory it reuses in place; 0 if none.
 fn values(
     recorded: &Recorded<'_>,

@@ -35,7 +35,7 @@ use core::num::NonZeroU64;
 
 use super::pairs::Pairs;
 use crate::place::interval::{self, Sweep};
-use crate::place::{Options, Solver, Summary, Watch, align_up, copy};
+use crate::place::{Options, Solver, Summary, Watch, align_up, copy, gcd};
 use crate::table::{Table, at, count};
 use crate::{Constraints, Error, Workspace, WorkspaceLen};
 
@@ -563,11 +563,4 @@ fn ones(mut word: u64) -> impl Iterator<Item = u32> + Clone {
         word &= word - 1;
         Some(bit)
     })
-}
-
-fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while let Some(rest) = a.checked_rem(b) {
-        (a, b) = (b, rest);
-    }
-    a
 }

@@ -74,7 +74,7 @@ use self::state::{Item, State, UNBOUNDED};
 use self::tree::{End, Tree};
 use self::window::{Budget, Windows};
 use super::interval::{self, Sweep};
-use super::{Options, Solver, Summary, Watch, bound, finish, prepare};
+use super::{Options, Solver, Summary, Watch, bound, finish, gcd, prepare};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
@@ -426,11 +426,4 @@ fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> NonZeroU64 {
 /// How many units of `unit` bytes it takes to hold `bytes` bytes, rounded up.
 fn units(bytes: u64, unit: NonZeroU64) -> u64 {
     bytes / unit + u64::from(bytes % unit != 0)
-}
-
-const fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }

@@ -434,10 +434,8 @@ impl<'a> Walk<'a> {
 
     /// Puts the operator that writes a version (a block's value between two writes) on the stack of those to recompute.
     /// Pins the blocks that it accesses: they are not evicted until the operator has run. Frees those that hold a later
-    /// version. Returns none in these cases:
-    /// - the operator may not be recomputed;
-    /// - a block that holds a later version is pinned by another operator too;
-    /// - the list of steps is full, or the steps cost more than allowed.
+    /// version. Returns none if the operator may not be recomputed, if another operator has pinned such a block too, if
+    /// the list of steps is full, or if the steps cost more than allowed.
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -516,9 +514,8 @@ impl<'a> Walk<'a> {
         self.noted.push(Noted { version, before: self.now });
     }
 
-    /// The next operator for which a version (a block's value between two writes) is needed: the operator reads it, or
-    /// it was read in an earlier planning walk to recompute something for this operator. [`NONE`] if there is no such
-    /// operator.
+    /// The next operator for which a version (a block's value between two writes) is needed: it reads the version, or an
+    /// earlier planning walk read the version to recompute something for it. [`NONE`] if there is none.
     fn next_use(&mut self, version: VersionId) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
