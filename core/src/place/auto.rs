@@ -11,9 +11,7 @@
 //! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
 //! first. A *round* is one turn of each. The first round is short, the second has the default budgets, and each later
 //! round has twice the budgets of the round before. Each round has another seed. The rounds end when the budgets are
-//! used up. The exact search and the beam search share a budget, counted in nodes of the search tree. After the first
-//! round, the exact search gets most of it. But if the beam search made the best plan, and there are many blocks, the
-//! beam search gets most of it.
+//! used up. The exact search and the beam search share a budget, counted in nodes of the search tree: each gets half.
 //!
 //! If the same number of bytes is alive at every step, the first round looks for plans without unused bytes (`tiling`)
 //! before the exact search. The beam search then has no turn in the first round.
@@ -43,23 +41,6 @@ const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
 /// The exact search and the beam search share a budget, in nodes of the search tree. In the first round (one run of
 /// each method), it is [`Options::DEFAULT_NODES`] divided by this number, or `options.nodes` if that is less.
 const FEW_NODES: u64 = 4;
-/// The beam search's usual share, in percent, of the nodes of the search tree that a round (one run of each method) may
-/// look at; the exact search gets the rest. The exceptions are [`PERCENT_IN_FIRST_ROUND`],
-/// [`PERCENT_WHERE_SEARCH_LEADS`] and [`PERCENT_WHERE_BEAM_LEADS`].
-const PERCENT_OF_BEAM: u64 = 25;
-/// The beam search's share, in percent, of the nodes of the search tree that the first round (one run of each method)
-/// may look at; the exact search gets the rest.
-const PERCENT_IN_FIRST_ROUND: u64 = 33;
-/// The beam search's share, in percent, of the nodes of the search tree that a round (one run of each method) may look
-/// at, where the exact search made the best plan so far. The exact search gets the rest.
-const PERCENT_WHERE_SEARCH_LEADS: u64 = 4;
-/// The beam search's share, in percent, of the nodes of the search tree that a round (one run of each method) may look
-/// at, where the beam search made the best plan so far and there are more than [`FEW_BLOCKS`] blocks. The exact search
-/// gets the rest.
-const PERCENT_WHERE_BEAM_LEADS: u64 = 60;
-/// With at most this number of blocks, the beam search gets its usual share of the searches' budget,
-/// [`PERCENT_OF_BEAM`], even if it has made the best plan so far.
-const FEW_BLOCKS: usize = 512;
 /// The time that the search for plans without unused bytes (`tiling`) may take: the time that the exact search takes
 /// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if the same number of bytes
 /// is alive at every step.
@@ -153,7 +134,8 @@ pub fn place(
             nodes = left - round.nodes;
             tiled = found.nodes > 0;
         }
-        let (of_search, mut of_beam) = shares(number, blocks.len(), round.nodes, told.best.solver);
+        let mut of_beam = round.nodes / 2;
+        let of_search = round.nodes - of_beam;
         if number == 0 && tiled {
             // Where no plan without unused bytes was found, a beam along time does not find one either.
             nodes += of_beam;
@@ -240,20 +222,6 @@ fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
     let few_starts = (FEW_STARTS * blocks as u64).max(FEW_PLACED);
     let few_nodes = (Options::DEFAULT_NODES / FEW_NODES).min(nodes);
     (if nodes > 0 { few_starts } else { work }, few_nodes)
-}
-
-/// Divides `nodes`, the nodes of the search tree that a round (one run of each method) may look at. Returns how many of
-/// them the exact search gets, and how many the beam search. `number` is the number of the round, from 0; `best` is the
-/// method that made the best plan so far.
-fn shares(number: u32, blocks: usize, nodes: u64, best: Solver) -> (u64, u64) {
-    let percent = match best {
-        _ if number == 0 => PERCENT_IN_FIRST_ROUND,
-        Solver::Search => PERCENT_WHERE_SEARCH_LEADS,
-        Solver::Beam if blocks > FEW_BLOCKS => PERCENT_WHERE_BEAM_LEADS,
-        _ => PERCENT_OF_BEAM,
-    };
-    let of_beam = nodes.saturating_mul(percent) / 100;
-    (nodes - of_beam, of_beam)
 }
 
 /// Combines the results that several methods of placement report: keeps the best peak and the highest lower bound of

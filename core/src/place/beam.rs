@@ -5,16 +5,18 @@
 //! hundreds of blocks fill the memory at every step, it finds out late that its first decisions lead to no plan.
 //!
 //! Steps:
-//! 1. Blocks are placed in the order in which they begin; of those that begin together, the largest first; of equally
-//!    large ones, the one that ends last. A *pass* is one attempt to place all blocks within a capacity. It goes
-//!    forward in time; if it fails, another one goes backward. Time is counted in *sections*, stretches of time that
+//! 1. A *pass* is one attempt to place all blocks within a capacity. It begins at the busiest time, because there the
+//!    blocks have to lie without a gap, and that is easy only as long as no other block has a place. First come the
+//!    blocks that are alive then. From there it goes forward in time to the end, then backward to the begin; if it
+//!    fails, another pass goes backward first (`beam::timeline`). Time is counted in *sections*, stretches of time that
 //!    are numbered from 0.
 //! 2. An *arrangement* is the list of the blocks that are alive, from the bottom up, with their offsets. The next block
 //!    goes to the lower or the upper end of each hole that is large enough. A *cell* is one block in an arrangement; a
 //!    *way* is a place for the next block in an arrangement.
 //! 3. The cost of an arrangement is a sum over the borders between two neighbours in memory: the logarithm of the time
 //!    between their ends. A hole counts as a block that ends now, floor and ceiling as blocks that end after all
-//!    others. Neighbours that end together leave one hole, not two.
+//!    others. Neighbours that end together leave one hole, not two. Busy sections count as longer than others, because
+//!    a hole does harm only there.
 //! 4. The `width` cheapest arrangements are kept. If some differ only in which of several blocks of equal size and
 //!    lifetime lies where, one of them is kept.
 //! 5. Where no arrangement has room for the next block, the pass goes back a few blocks and tries again with more
@@ -23,17 +25,19 @@
 //! 6. Capacities are tried from the lower bound up to just below the peak of the best plan so far: the peak is to fall
 //!    by all of its distance to the lower bound, by a half, a quarter and so on, but at least by the greatest common
 //!    divisor of the sizes. A plan that is found becomes the best plan. Where no capacity succeeds, the width doubles,
-//!    and random numbers are added to the costs.
+//!    random numbers are added to the costs, and passes begin where the one before was given up.
 //!
 //! Instances with pinned blocks are left as they are. Ties: the arrangement and the hole that come first. Cost of a
 //! pass: O(n · width · alive), at most 32 times as much with all tries. Memory: at most 2²¹ words and 64 n cells.
 
 mod retry;
+mod timeline;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use super::interval::{self, Sweep};
+use self::timeline::{Ends, Timeline};
+use super::interval;
 use super::{Options, Solver, Summary, Watch, align_up, copy, gcd, improve_one, multistart};
 use crate::hash;
 use crate::table::{Table, at, count};
@@ -63,10 +67,6 @@ const PASSES: u64 = 32;
 /// Each attempt is to lower the best peak so far by a part of its distance to the lower bound: by all of it, a half, a
 /// quarter and so on. The distance is halved at most this number of times.
 const MOST_HALVINGS: u32 = 4;
-/// The floor and the ceiling of memory count as blocks that end this number of sections (stretches of time) after the
-/// last section. This decides what a block beside them costs: two neighbours in memory cost the more, the more sections
-/// lie between their ends in time.
-const BEYOND: u32 = 50;
 /// A cost is a fixed-point number with this many fraction bits. The cost of an arrangement of blocks is a sum of base-2
 /// logarithms.
 const FRACTION: u32 = 8;
@@ -75,7 +75,7 @@ const FRACTION: u32 = 8;
 const CELLS_OF_A_WAY: u64 = 8;
 /// How many blocks of arrangements (lists of the living blocks with their offsets) can be looked at in the time of one
 /// node of the exact search, as [`Options::nodes`] counts them.
-const CELLS_OF_A_NODE: u64 = 750;
+const CELLS_OF_A_NODE: u64 = 600;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
@@ -83,8 +83,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     let width = most_width(n);
     let cells = WorkspaceLen { words: 2 * 3 * cells(n) + 2 * 2 * width, indices: 2 * width };
     let ways = WorkspaceLen { words: (4 * WAYS + 4) * width + n * width, indices: 0 };
-    let own = WorkspaceLen { words: 0, indices: 6 * n }.and(interval::workspace(n).max(cells.and(ways)));
-    own.max(multistart::workspace(n))
+    let own = WorkspaceLen { words: 0, indices: 4 * n }.and(interval::workspace(n).max(cells.and(ways)));
+    timeline::workspace(n).and(own).max(multistart::workspace(n))
 }
 
 const fn most_width(n: usize) -> usize {
@@ -160,6 +160,9 @@ pub(super) fn improve(
     while best.peak > enough && beam.looked < most {
         let gap = best.peak - enough;
         let part = (gap >> halvings).max(unit).min(gap);
+        if round > 0 {
+            beam.timeline.start = beam.gave_up;
+        }
         let found = [true, false].into_iter().any(|forward| beam.pass(forward, best.peak - part, round, most));
         if found {
             best = Summary { peak: beam.keep(offsets), solver: Solver::Beam, ..best };
@@ -203,13 +206,15 @@ struct Beam<'a> {
     blocks: &'a [Block],
     alignment: u64,
     n: u32,
-    sections: u32,
-    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
-    low: Table<'a, u32>,
-    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
-    high: Table<'a, u32>,
+    timeline: Timeline<'a>,
     /// The blocks in the order in which they are placed.
     order: Table<'a, u32>,
+    /// The step (the index of a block in `order`) at which the present attempt to place all blocks turns: it goes on
+    /// in the other direction of time, from the section of time at which it has begun.
+    turn: u32,
+    /// The section (a stretch of time, numbered from 0) that the last attempt to place all blocks had come to when it
+    /// was given up; at first the busiest section.
+    gave_up: u32,
     /// By step (the index of a block in `order`): how many arrangements (lists of the living blocks with their offsets)
     /// there were after that step.
     kept: Table<'a, u32>,
@@ -217,7 +222,8 @@ struct Beam<'a> {
     /// places.
     kind: Table<'a, u32>,
     aside: Table<'a, u32>,
-    /// Whether the present attempt places the blocks forward in time; if false, backward.
+    /// Whether the present attempt to place all blocks goes forward in time first, and then backward; if false, the
+    /// other way round.
     forward: bool,
     /// The bytes within which the present attempt has to place all blocks.
     capacity: u64,
@@ -263,11 +269,9 @@ impl<'a> Beam<'a> {
     fn new(blocks: &'a [Block], options: &Options, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let len = blocks.len();
         let width = most_width(len);
-        let (mut low, mut high) = (scratch.indices(len), scratch.indices(len));
+        let timeline = Timeline::new(blocks, scratch)?;
         let (order, kept, kind) = (scratch.indices(len), scratch.indices(len), scratch.indices(len));
-        let mut aside = scratch.indices(len);
-        let sections = Sweep::new(blocks, scratch.reborrow())?.clique_ranges(&mut low, &mut high);
-        let alive = most_alive(&low, &high, count(blocks), sections, &mut aside);
+        let aside = scratch.indices(len);
         let mut arrangements = || Arrangements {
             cell: scratch.stale_word_records(cells(len)),
             len: scratch.stale_indices(width),
@@ -283,16 +287,16 @@ impl<'a> Beam<'a> {
             blocks,
             alignment: options.constraints.alignment,
             n: count(blocks),
-            sections,
-            low,
-            high,
+            gave_up: timeline.start,
             order,
+            turn: 0,
             kept,
             kind,
             aside,
             forward: true,
             capacity: 0,
-            row: alive + 1,
+            row: timeline.most_alive + 1,
+            timeline,
             width: 1,
             now,
             next,
@@ -308,16 +312,17 @@ impl<'a> Beam<'a> {
         })
     }
 
-    /// Tries to place all blocks within `capacity` bytes, `forward` or backward in time; returns whether all are
-    /// placed. At first keeps [`NARROW`] · 2^`round` arrangements (lists of the living blocks with their offsets).
-    /// Where a block fits nowhere, goes back and tries again. Gives up when one of these is true:
+    /// Tries to place all blocks within `capacity` bytes, `forward` in time first and then backward, or the other way
+    /// round; returns whether all are placed. At first keeps [`NARROW`] · 2^`round` arrangements (lists of the living
+    /// blocks with their offsets). Where a block fits nowhere, goes back and tries again. Gives up when one of these is
+    /// true:
     ///
     /// - At one place, the attempt has tried again [`retry::MOST_TRIES`] times without success.
     /// - The attempt has taken [`PASSES`] times the work of an attempt without such tries.
     /// - The work of all attempts, `looked`, is more than `most`.
     fn pass(&mut self, forward: bool, capacity: u64, round: u32, most: u64) -> bool {
-        self.capacity = capacity;
-        self.turn(forward);
+        (self.capacity, self.forward) = (capacity, forward);
+        self.put_in_order();
         let width = NARROW << round.min(WIDTH_BITS);
         self.widen(width);
         let plain = u64::from(self.n) * u64::from(self.width) * u64::from(self.row);
@@ -325,9 +330,12 @@ impl<'a> Beam<'a> {
         let (mut noise, mut hard) = (retry::noise(round), retry::Hard::default());
         let (mut step, mut section) = (0, self.go_back(0));
         while step < self.n {
+            if step == self.turn {
+                section = self.go_back(step);
+            }
             let b = self.order[step];
-            if self.begin(b) != section {
-                section = self.begin(b);
+            if self.timeline.begin(b) != section {
+                section = self.timeline.begin(b);
                 self.drop_ended(section);
             }
             (self.ways, self.limit) = (0, u64::MAX);
@@ -336,6 +344,7 @@ impl<'a> Beam<'a> {
             }
             self.select(step, b);
             self.kept[step] = self.now.count;
+            self.gave_up = self.timeline.section(section);
             if self.looked > most {
                 return false;
             }
@@ -356,43 +365,34 @@ impl<'a> Beam<'a> {
         true
     }
 
-    /// Prepares to place the blocks in a direction of time, `forward` or backward: sorts them by when they begin, seen
-    /// in that direction, and finds those that have the same lifetime and size.
-    fn turn(&mut self, forward: bool) {
-        self.forward = forward;
+    /// Sorts the blocks for the present attempt to place all of them, finds the step at which the attempt turns, and
+    /// finds the blocks that have the same lifetime and size.
+    fn put_in_order(&mut self) {
+        self.timeline.forward = self.forward;
         sort::identity(&mut self.order, self.n);
-        let Self { blocks, low, high, order, aside, sections, .. } = self;
-        let (begin, end) = (
-            |b| if forward { low[b] } else { *sections - high[b] },
-            |b| {
-                if forward { high[b] } else { *sections - low[b] }
-            },
-        );
-        let keys: [&dyn Fn(u32) -> u64; 3] = [&|b| (!end(b)).into(), &|b| !at(blocks, b).size, &|b| begin(b).into()];
+        let Self { blocks, timeline, order, aside, .. } = self;
+        let lifetime = |b| u64::from(!timeline.high[b]) << 32 | u64::from(timeline.low[b]);
+        let keys: [&dyn Fn(u32) -> u64; 3] = [&lifetime, &|b| !at(blocks, b).size, &|b| timeline.turn(b)];
         for key in keys {
             sort::by_key(order, self.n, aside, key);
         }
+        self.turn = self.n;
         let mut before = None;
         for i in 0..self.n {
             let b = self.order[i];
-            let content = (self.begin(b), self.end(b), at(self.blocks, b).size);
+            let content = (self.timeline.low[b], self.timeline.high[b], at(self.blocks, b).size);
             self.kind[b] = if before == Some(content) { self.kind[self.order[i - 1]] } else { i };
             before = Some(content);
+            if self.timeline.is_behind(b) {
+                self.turn = self.turn.min(i);
+            }
         }
-    }
-
-    fn begin(&self, b: u32) -> u32 {
-        if self.forward { self.low[b] } else { self.sections - self.high[b] }
-    }
-
-    fn end(&self, b: u32) -> u32 {
-        if self.forward { self.high[b] } else { self.sections - self.low[b] }
     }
 
     /// Takes the blocks that have ended by section `now` (a numbered stretch of time) out of all arrangements (lists of
     /// the living blocks with their offsets), and computes the cost of each arrangement anew.
     fn drop_ended(&mut self, now: u32) {
-        let beyond = self.sections + BEYOND;
+        let [hole, beyond] = self.timeline.borders(now);
         for i in 0..self.now.count {
             let row = i * self.row;
             let (mut kept, mut cost, mut hash) = (0, 0, self.now.value[i][1]);
@@ -405,12 +405,13 @@ impl<'a> Beam<'a> {
                     hash = hash.wrapping_sub(hashed(self.kind[b], cell[0]));
                     continue;
                 }
-                cost += if cell[0] > top { apart(below, now) + apart(end, now) } else { apart(below, end) };
+                let end = self.timeline.ends(b, now);
+                cost += if cell[0] > top { apart(below, hole) + apart(end, hole) } else { apart(below, end) };
                 (top, below) = (cell[1], end);
                 self.now.cell[row + kept] = cell;
                 kept += 1;
             }
-            cost += if top < self.capacity { apart(below, now) + apart(beyond, now) } else { apart(below, beyond) };
+            cost += if top < self.capacity { apart(below, hole) + apart(beyond, hole) } else { apart(below, beyond) };
             self.now.len[i] = kept;
             self.now.value[i] = [cost, hash];
         }
@@ -420,16 +421,21 @@ impl<'a> Beam<'a> {
     /// them to `way`, each with its cost plus a random number below `noise`. `now` is the section of time in which `b`
     /// begins.
     fn expand(&mut self, i: u32, b: u32, now: u32, noise: u32) {
-        let beyond = self.sections + BEYOND;
+        let [hole, beyond] = self.timeline.borders(now);
         let size = at(self.blocks, b).size;
+        let end = self.timeline.ends(b, now);
         let (row, len) = (i * self.row, self.now.len[i]);
         self.looked += u64::from(len) + 1;
         let (mut top, mut below) = (0, beyond);
         for c in 0..=len {
-            let cell = if c < len { self.now.cell[row + c] } else { [self.capacity, 0, u64::from(beyond) << 32] };
-            let (above, _) = parts(cell[2]);
+            let (cell, above) = if c < len {
+                let cell = self.now.cell[row + c];
+                (cell, self.timeline.ends(parts(cell[2]).1, now))
+            } else {
+                ([self.capacity, 0, 0], beyond)
+            };
             if cell[0] - top >= size {
-                self.fill([top, cell[0]], [below, above], (i, c), b, now, noise);
+                self.fill([top, cell[0]], [below, hole, above, end], (i, c), b, noise);
             }
             (top, below) = (cell[1], above);
         }
@@ -437,15 +443,14 @@ impl<'a> Beam<'a> {
 
     /// Adds to `way`, the list of possible places for block `b`, two places in a hole of arrangement `i` (a list of the
     /// living blocks with their offsets): one at the hole's lower end, the address `low`, and one at its upper end,
-    /// `high`. `below` and `above` are the sections of time in which the blocks below and above the hole end. `c` is
-    /// the index in the arrangement of the block above the hole.
+    /// `high`. `below` and `above` are when the blocks below and above the hole end, `hole` when a hole does, and `end`
+    /// when block `b` does. `c` is the index in the arrangement of the block above the hole.
     fn fill(
         &mut self,
         [low, high]: [u64; 2],
-        [below, above]: [u32; 2],
+        [below, hole, above, end]: [Ends; 4],
         (i, c): (u32, u32),
         b: u32,
-        now: u32,
         noise: u32,
     ) {
         let block = at(self.blocks, b);
@@ -454,11 +459,10 @@ impl<'a> Beam<'a> {
         if lowest > highest || lowest < low {
             return;
         }
-        let end = self.end(b);
         let [cost, hash] = self.now.value[i];
-        let without = cost - apart(below, now) - apart(above, now);
-        let border = |touches: bool, other: u32| {
-            if touches { apart(other, end) } else { apart(other, now) + apart(end, now) }
+        let without = cost - apart(below, hole) - apart(above, hole);
+        let border = |touches: bool, other: Ends| {
+            if touches { apart(other, end) } else { apart(other, hole) + apart(end, hole) }
         };
         for offset in [lowest, highest] {
             let noise = if noise > 0 { u64::from(self.random.next_u32() % noise) } else { 0 };
@@ -525,7 +529,7 @@ impl<'a> Beam<'a> {
         let [below, above] = [self.now.cell.range(from, from + c), self.now.cell.range(from + c, from + len)];
         copy(below, self.next.cell.range_mut(to, to + c));
         copy(above, self.next.cell.range_mut(to + c + 1, to + len + 1));
-        let end = u64::from(self.end(b)) << 32 | u64::from(b);
+        let end = u64::from(self.timeline.end(b)) << 32 | u64::from(b);
         self.next.cell[to + c] = [offset, offset + at(self.blocks, b).size, end];
         self.next.len[k] = len + 1;
         self.next.value[k] = [cost.into(), hash];
@@ -555,34 +559,21 @@ impl<'a> Beam<'a> {
     }
 }
 
-/// The most blocks that are alive in one section of time.
-fn most_alive(low: &Table<'_, u32>, high: &Table<'_, u32>, n: u32, sections: u32, change: &mut Table<'_, u32>) -> u32 {
-    // What begins in a section, less what has ended there, wraps around below 0.
-    for b in 0..n {
-        change[low[b]] = change[low[b]].wrapping_add(1);
-        if high[b] < sections {
-            change[high[b]] = change[high[b]].wrapping_sub(1);
-        }
-    }
-    let (mut alive, mut most) = (0u32, 0);
-    for s in 0..sections {
-        alive = alive.wrapping_add(change[s]);
-        most = most.max(alive);
-    }
-    most
-}
-
 /// The two halves of a word, the upper first.
 #[expect(clippy::cast_possible_truncation, reason = "halves")]
 const fn parts(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// The cost of two blocks that are neighbours in memory and end in the sections `a` and `b` (numbered stretches of
-/// time): the base-2 logarithm of 1 plus the distance of `a` and `b`, with 8 fraction bits; linear between powers of
-/// two.
-fn apart(a: u32, b: u32) -> u64 {
-    let x = u64::from(a.abs_diff(b)) + 1;
+/// The cost of two neighbours in memory that end at `a` and `b`: for each direction of time, the base-2 logarithm of 1
+/// plus the distance of the two ends, with 8 fraction bits; linear between powers of two.
+fn apart(a: Ends, b: Ends) -> u64 {
+    logarithm(a[0].abs_diff(b[0])) + logarithm(a[1].abs_diff(b[1]))
+}
+
+/// The base-2 logarithm of `x` + 1, with 8 fraction bits; linear between powers of two.
+fn logarithm(x: u32) -> u64 {
+    let x = u64::from(x) + 1;
     let whole = x.ilog2();
     u64::from(whole) << FRACTION | (x << FRACTION >> whole & ((1 << FRACTION) - 1))
 }

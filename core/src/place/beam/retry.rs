@@ -71,18 +71,19 @@ impl Beam<'_> {
     }
 
     /// Goes back to `step`, the index in `order` of the block that is to be placed again. Restores the arrangements
-    /// (lists of the living blocks with their offsets) that there were before. Returns the section of time in which the
-    /// block before it in `order` begins; `u32::MAX` if it is the first block. Cost: O(steps back to the first living
-    /// block) for each arrangement.
+    /// (lists of the living blocks with their offsets) that there were before, seen in the direction of time of that
+    /// step. Returns the section of time in which the block before it in `order` begins; `u32::MAX` if it is the first
+    /// block. Cost: O(steps back to the first living block) for each arrangement.
     pub(super) fn go_back(&mut self, step: u32) -> u32 {
+        self.timeline.forward = self.forward == (step < self.turn);
         let Some(last) = step.checked_sub(1) else {
             (self.now.count, self.now.len[0], self.now.value[0]) = (1, 0, [0; 2]);
             return u32::MAX;
         };
-        let section = self.begin(self.order[last]);
+        let section = self.timeline.begin(self.order[last]);
         let mut alive = 0;
         for s in 0..step {
-            alive += u32::from(self.end(self.order[s]) > section);
+            alive += u32::from(self.timeline.end(self.order[s]) > section);
         }
         self.now.count = self.kept[last];
         for i in 0..self.now.count {
@@ -105,7 +106,7 @@ impl Beam<'_> {
             let b = self.order[step];
             let back = self.back[step * self.most_width() + arrangement];
             arrangement = parts(back & ((1 << WIDTH_BITS) - 1)).1;
-            let (offset, end) = (back >> WIDTH_BITS, self.end(b));
+            let (offset, end) = (back >> WIDTH_BITS, self.timeline.end(b));
             if end <= section {
                 continue;
             }

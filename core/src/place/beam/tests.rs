@@ -45,7 +45,9 @@ fn what_fills_the_memory_is_put_together_again() {
 
 #[test]
 fn going_back_finds_the_arrangements_that_were_kept() {
-    let blocks = cut(80, 600, 32, 1);
+    // Blocks that are left out in the first half make a later section the busiest one.
+    let blocks: Vec<Block> =
+        cut(80, 600, 32, 1).into_iter().enumerate().filter(|(i, b)| i % 5 > 0 || b.start > 300).map(|(_, b)| b).collect();
     let len = workspace(blocks.len());
     let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
@@ -58,10 +60,57 @@ fn going_back_finds_the_arrangements_that_were_kept() {
     };
     let kept = arrangements(&beam);
     assert!(kept.len() > 1);
+    assert!(0 < beam.turn && beam.turn < beam.n && !beam.timeline.forward);
     beam.go_back(beam.n);
     assert_eq!(arrangements(&beam), kept);
+    // Where the pass turns, the blocks that are alive where it has begun are there, and no others.
+    let start = beam.timeline.start;
+    let alive = |b: &u32| beam.timeline.low[*b] <= start && start < beam.timeline.high[*b];
+    let alive = (0..beam.n).filter(alive).count();
+    beam.go_back(beam.turn);
+    assert!(arrangements(&beam).iter().all(|(cells, _)| cells.len() == alive));
     assert_eq!(beam.go_back(0), u32::MAX);
+    assert!(beam.timeline.forward);
     assert_eq!(arrangements(&beam), [(Vec::new(), 0)]);
+}
+
+#[test]
+fn a_pass_begins_at_the_busiest_time_and_goes_outward() {
+    // The busiest time is from 20 to 30, between a block before and two after.
+    let blocks = [(0, 10, 4), (10, 30, 4), (20, 40, 4), (5, 60, 1), (40, 50, 4), (55, 60, 6)];
+    let blocks = blocks.map(|(start, end, size)| Block::new(start, end, size));
+    let len = workspace(blocks.len());
+    let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
+    let mut scratch = Workspace::new(&mut words, &mut indices);
+    let mut beam = Beam::new(&blocks, &Options::default(), &mut scratch).unwrap();
+    for (forward, order) in [(true, [3, 1, 2, 4, 5, 0]), (false, [3, 1, 2, 0, 4, 5])] {
+        assert!(beam.pass(forward, 9, 0, u64::MAX));
+        assert_eq!((0..beam.n).map(|step| beam.order[step]).collect::<Vec<_>>(), order);
+        assert_eq!(beam.turn, if forward { 5 } else { 4 });
+    }
+    assert!(!beam.pass(true, 8, 0, u64::MAX));
+    assert_eq!(beam.gave_up, beam.timeline.start);
+}
+
+#[test]
+fn peaks_that_are_far_apart_are_filled() {
+    // Each of some 300 steps has its own load: only the busiest leaves no byte unused.
+    let blocks = |seed: u64| -> Vec<Block> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut below = move |n| random.next_u32() % n;
+        let block = |i: u32| Block::new(i, i + 1 + below(20) + below(20), 10 + u64::from(below(90)));
+        (0..300).map(block).collect()
+    };
+    let optimal = |nodes| {
+        let options = Options { nodes, ..Options::default() };
+        let is_optimal = |&seed: &u64| {
+            let found = run(&blocks(seed), &options);
+            found.peak == found.lower_bound
+        };
+        (1..=8).filter(is_optimal).count()
+    };
+    let (without, with) = (optimal(0), optimal(20_000));
+    assert!(without <= 2 && with >= 6, "{without} of 8 by one skyline, {with} with the beam");
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! The lifetimes of the blocks as a pass of the beam search (one attempt to place all blocks) sees them: from the section
+//! of time at which it begins outward, in one direction and then in the other.
+
+use crate::place::interval::{self, Sweep};
+use crate::table::Table;
+use crate::{Block, Error, Workspace, WorkspaceLen};
+
+/// When a block ends, seen forward and backward in time, as clock times ([`Timeline::clock`]). The second is 0 where
+/// only one direction matters.
+pub(super) type Ends = [u32; 2];
+
+/// How many ticks of the clock the busiest section of time takes; every section takes at least one.
+const TICKS: u64 = 8;
+/// The ticks of the clock in a section of time fall with the bytes alive there, by the power of 2 to this number: a
+/// section with 90 % of the most bytes has a fifth of the ticks.
+const SQUARINGS: u32 = 4;
+/// Fraction bits of the bytes alive in a section, as a part of the most bytes alive at once.
+const FRACTION: u32 = 10;
+/// The floor and the ceiling of memory count as blocks that end after the last section of time, by this number of
+/// sections of average length.
+const BEYOND: u32 = 50;
+
+/// Length of the workspace that a [`Timeline`] of `n` blocks needs, the temporary part included.
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: 3 * n + 1 }.and(interval::workspace(n))
+}
+
+/// The lifetimes of the blocks in sections, stretches of time that are numbered from 0. Seen backward, the last section
+/// is number 0.
+pub(super) struct Timeline<'a> {
+    sections: u32,
+    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
+    pub low: Table<'a, u32>,
+    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
+    pub high: Table<'a, u32>,
+    /// By section: how many ticks of a clock have passed when it begins. Sections (stretches of time) with few bytes
+    /// alive have fewer ticks: there, holes between blocks do no harm. One more entry tells when the last section ends.
+    clock: Table<'a, u32>,
+    /// The most blocks that are alive in one section of time.
+    pub most_alive: u32,
+    /// The section of time at which an attempt to place all blocks begins; at first the busiest one.
+    pub start: u32,
+    /// Whether the attempt to place all blocks now goes forward in time; if false, backward.
+    pub forward: bool,
+}
+
+impl<'a> Timeline<'a> {
+    pub(super) fn new(blocks: &[Block], scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+        let n = blocks.len();
+        let (mut low, mut high, mut clock) = (scratch.indices(n), scratch.indices(n), scratch.indices(n + 1));
+        let sweep = Sweep::new(blocks, scratch.reborrow())?;
+        let sections = sweep.clique_ranges(&mut low, &mut high);
+        let (most, mut start, mut ticks, mut most_alive) = (sweep.max_load(), None, 0, 0);
+        for (section, clique) in (0u32..).zip(sweep.cliques()) {
+            if clique.load == most && start.is_none() {
+                start = Some(section);
+            }
+            most_alive = most_alive.max(clique.len);
+            clock[section] = ticks;
+            let mut part = (clique.load << FRACTION).checked_div(most).unwrap_or(0);
+            for _ in 0..SQUARINGS {
+                part = part * part >> FRACTION;
+            }
+            ticks += u32::try_from(TICKS * part >> FRACTION).unwrap_or(0).max(1);
+        }
+        clock[sections] = ticks;
+        Ok(Self { sections, low, high, clock, most_alive, start: start.unwrap_or(0), forward: true })
+    }
+
+    /// The section in which block `b` begins, seen in the present direction of time; not before the section at which
+    /// the attempt has begun.
+    pub(super) fn begin(&self, b: u32) -> u32 {
+        let begin = if self.forward { self.low[b] } else { self.sections - self.high[b] };
+        begin.max(self.section(self.start))
+    }
+
+    /// One past the last section in which block `b` is alive, seen in the present direction of time.
+    pub(super) fn end(&self, b: u32) -> u32 {
+        if self.forward { self.high[b] } else { self.sections - self.low[b] }
+    }
+
+    /// The number of a section, seen backward if the present direction of time is backward; and back again.
+    pub(super) fn section(&self, section: u32) -> u32 {
+        if self.forward { section } else { self.sections - 1 - section }
+    }
+
+    /// When a block is to be placed, as a key to sort by: first the blocks that are alive in the section at which the
+    /// attempt begins, those first that are alive there longest on both sides; then those that begin later, seen in the
+    /// present direction of time; then the others, by when they begin in the other direction.
+    pub(super) fn turn(&self, b: u32) -> u64 {
+        let (low, high, start) = (self.low[b], self.high[b], self.start);
+        let backward = self.sections - high;
+        let (part, key) = match (low <= start, start < high) {
+            (true, true) => (0, u32::MAX - (high - start).min(start + 1 - low)),
+            (false, _) => (if self.forward { 1 } else { 2 }, low),
+            (true, false) => (if self.forward { 2 } else { 1 }, backward),
+        };
+        part << 32 | u64::from(key)
+    }
+
+    /// Whether block `b` lies behind the section at which the attempt begins, seen in the present direction of time.
+    pub(super) fn is_behind(&self, b: u32) -> bool {
+        self.end(b) <= self.section(self.start)
+    }
+
+    /// When block `b` ends, seen from section `now`: in the present direction of time alone or, at the section at which
+    /// the attempt begins, in both directions.
+    pub(super) fn ends(&self, b: u32, now: u32) -> Ends {
+        let end = self.time(self.end(b), self.forward);
+        if !self.is_start(now) {
+            return [end, 0];
+        }
+        let back = if self.forward { self.sections - self.low[b] } else { self.high[b] };
+        [end, self.time(back, !self.forward)]
+    }
+
+    /// When a hole between blocks ends, and when the floor and the ceiling of memory do, seen from section `now`: a hole
+    /// as if a block ended there now, floor and ceiling after all blocks.
+    pub(super) fn borders(&self, now: u32) -> [Ends; 2] {
+        let last = self.clock[self.sections];
+        let beyond = last + BEYOND * last / self.sections.max(1);
+        if self.is_start(now) {
+            let back = self.sections - 1 - now;
+            [[self.time(now, self.forward), self.time(back, !self.forward)], [beyond, beyond]]
+        } else {
+            [[self.time(now, self.forward), 0], [beyond, 0]]
+        }
+    }
+
+    fn is_start(&self, now: u32) -> bool {
+        now == self.section(self.start)
+    }
+
+    /// The clock time at which a section begins, seen `forward` in time or backward.
+    fn time(&self, section: u32, forward: bool) -> u32 {
+        if forward { self.clock[section] } else { self.clock[self.sections] - self.clock[self.sections - section] }
+    }
+}
