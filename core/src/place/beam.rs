@@ -372,7 +372,7 @@ impl<'a> Beam<'a> {
         sort::identity(&mut self.order, self.n);
         let Self { blocks, timeline, order, aside, .. } = self;
         let lifetime = |b| u64::from(!timeline.high[b]) << 32 | u64::from(timeline.low[b]);
-        let keys: [&dyn Fn(u32) -> u64; 3] = [&lifetime, &|b| !at(blocks, b).size, &|b| timeline.turn(b)];
+        let keys: [&dyn Fn(u32) -> u64; 3] = [&lifetime, &|b| !at(blocks, b).size, &|b| timeline.rank(b)];
         for key in keys {
             sort::by_key(order, self.n, aside, key);
         }

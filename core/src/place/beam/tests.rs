@@ -46,8 +46,12 @@ fn what_fills_the_memory_is_put_together_again() {
 #[test]
 fn going_back_finds_the_arrangements_that_were_kept() {
     // Blocks that are left out in the first half make a later section the busiest one.
-    let blocks: Vec<Block> =
-        cut(80, 600, 32, 1).into_iter().enumerate().filter(|(i, b)| i % 5 > 0 || b.start > 300).map(|(_, b)| b).collect();
+    let blocks: Vec<Block> = cut(80, 600, 32, 1)
+        .into_iter()
+        .enumerate()
+        .filter(|(i, b)| i % 5 > 0 || b.start > 300)
+        .map(|(_, b)| b)
+        .collect();
     let len = workspace(blocks.len());
     let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);

@@ -11,8 +11,8 @@ pub(super) type Ends = [u32; 2];
 
 /// How many ticks of the clock the busiest section of time takes; every section takes at least one.
 const TICKS: u64 = 8;
-/// The ticks of the clock in a section of time fall with the bytes alive there, by the power of 2 to this number: a
-/// section with 90 % of the most bytes has a fifth of the ticks.
+/// How often the bytes alive in a section of time, as a part of the most bytes alive at once, are squared to get its
+/// part of [`TICKS`]. So a section with 95 % of the most bytes has 3 ticks of the clock; with 91 % or less, it has 1.
 const SQUARINGS: u32 = 4;
 /// Fraction bits of the bytes alive in a section, as a part of the most bytes alive at once.
 const FRACTION: u32 = 10;
@@ -59,9 +59,9 @@ impl<'a> Timeline<'a> {
             clock[section] = ticks;
             let mut part = (clique.load << FRACTION).checked_div(most).unwrap_or(0);
             for _ in 0..SQUARINGS {
-                part = part * part >> FRACTION;
+                part = (part * part) >> FRACTION;
             }
-            ticks += u32::try_from(TICKS * part >> FRACTION).unwrap_or(0).max(1);
+            ticks += u32::try_from((TICKS * part) >> FRACTION).unwrap_or(0).max(1);
         }
         clock[sections] = ticks;
         Ok(Self { sections, low, high, clock, most_alive, start: start.unwrap_or(0), forward: true })
@@ -87,7 +87,7 @@ impl<'a> Timeline<'a> {
     /// When a block is to be placed, as a key to sort by: first the blocks that are alive in the section at which the
     /// attempt begins, those first that are alive there longest on both sides; then those that begin later, seen in the
     /// present direction of time; then the others, by when they begin in the other direction.
-    pub(super) fn turn(&self, b: u32) -> u64 {
+    pub(super) fn rank(&self, b: u32) -> u64 {
         let (low, high, start) = (self.low[b], self.high[b], self.start);
         let backward = self.sections - high;
         let (part, key) = match (low <= start, start < high) {
