@@ -19,7 +19,7 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// A placement is searched for in a tree, each node of which has some blocks placed. The search may look at this many
 /// nodes: enough to place most schedules whose load is within the limit; the others would take far more nodes.
-const NODES: u64 = 5_000;
+const NODES: u64 = 6_700;
 /// Each node that the tree search for a placement looks at counts as the work of placing this many blocks, since it
 /// takes as long.
 const BLOCKS_PER_NODE: u64 = 8;
