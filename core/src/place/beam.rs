@@ -37,7 +37,6 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use self::timeline::{Ends, Timeline};
-use super::interval;
 use super::{Options, Solver, Summary, Watch, align_up, copy, gcd, improve_one, multistart};
 use crate::hash;
 use crate::table::{Table, at, count};
@@ -83,7 +82,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     let width = most_width(n);
     let cells = WorkspaceLen { words: 2 * 3 * cells(n) + 2 * 2 * width, indices: 2 * width };
     let ways = WorkspaceLen { words: (4 * WAYS + 4) * width + n * width, indices: 0 };
-    let own = WorkspaceLen { words: 0, indices: 4 * n }.and(interval::workspace(n).max(cells.and(ways)));
+    let own = WorkspaceLen { words: 0, indices: 4 * n }.and(cells).and(ways);
     timeline::workspace(n).and(own).max(multistart::workspace(n))
 }
 
