@@ -375,16 +375,14 @@ impl<'a> Beam<'a> {
         for key in keys {
             sort::by_key(order, self.n, aside, key);
         }
-        self.turn = self.n;
+        self.turn = 0;
         let mut before = None;
         for i in 0..self.n {
             let b = self.order[i];
             let content = (self.timeline.low[b], self.timeline.high[b], at(self.blocks, b).size);
             self.kind[b] = if before == Some(content) { self.kind[self.order[i - 1]] } else { i };
             before = Some(content);
-            if self.timeline.is_behind(b) {
-                self.turn = self.turn.min(i);
-            }
+            self.turn += u32::from(!self.timeline.is_behind(b));
         }
     }
 

@@ -14,7 +14,8 @@ const TICKS: u64 = 8;
 /// How often the bytes alive in a section of time, as a part of the most bytes alive at once, are squared to get its
 /// part of [`TICKS`]. So a section with 95 % of the most bytes has 3 ticks of the clock; with 91 % or less, it has 1.
 const SQUARINGS: u32 = 4;
-/// Fraction bits of the bytes alive in a section, as a part of the most bytes alive at once.
+/// The bytes alive in a section of time are divided by the most bytes alive at once. The quotient is a fixed-point number
+/// with this many fraction bits.
 const FRACTION: u32 = 10;
 /// The floor and the ceiling of memory count as blocks that end after the last section of time, by this number of
 /// sections of average length.
@@ -36,7 +37,9 @@ pub(super) struct Timeline<'a> {
     /// By section: how many ticks of a clock have passed when it begins. Sections (stretches of time) with few bytes
     /// alive have fewer ticks: there, holes between blocks do no harm. One more entry tells when the last section ends.
     clock: Table<'a, u32>,
-    /// The most blocks that are alive in one section of time.
+    /// The clock time at which the floor and the ceiling of memory end, as if they were blocks: after all others.
+    beyond: u32,
+    /// The most blocks that are alive at once.
     pub most_alive: u32,
     /// The section of time at which an attempt to place all blocks begins; at first the busiest one.
     pub start: u32,
@@ -50,10 +53,11 @@ impl<'a> Timeline<'a> {
         let (mut low, mut high, mut clock) = (scratch.indices(n), scratch.indices(n), scratch.indices(n + 1));
         let sweep = Sweep::new(blocks, scratch.reborrow())?;
         let sections = sweep.clique_ranges(&mut low, &mut high);
-        let (most, mut start, mut ticks, mut most_alive) = (sweep.max_load(), None, 0, 0);
+        let most = sweep.max_load();
+        let (mut busiest, mut start, mut ticks, mut most_alive) = (0, 0, 0, 0);
         for (section, clique) in (0u32..).zip(sweep.cliques()) {
-            if clique.load == most && start.is_none() {
-                start = Some(section);
+            if clique.load > busiest {
+                (busiest, start) = (clique.load, section);
             }
             most_alive = most_alive.max(clique.len);
             clock[section] = ticks;
@@ -64,7 +68,8 @@ impl<'a> Timeline<'a> {
             ticks += u32::try_from((TICKS * part) >> FRACTION).unwrap_or(0).max(1);
         }
         clock[sections] = ticks;
-        Ok(Self { sections, low, high, clock, most_alive, start: start.unwrap_or(0), forward: true })
+        let beyond = ticks + BEYOND * ticks / sections.max(1);
+        Ok(Self { sections, low, high, clock, beyond, most_alive, start, forward: true })
     }
 
     /// The section in which block `b` begins, seen in the present direction of time; not before the section at which
@@ -76,7 +81,12 @@ impl<'a> Timeline<'a> {
 
     /// One past the last section in which block `b` is alive, seen in the present direction of time.
     pub(super) fn end(&self, b: u32) -> u32 {
-        if self.forward { self.high[b] } else { self.sections - self.low[b] }
+        self.end_seen(b, self.forward)
+    }
+
+    /// One past the last section in which block `b` is alive, seen `forward` in time or backward.
+    fn end_seen(&self, b: u32, forward: bool) -> u32 {
+        if forward { self.high[b] } else { self.sections - self.low[b] }
     }
 
     /// The number of a section, seen backward if the present direction of time is backward; and back again.
@@ -89,11 +99,10 @@ impl<'a> Timeline<'a> {
     /// present direction of time; then the others, by when they begin in the other direction.
     pub(super) fn rank(&self, b: u32) -> u64 {
         let (low, high, start) = (self.low[b], self.high[b], self.start);
-        let backward = self.sections - high;
-        let (part, key) = match (low <= start, start < high) {
-            (true, true) => (0, u32::MAX - (high - start).min(start + 1 - low)),
-            (false, _) => (if self.forward { 1 } else { 2 }, low),
-            (true, false) => (if self.forward { 2 } else { 1 }, backward),
+        let (part, key) = if low <= start && start < high {
+            (0, u32::MAX - (high - start).min(start + 1 - low))
+        } else {
+            (1 + u64::from(self.is_behind(b)), if low > start { low } else { self.sections - high })
         };
         part << 32 | u64::from(key)
     }
@@ -106,25 +115,21 @@ impl<'a> Timeline<'a> {
     /// When block `b` ends, seen from section `now`: in the present direction of time alone or, at the section at which
     /// the attempt begins, in both directions.
     pub(super) fn ends(&self, b: u32, now: u32) -> Ends {
-        let end = self.time(self.end(b), self.forward);
-        if !self.is_start(now) {
-            return [end, 0];
-        }
-        let back = if self.forward { self.sections - self.low[b] } else { self.high[b] };
-        [end, self.time(back, !self.forward)]
+        self.seen(now, self.end(b), self.end_seen(b, !self.forward))
     }
 
     /// When a hole between blocks ends, and when the floor and the ceiling of memory do, seen from section `now`: a hole
     /// as if a block ended there now, floor and ceiling after all blocks.
     pub(super) fn borders(&self, now: u32) -> [Ends; 2] {
-        let last = self.clock[self.sections];
-        let beyond = last + BEYOND * last / self.sections.max(1);
-        if self.is_start(now) {
-            let back = self.sections - 1 - now;
-            [[self.time(now, self.forward), self.time(back, !self.forward)], [beyond, beyond]]
-        } else {
-            [[self.time(now, self.forward), 0], [beyond, 0]]
-        }
+        let back = if self.is_start(now) { self.beyond } else { 0 };
+        [self.seen(now, now, self.sections - 1 - now), [self.beyond, back]]
+    }
+
+    /// The clock times of a section seen in the present direction of time, and of a section seen in the other one. The
+    /// second is 0 unless `now` is the section at which the attempt begins.
+    fn seen(&self, now: u32, section: u32, other: u32) -> Ends {
+        let back = if self.is_start(now) { self.time(other, !self.forward) } else { 0 };
+        [self.time(section, self.forward), back]
     }
 
     fn is_start(&self, now: u32) -> bool {
