@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every figure that needs a GPU, in one command on a machine that has one; it takes a few minutes.
 #
-#   cuda-runtime/measure.sh build     builds what is measured into target/gpu; needs Rust, no CUDA, no GPU
+#   cuda-runtime/measure.sh build     builds what is measured into target/gpu; needs Rust and Python, no CUDA, no GPU
 #   cuda-runtime/measure.sh run       runs it and prints its tables as Markdown; needs nothing but target/gpu and a driver,
 #                                     and for the rows of PyTorch a python3 with torch and torchvision (SUBLET_PYTHON)
 #
@@ -24,6 +24,10 @@ build() {
         sed -n 's/.*"executable":"\([^"]*gpu-[^"]*\)".*/\1/p' | tail -n 1)
     cp "$test" "$to/gpu"
     cp examples/pytorch/train.py examples/pytorch/sublet_allocator.py "$to"
+    # The Python package, and the networks that it is tried on.
+    mkdir "$to/python"
+    ./ci.sh wheel "$to/python"
+    cp python/tests/gpu.py python/tests/networks.py python/tests/train.py "$to/python"
     strip "$to/gpu" "$to/relu_bandwidth" "$to/migration"
     strip --strip-unneeded "$to/libsublet.so"
     git describe --always --dirty > "$to/commit"
@@ -70,8 +74,10 @@ run() {
     local python=${SUBLET_PYTHON:-python3}
     if command -v "$python" > /dev/null; then
         part "ResNet-50 in PyTorch, batch 64" "$python" "$to/train.py" --library "$to/libsublet.so" --batch 64
+        "$python" -m zipfile -e "$to"/python/sublet-*.whl "$to/python"
+        part "PyTorch within a limit" env PYTHONPATH="$to/python" "$python" -W ignore "$to/python/gpu.py"
     else
-        echo "skipped: ResNet-50 in PyTorch ($python is not there)"
+        echo "skipped: PyTorch ($python is not there)"
     fi
     if [ "$failed" = 0 ] && [ "$ran" = 0 ]; then
         echo "nothing ran" >&2

@@ -1746,9 +1746,10 @@ typedef struct sublet_fit_params {
    */
   uint32_t means;
   /**
-   * Reserved; set it to 0.
+   * 1: persistent blocks (allocated at time 0 and never freed, as weights are) all stay on the device, because their
+   * memory belongs to somebody else. 0: they may be swapped.
    */
-  uint32_t reserved;
+  uint32_t keep_persistent;
   /**
    * Every offset is a multiple of this power of two, in bytes, and sizes are rounded up to it; 0 is 256, which the
    * runtime needs.

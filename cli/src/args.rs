@@ -246,6 +246,10 @@ pub(crate) struct FittingArgs {
     /// Adds the means order: operators may run in another order, in which each reads the same values
     #[arg(long)]
     pub(crate) reorder: bool,
+    /// Weights and other blocks that are there all the time stay on the device, for example because a framework owns
+    /// them
+    #[arg(long)]
+    pub(crate) keep_persistent: bool,
     /// Every offset is a multiple of this
     #[arg(long, value_name = "SIZE", value_parser = size::parse_alignment, default_value_t = Options::DEFAULT_ALIGNMENT)]
     pub(crate) alignment: u64,

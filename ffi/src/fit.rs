@@ -83,8 +83,9 @@ pub struct sublet_fit_params {
     /// the trace does not describe all operators of its rows, 0 also leaves out SUBLET_MEANS_RECOMPUTE, because an
     /// operator that is not described may give random results.
     pub means: u32,
-    /// Reserved; set it to 0.
-    pub reserved: u32,
+    /// 1: persistent blocks (allocated at time 0 and never freed, as weights are) all stay on the device, because their
+    /// memory belongs to somebody else. 0: they may be swapped.
+    pub keep_persistent: u32,
     /// Every offset is a multiple of this power of two, in bytes, and sizes are rounded up to it; 0 is 256, which the
     /// runtime needs.
     pub alignment: u64,
@@ -189,8 +190,10 @@ impl sublet_fit_params {
         let known = POLICIES.iter().find(|&&(number, _)| number as u32 == self.policy);
         let unknown = Failure::new(S::UnknownValue, position, 0, self.policy.into());
         let policy = known.map(|&(_, policy)| policy).ok_or(unknown)?;
-        let asked = Using::of_bits(self.means).filter(|_| self.reserved == 0);
-        let asked = asked.ok_or(Failure::new(S::UnknownValue, position, 0, self.means.into()))?;
+        if self.keep_persistent > 1 {
+            return Err(Failure::new(S::UnknownValue, position, 0, self.keep_persistent.into()));
+        }
+        let asked = Using::of_bits(self.means).ok_or(Failure::new(S::UnknownValue, position, 0, self.means.into()))?;
         let using = match self.means {
             0 if told => Using::ALL,
             0 => Using::ALL.without(Means::Recompute),
@@ -202,6 +205,7 @@ impl sublet_fit_params {
             using,
             policy,
             least_bytes: or(self.least_bytes, usual.least_bytes),
+            keep_persistent: self.keep_persistent == 1,
             seed: or(self.seed, usual.seed),
             work: or(self.work, usual.work),
             alignment: or(self.alignment, usual.alignment),

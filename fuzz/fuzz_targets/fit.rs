@@ -25,6 +25,7 @@ struct Input {
     seed: u64,
     work: u64,
     least_bytes: u64,
+    keep_persistent: bool,
     limit: Limit,
     cyclic: bool,
     operators: Vec<Operator>,
@@ -49,6 +50,7 @@ impl<'a> Arbitrary<'a> for Input {
             seed: u.arbitrary()?,
             work: u.int_in_range(0..=200)?,
             least_bytes: if u.arbitrary()? { 0 } else { number(u)? },
+            keep_persistent: u.arbitrary()?,
             limit: if u.ratio(7, 8)? { Limit::Percent(u.int_in_range(10..=105)?) } else { Limit::Bytes(number(u)?) },
             cyclic: u.arbitrary()?,
             spoiled: u.arbitrary()?,
@@ -62,7 +64,20 @@ impl<'a> Arbitrary<'a> for Input {
 const MOST_BLOCKS: usize = 1 << 10;
 
 sublet_fuzz::target!(|input: Input| {
-    let Input { using, policy, device, seed, work, least_bytes, limit, cyclic, operators, trace, spoiled } = input;
+    let Input {
+        using,
+        policy,
+        device,
+        seed,
+        work,
+        least_bytes,
+        keep_persistent,
+        limit,
+        cyclic,
+        operators,
+        trace,
+        spoiled,
+    } = input;
     let Trace { rows, blocks } = &trace;
     if *blocks > MOST_BLOCKS {
         refused(&trace, &device);
@@ -85,7 +100,7 @@ sublet_fuzz::target!(|input: Input| {
     };
     // By the seed, so that what the other fields are read from stays where it is.
     let alignment = 1 << (seed % 10);
-    let options = Options { limit, device, using, policy, least_bytes, alignment, seed, work };
+    let options = Options { limit, device, using, policy, least_bytes, keep_persistent, alignment, seed, work };
     let mut memory = Memory::of(&trace);
     let fitted = memory.fit(&recorded, &options).map(|(schedule, rewritten, offsets)| {
         check_times(&schedule, &options.device);

@@ -65,6 +65,31 @@ struct Told {
     ends: AtomicBool,
 }
 
+/// The device of a fit: by name, or the figures of its links to the host, as they were measured.
+#[derive(FromPyObject)]
+pub enum Links {
+    Named(String),
+    /// The bytes per second of copies to the host, those of copies back, and the time in ns that a copy takes beside.
+    Measured(f64, f64, f64),
+}
+
+impl Links {
+    /// The device; `PlanError` if there is none of this name, or if the figures are none to compute with.
+    fn device(&self) -> PyResult<Device> {
+        match *self {
+            Self::Named(ref name) => Device::named(name).ok_or_else(|| {
+                let known = Device::names().collect::<Vec<_>>().join(", ");
+                refused(format!("there is no device {name}; there are {known}"))
+            }),
+            Self::Measured(out_bandwidth, in_bandwidth, latency) => {
+                let latencies = Device { out_latency: latency, in_latency: latency, ..Device::symmetric(1.0) };
+                let device = Device { out_bandwidth, in_bandwidth, ..latencies };
+                if device.is_sound() { Ok(device) } else { Err(refused("a device has at least one byte per second")) }
+            }
+        }
+    }
+}
+
 /// What a caller has asked for: a fit with these options, until this time, with reports of its progress.
 struct Asked {
     /// The options of the fit, among them the limit in bytes.
@@ -145,13 +170,14 @@ fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<owned::Fi
 /// with the seconds since the fit began, the number of schedules tried, and the least overhead of those within the
 /// limit (a fraction of the original's time), or None.
 #[pyfunction]
-#[pyo3(signature = (problem, *, limit, using, device, alignment, time_limit, progress))]
+#[pyo3(signature = (problem, *, limit, using, device, keep_persistent, alignment, time_limit, progress))]
 pub fn fit(
     py: Python<'_>,
     problem: &Problem,
     limit: u64,
     using: Vec<String>,
-    device: &str,
+    device: Links,
+    keep_persistent: bool,
     alignment: u64,
     time_limit: Option<f64>,
     progress: Option<Py<PyAny>>,
@@ -159,15 +185,11 @@ pub fn fit(
     if problem.inner.recorded().is_none() {
         return Err(refused("lifetimes alone do not tell when a block is idle"));
     }
-    let named = Device::named(device).ok_or_else(|| {
-        let known = Device::names().collect::<Vec<_>>().join(", ");
-        refused(format!("there is no device {device}; there are {known}"))
-    })?;
     let mut means = Using::NONE;
     for name in &using {
         means = means.with(Means::named(name).ok_or_else(|| refused(format!("there is no means {name}")))?);
     }
-    let options = Options { using: means, alignment, ..Options::new(limit, named) };
+    let options = Options { using: means, keep_persistent, alignment, ..Options::new(limit, device.device()?) };
     let fitted = fitted(py, problem, Asked { options, until: deadline(time_limit)?, progress })?;
     let rows = &fitted.rows;
     let event = |event| match event {

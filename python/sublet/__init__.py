@@ -9,10 +9,11 @@
 """
 
 from ._problem import Graph, Problem, Trace
-from ._results import Diagnosis, Fit, Plan, compare, doctor, fit, plan, read_snapshot, sweep, verify
+from ._results import Device, Diagnosis, Fit, Plan, compare, doctor, fit, plan, read_snapshot, sweep, verify
 from ._sublet import PlanError
 
 __all__ = [
+    "Device",
     "Diagnosis",
     "Fit",
     "Graph",

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,18 @@ from ._problem import Input, Problem, problem_of
 
 UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 DEFAULT_DEVICE = "gtx1080ti"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device by the figures of its links to the host, as they were measured."""
+
+    out_bandwidth: float
+    """Copies to the host, in bytes per second."""
+    in_bandwidth: float
+    """Copies back to the device, in bytes per second."""
+    latency_ns: float = 0
+    """The time that a copy takes beside that for its bytes, in ns."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +215,8 @@ def fit(
     *,
     using: Iterable[str] = ("swap", "recompute"),
     reorder: bool = False,
-    device: str = DEFAULT_DEVICE,
+    device: str | Device = DEFAULT_DEVICE,
+    keep_persistent: bool = False,
     alignment: int = 256,
     time_limit: float | None = None,
     progress: bool | None = None,
@@ -212,7 +225,8 @@ def fit(
 
     `limit` is a number of bytes, a size such as `8GiB`, or a share such as `60%` of the max load. `using` names the
     means: swap, recompute, in-place, relu. With `reorder`, the operators may run in another order, except those that
-    keep their place. After `time_limit` seconds the result is the best schedule so far. `progress` tells whether a line
+    keep their place. `device` is a name, or the measured figures of a device. With `keep_persistent`, the blocks that
+    persist all stay on the device, because their memory belongs to somebody else. After `time_limit` seconds the result is the best schedule so far. `progress` tells whether a line
     on standard error shows the progress; None shows it if standard error is a terminal. PlanError names the least limit
     that is known to work, or says that no schedule was within the limit in time.
     """
@@ -222,7 +236,14 @@ def fit(
     line = Line() if progress or (progress is None and sys.stderr.isatty()) else None
     try:
         fitted = _sublet.fit(
-            problem, limit=most, using=means, device=device, alignment=alignment, time_limit=time_limit, progress=line
+            problem,
+            limit=most,
+            using=means,
+            device=device if isinstance(device, str) else astuple(device),
+            keep_persistent=keep_persistent,
+            alignment=alignment,
+            time_limit=time_limit,
+            progress=line,
         )
     finally:
         if line is not None:

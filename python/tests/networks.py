@@ -166,8 +166,10 @@ def build(name: str) -> tuple[Loss, tuple[Tensor, Tensor]]:
         return Loss(Patches(64, width, blocks)), (torch.randn(batch, 3, 64, 64), torch.randint(0, 1000, (batch,)))
     norm: Norm = group_norm if name.endswith("_gn") else nn.BatchNorm2d
     images = {"resnet18": ((2, 2, 2, 2), 1, 32, 112), "resnet50": ((3, 4, 6, 3), 4, 16, 112), "resnet_small": ((1, 1), 1, 8, 64)}
+    images["resnet50_large"] = ((3, 4, 6, 3), 4, 128, 224)
     images |= {"resnet18_gn": images["resnet18"], "resnet_small_gn": images["resnet_small"]}
     texts = {"gpt": (4, 256, 8, 1000, 256, 8, 0.0), "gpt_dropout": (4, 256, 8, 1000, 256, 8, 0.1), "gpt_small": (2, 64, 4, 500, 64, 4, 0.1)}
+    texts["gpt2_medium"] = (24, 1024, 16, 50257, 1024, 32, 0.0)
     texts["gpt_plain"] = (*texts["gpt_small"][:-1], 0.0)
     if name in images:
         counts, wide, batch, side = images[name]

@@ -2,8 +2,7 @@
 
     LD_PRELOAD=libheap.so python train.py NETWORK sgd|adam HOW...
 
-HOW: `eager`; `sublet=60%`, a part of the peak above what persists, or bytes above it; `torch=0.5`, PyTorch's activation memory budget, in the
-same executor; `blocks`, every block under torch.utils.checkpoint, in the same executor; `inductor` and `inductor=60%`, PyTorch's compiler on its own cut and on ours; `spoiled=60%`, where what runs again comes
+HOW: `eager`; `traced`, PyTorch's own graph, operator by operator; `sublet=60%`, a part of the peak above what persists, or bytes above it; `torch=0.5`, PyTorch's activation memory budget, in the same executor; `both=60%`, where blocks may be swapped too; `blocks`, every block under torch.utils.checkpoint, in the same executor; `inductor` and `inductor=60%`, PyTorch's compiler on its own cut and on ours; `spoiled=60%`, where what runs again comes
 out a thousandth larger, which must be seen.
 """
 
@@ -37,7 +36,7 @@ def digest(tensors: Iterable[Tensor]) -> str:
     """The bits of tensors, as a short text."""
     total = hashlib.sha256()
     for tensor in tensors:
-        total.update(tensor.detach().contiguous().numpy().tobytes())
+        total.update(tensor.detach().flatten().view(torch.uint8).cpu().numpy().tobytes())
     return total.hexdigest()[:16]
 
 
@@ -121,8 +120,10 @@ def compiled(network: torch.nn.Module, how: str) -> tuple[Any, Any]:
     partitioner: Any = None
     if what == "eager":
         return network, None
-    if what in ("sublet", "spoiled"):
-        partitioner = Part(value)
+    if what == "traced":
+        return torch.compile(network, backend="aot_eager", fullgraph=True), None
+    if what in ("sublet", "spoiled", "both"):
+        partitioner = Part(value, using=("recompute", "swap") if what == "both" else ("recompute",))
         return torch.compile(network, backend="sublet", options={"partitioner": partitioner}, fullgraph=True), partitioner
     if what == "inductor":
         partitioner = Part(value) if value else None

@@ -203,6 +203,8 @@ static void faults_of_a_fit_are_told(struct room *room) {
     broken = *room;
     broken.output.names = (sublet_residency *)broken.output.offsets;
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 5, 0, 5, fit(&trace, 8 * MIB, NULL, &broken, &fitted));
+    sublet_fit_params neither = {.struct_size = sizeof neither, .keep_persistent = 2};
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 2, 0, 2, fit(&trace, 8 * MIB, &neither, room, &fitted));
     broken = *room;
     broken.output.reserved = 1;
     FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 5, 0, 1, fit(&trace, 8 * MIB, NULL, &broken, &fitted));

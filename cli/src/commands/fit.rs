@@ -111,7 +111,8 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         let using = names(using).join(", ");
         return Err(Failure::Usage(format!("--policy says what is swapped, and nothing is: the means are {using}")));
     }
-    let mut options = Options { using, alignment, ..Options::new(limit, device) };
+    let keep_persistent = args.common.keep_persistent;
+    let mut options = Options { using, alignment, keep_persistent, ..Options::new(limit, device) };
     options.policy = args.policy.unwrap_or(options.policy);
     options.least_bytes = args.least.unwrap_or(options.least_bytes);
     let mut buffers = Buffers::of(trace);

@@ -8,9 +8,8 @@ use sublet_core::Error;
 use sublet_core::rewrite::fit::{Means, Options, Using};
 use sublet_core::rewrite::lower_bound;
 use sublet_core::rewrite::means::swap::Policy;
-use sublet_core::simulate::Device;
 
-use crate::args::SweepArgs;
+use crate::args::{FittingArgs, SweepArgs};
 use crate::commands::buffers::Buffers;
 use crate::commands::fit;
 use crate::commands::ladder;
@@ -112,8 +111,9 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     let lines = Line::all(&args.policy, asked.using);
     let refuse = |e: Error| InputError::file(&args.common.input, problem.explain(&e));
     let curve = progress::during("sweeping", |bar| {
-        let alignment = args.common.alignment;
-        let mut sweep = Sweep { trace, device, alignment, buffers: Buffers::of(trace), points: Vec::new(), bar };
+        let FittingArgs { alignment, keep_persistent, .. } = args.common;
+        let usual = Options { alignment, keep_persistent, ..Options::new(u64::MAX, device) };
+        let mut sweep = Sweep { trace, usual, buffers: Buffers::of(trace), points: Vec::new(), bar };
         sweep.curve(args, &lines)
     })
     .map_err(refuse)?;
@@ -135,8 +135,8 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
 /// A sweep of a trace that is under way; it keeps all results.
 struct Sweep<'a> {
     trace: &'a Trace,
-    device: Device,
-    alignment: u64,
+    /// What all fits have in common.
+    usual: Options,
     buffers: Buffers,
     /// All points so far.
     points: Vec<Point>,
@@ -145,11 +145,10 @@ struct Sweep<'a> {
 
 impl Sweep<'_> {
     fn curve<'a>(&mut self, args: &'a SweepArgs, lines: &[Line]) -> Result<Curve<'a>, Error> {
-        let (trace, device, points) = (self.trace, self.device, args.points);
+        let (trace, points) = (self.trace, args.points);
         // A limit of 0 fails, and the error names the least limit that works, which is the same for all policies. A
         // published score is asked, since it fails fast.
-        let alignment = args.common.alignment;
-        let all = Options { alignment, using: lines[0].using, ..Options::new(u64::MAX, device) };
+        let all = Options { using: lines[0].using, ..self.usual };
         let nothing = Options { policy: Policy::Doa, limit: 0, ..all };
         let least_limit = match self.buffers.fit(trace, &nothing) {
             Err(Error::OverLimit { least, .. }) => least,
@@ -159,7 +158,8 @@ impl Sweep<'_> {
         let unlimited = self.buffers.fit(trace, &all)?;
         let (original_peak, load_min) = (unlimited.original_peak, unlimited.load_min);
         let mut scratch = Scratch::of(lower_bound::workspace(trace.rows.len(), trace.names.len()));
-        let swap_lower_bound = lower_bound::least_load(&trace.rows, trace.names.len(), &device, 0, scratch.lend())?;
+        let swap_lower_bound =
+            lower_bound::least_load(&trace.rows, trace.names.len(), &self.usual.device, 0, scratch.lend())?;
 
         progress::count(self.bar, u64::from(points) * lines.len() as u64);
         let limits = (0..points).map(|i| {
@@ -194,8 +194,7 @@ impl Sweep<'_> {
     /// Fits to a limit, and adds the schedule to the points of the curve; none if no schedule within the limit is
     /// found.
     fn fit(&mut self, limit: u64, line: Line) -> Result<Option<Point>, Error> {
-        let alignment = self.alignment;
-        let options = Options { policy: line.policy, using: line.using, alignment, ..Options::new(limit, self.device) };
+        let options = Options { limit, policy: line.policy, using: line.using, ..self.usual };
         let fitted = match self.buffers.fit(self.trace, &options) {
             Ok(fitted) => fitted,
             Err(Error::OverLimit { .. }) => return Ok(None),
@@ -230,7 +229,7 @@ impl Sweep<'_> {
 
     /// Adds the lower bound to a point.
     fn bounded(&self, point: Point) -> Result<Point, Error> {
-        let options = Options { using: point.line.using, ..Options::new(point.limit, self.device) };
+        let options = Options { limit: point.limit, using: point.line.using, ..self.usual };
         Ok(Point { overhead_lower_bound: ladder::lower_bound(self.trace, &options)?, ..point })
     }
 

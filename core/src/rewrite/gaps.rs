@@ -174,19 +174,34 @@ workspace! {
     }
 }
 
+/// Which blocks may be swapped. The others have no gaps.
+#[derive(Clone, Copy)]
+pub(super) struct Swappable {
+    /// The size of the smallest block that may be swapped, in bytes.
+    pub(super) least_bytes: u64,
+    /// Whether all persistent blocks (alive for the whole iteration) stay on the device.
+    pub(super) keep_persistent: bool,
+}
+
+impl Swappable {
+    /// Whether this block may be swapped.
+    fn has(self, program: &Program<'_>, block: BlockId) -> bool {
+        program.size[block] >= self.least_bytes && !(self.keep_persistent && program.is_persistent(block))
+    }
+}
+
 impl<'a> Gaps<'a> {
-    /// Finds the gaps (runs of operators in which a block is not accessed) of all blocks that have at least `least`
-    /// bytes.
-    pub(super) fn new(program: &'a Program<'a>, least: u64, scratch: &mut Workspace<'a>) -> Self {
+    /// Finds the gaps (runs of operators in which a block is not accessed) of all blocks that may be swapped.
+    pub(super) fn new(program: &'a Program<'a>, swappable: Swappable, scratch: &mut Workspace<'a>) -> Self {
         let mut gaps = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         // Versions are numbered in the order of the boundaries at which they can be copied out first. Those of
         // persistent blocks come first.
-        for b in program.blocks().filter(|&b| program.is_persistent(b) && program.size[b] >= least) {
+        for b in program.blocks().filter(|&b| program.is_persistent(b) && swappable.has(program, b)) {
             let version = Some(gaps.add_version(b, Some(1)));
             gaps.seen.set(b, Seen { version, initial: version, ..gaps.seen.get(b) });
         }
         for o in 0..program.operators {
-            for r in program.accesses(o).filter(|r| program.size[r.block_id()] >= least) {
+            for r in program.accesses(o).filter(|r| swappable.has(program, r.block_id())) {
                 gaps.access(o, &r);
             }
         }

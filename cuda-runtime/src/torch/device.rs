@@ -18,6 +18,8 @@ const ALIGNMENT: u64 = 512;
 /// about 300 bytes for each.
 const EVENTS: usize = 1 << 16;
 const LIVE: usize = 1 << 15;
+/// After so many planned requests the arena is allocated however many other blocks are live.
+const PATIENCE: u32 = 1 << 14;
 /// The length of the range in which the allocator places blocks, in bytes: more than any memory has. The allocator
 /// hands out numbers below this, which stand for bytes; the device turns them into addresses.
 const RANGE: u64 = 1 << 60;
@@ -77,6 +79,43 @@ impl Refused {
     }
 }
 
+/// A block that lies outside the arena, in memory that the driver allocated for it alone.
+struct Apart {
+    /// The number by which the allocator knows the block, so that it is freed there too; `None` if the allocator does
+    /// not know the block.
+    number: Option<u64>,
+    bytes: u64,
+}
+
+/// The live blocks that lie outside the arena, by address.
+#[derive(Default)]
+struct Aparts {
+    blocks: HashMap<u64, Apart>,
+    /// The bytes of these blocks.
+    live: u64,
+    /// The most bytes of such blocks that were live at once so far.
+    most: u64,
+}
+
+impl Aparts {
+    fn add(&mut self, address: u64, block: Apart) {
+        self.live += block.bytes;
+        self.most = self.most.max(self.live);
+        self.blocks.insert(address, block);
+    }
+
+    fn remove(&mut self, address: u64) -> Option<Apart> {
+        let block = self.blocks.remove(&address)?;
+        self.live -= block.bytes;
+        Some(block)
+    }
+
+    /// Whether an arena of so many bytes beside these blocks takes about as much as the blocks themselves took at most.
+    const fn leave_room(&self, arena: u64) -> bool {
+        self.live.saturating_add(arena) <= self.most + self.most / 16
+    }
+}
+
 /// What the allocator of a device has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
@@ -108,9 +147,10 @@ pub struct Device<D> {
     retired: Vec<Backing>,
     /// The driver's latest refusal of memory for the arena, and how many requests are to come before it is asked again.
     refused: Refused,
-    /// The blocks that the driver allocated one by one, by address. The value is the number by which the allocator
-    /// knows the block, so that it is freed there too; `None` if the allocator does not know the block.
-    apart: HashMap<u64, Option<u64>>,
+    /// How many planned requests have come since there was no arena and too many other blocks were live beside it.
+    crowded: u32,
+    /// The blocks that the driver allocated one by one.
+    apart: Aparts,
     graphs: Graphs,
     /// All streams that have allocated a block, or have used a block that was allocated for another stream.
     streams: BTreeSet<Stream>,
@@ -150,7 +190,7 @@ impl<D: Driver> Device<D> {
             indices: Box::leak(vec![0; len.indices].into_boxed_slice()),
         };
         let allocator = Allocator::new(&config, memory)?;
-        let (retired, apart) = (Vec::new(), HashMap::new());
+        let retired = Vec::new();
         Ok(Self {
             driver,
             allocator,
@@ -158,7 +198,8 @@ impl<D: Driver> Device<D> {
             backing: None,
             retired,
             refused: Refused::default(),
-            apart,
+            crowded: 0,
+            apart: Aparts::default(),
             graphs: Graphs::default(),
             streams: BTreeSet::new(),
             users: HashMap::new(),
@@ -341,12 +382,21 @@ impl<D: Driver> Device<D> {
 
     /// The driver's allocation that backs the arena of the plan in use; it is made now if there is none. `None` if the
     /// driver refuses it, or has refused it and is not to be asked again yet.
+    ///
+    /// A plan may begin in the middle of an iteration, when many blocks of this iteration are live outside the arena.
+    /// Then the arena is allocated later in the iteration, so that both together take no more than an iteration without
+    /// a plan.
     fn backing(&mut self) -> Option<&mut Backing> {
         let plans = self.allocator.statistics().plans;
         let stream = self.stream?;
         if self.backing.is_none() && self.refused.is_over(plans) {
             let arena = self.allocator.arena();
             let bytes = arena.end - arena.start;
+            self.crowded += 1;
+            if !self.apart.leave_room(bytes) && self.crowded < PATIENCE {
+                return None;
+            }
+            self.crowded = 0;
             // The blocks of the profile are scattered over the driver's memory: that is freed before the arena is
             // allocated.
             let emptied = self.driver.synchronize(stream).and_then(|()| self.driver.trim());
@@ -392,7 +442,7 @@ impl<D: Driver> Device<D> {
         };
         match given {
             Ok(address) => {
-                self.apart.insert(address, number);
+                self.apart.add(address, Apart { number, bytes });
                 self.unplanned += 1;
                 Ok(address)
             }
@@ -427,7 +477,8 @@ impl<D: Driver> Device<D> {
     /// Whether the block at this address is live, and its memory does not belong to a CUDA graph.
     fn is_live(&self, address: u64) -> bool {
         let backed = || self.backing.iter().chain(&self.retired).any(|b| b.number(address).is_some());
-        (self.apart.contains_key(&address) || backed()) && self.deferred.iter().all(|(freed, _)| *freed != address)
+        (self.apart.blocks.contains_key(&address) || backed())
+            && self.deferred.iter().all(|(freed, _)| *freed != address)
     }
 
     /// Whether the block at `address` cannot be freed now, because one of these streams is captured into a CUDA graph:
@@ -475,8 +526,8 @@ impl<D: Driver> Device<D> {
 
     /// Frees a block that lies outside the arena, in memory that the driver allocated for it alone.
     fn free_apart(&mut self, address: u64, stream: Stream, users: &[Stream]) -> Result<()> {
-        let number = self.apart.remove(&address).ok_or(Error::OutOfRange { address, bytes: 0 })?;
-        let noted = number.map_or(Ok(()), |number| self.allocator.free(number));
+        let block = self.apart.remove(address).ok_or(Error::OutOfRange { address, bytes: 0 })?;
+        let noted = block.number.map_or(Ok(()), |number| self.allocator.free(number));
         let followed = self.follow(stream, users.iter().copied());
         followed.and(self.driver.free(address, stream))?;
         Ok(noted?)

@@ -33,6 +33,30 @@ fn an_iteration_is_found_and_then_planned() {
     assert_eq!(program.errors, []);
 }
 
+/// An optimizer allocates its state after the first iteration, and the loss of an iteration is freed in the next one, when
+/// all its activations are live. The iterations repeat from there on, and a plan is made there: with what is live then,
+/// the arena takes little more than an iteration without a plan.
+#[test]
+fn an_arena_takes_the_place_of_what_was_live_without_it() {
+    let mut program = Program::new(Fake::new(1 << 30));
+    let (mut loss, mut left, mut state) = (None, 1, Vec::new());
+    for _ in 0..9 {
+        let before = program.statistics().unplanned;
+        let activations = program.forward(100);
+        program.free(loss.take());
+        loss = program.malloc(4);
+        program.backward(100, activations);
+        while state.len() < 5 {
+            state.push(program.malloc(5000));
+        }
+        left = program.statistics().unplanned - before;
+    }
+    // The loss outlives its iteration.
+    assert_eq!((left, program.errors.as_slice()), (1, &[] as &[Error]));
+    let (load, most) = (max_load(100), program.device.driver().peak);
+    assert!(most * 10 <= load * 11, "{most} bytes were held at once, for {load}");
+}
+
 #[test]
 fn iterations_that_are_told_are_planned_after_the_first() {
     let mut program = Program::new(Fake::new(1 << 30));

@@ -56,17 +56,26 @@ impl Program {
 
     /// Forward keeps activations, backward frees them in reverse, with a gradient and a workspace at each layer.
     pub(crate) fn iteration(&mut self, batch: u64) {
-        let size = |layer: u64| batch * (layer % 5 + 1) * 1000 + layer;
+        let activations = self.forward(batch);
+        self.backward(batch, activations);
+    }
+
+    /// The activations of a forward pass.
+    pub(crate) fn forward(&mut self, batch: u64) -> Vec<Option<u64>> {
         let mut activations = Vec::new();
         for layer in 0..20 {
-            let workspace = self.malloc(3 * size(layer));
-            activations.push(self.malloc(size(layer)));
+            let workspace = self.malloc(3 * size(batch, layer));
+            activations.push(self.malloc(size(batch, layer)));
             self.free(workspace);
         }
-        let mut gradient = self.malloc(size(19));
+        activations
+    }
+
+    pub(crate) fn backward(&mut self, batch: u64, mut activations: Vec<Option<u64>>) {
+        let mut gradient = self.malloc(size(batch, 19));
         for layer in (0..20).rev() {
-            let workspace = self.malloc(2 * size(layer));
-            let next = self.malloc(size(layer));
+            let workspace = self.malloc(2 * size(batch, layer));
+            let next = self.malloc(size(batch, layer));
             self.free(gradient);
             self.free(workspace);
             self.free(activations.pop().unwrap());
@@ -85,6 +94,11 @@ impl Program {
         self.iteration(batch);
         self.statistics().unplanned - before
     }
+}
+
+/// The bytes of what a layer computes.
+const fn size(batch: u64, layer: u64) -> u64 {
+    batch * (layer % 5 + 1) * 1000 + layer
 }
 
 /// The most bytes of an iteration that are live at once.

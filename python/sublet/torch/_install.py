@@ -27,6 +27,10 @@ SETTERS = {
 ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 """The mangled name of the constructor of `c10::Error`."""
 
+LIBRARIES = ("libc10.so", "libc10_cuda.so", "libtorch_python.so")
+"""The libraries of PyTorch that may have the names of its exceptions. Which of them has the class of exceptions for lack
+of memory depends on PyTorch's version."""
+
 STATISTICS = ("planned", "unplanned", "plans", "arena", "held", "held_peak")
 
 
@@ -75,15 +79,21 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
 
 def _throw_as_pytorch() -> None:
     """Gives the allocator the addresses that it needs to throw PyTorch's exceptions."""
-    c10 = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libc10.so"))
+    folder = pathlib.Path(torch.__file__).parent / "lib"
+    libraries = [ctypes.CDLL(str(folder / name)) for name in LIBRARIES if (folder / name).exists()]
     runtime = ctypes.CDLL("libstdc++.so.6")
+
+    def address(name: str) -> int:
+        """The address of a name in the first library that has it, or the error of the first library."""
+        return _address(next((library for library in libraries if hasattr(library, name)), libraries[0]), name)
+
     _sublet.throw_by(
         _address(runtime, "__cxa_allocate_exception"),
         _address(runtime, "__cxa_throw"),
-        _address(c10, ERROR),
-        _address(c10, "_ZTVN3c1016OutOfMemoryErrorE"),
-        _address(c10, "_ZTIN3c1016OutOfMemoryErrorE"),
-        _address(c10, "_ZTIN3c105ErrorE"),
+        address(ERROR),
+        address("_ZTVN3c1016OutOfMemoryErrorE"),
+        address("_ZTIN3c1016OutOfMemoryErrorE"),
+        address("_ZTIN3c105ErrorE"),
     )
 
 

@@ -17,14 +17,20 @@ from torch._functorch import partitioners
 
 from .. import Graph
 from .._problem import PERSISTENT, TRANSIENT
-from ._measure import Cost, copy_ns, cost_of
+from ._measure import Cost, copy_ns, cost_of, device_of
 
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
 STATISTICS = (3, 4)
 """The positions of the running mean and variance among batch norm's arguments and outputs. Batch norm updates them when
 it runs first, and does not when it is recomputed."""
-FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
+ATTENTION = {
+    aten._scaled_dot_product_flash_attention_for_cpu.default: 3,
+    aten._scaled_dot_product_flash_attention.default: 3,
+    aten._scaled_dot_product_efficient_attention.default: 5,
+    aten._scaled_dot_product_cudnn_attention.default: 5,
+}
+"""The operators for attention, and the position of the probability of dropout among the arguments of each."""
 
 ALIASES = {aten._unsafe_view.default, aten._reshape_alias.default, aten.lift_fresh.default}
 """Operators that return the storage of their input although their schema does not say so."""
@@ -64,11 +70,11 @@ def bytes_of(node: fx.Node) -> int:
 
 
 def is_random(target: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
-    """Whether an operator draws random numbers. Attention on the CPU has PyTorch's tag for this even without
-    dropout."""
+    """Whether an operator draws random numbers. Attention has PyTorch's tag for this even without dropout."""
     if torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    return target is not FLASH or tuple(args[3:4]) not in ((), (0.0,))
+    dropout = ATTENTION.get(target)
+    return dropout is None or tuple(args[dropout : dropout + 1]) not in ((), (0.0,))
 
 
 def keeps_its_place(node: fx.Node) -> bool:
@@ -127,6 +133,7 @@ class Joint:
         self,
         module: fx.GraphModule,
         num_fwd_outputs: int,
+        copies: Sequence[Cost] = (),
         agree: Callable[[list[Cost]], list[Cost]] = lambda costs: costs,
         static: Sequence[int] = (),
         fuses: bool = False,
@@ -149,7 +156,11 @@ class Joint:
         self.graph = Graph()
         self.blocks: list[fx.Node | None] = []
         """By tensor of `graph`: its node; None for the mark of an operator without an output."""
-        self._build(agree([self._compiled(op) for op in body] if fuses else [cost_of(op) for op in body]))
+        costs = [self._compiled(op) for op in body] if fuses else [cost_of(op) for op in body]
+        agreed = agree([*costs, *copies])
+        self.device = device_of(agreed[len(costs) :])
+        """The device by its copies as they were measured; None if they were not."""
+        self._build(agreed[: len(costs)])
 
     def reads(self, nodes: list[Any]) -> list[fx.Node]:
         """The blocks of these nodes, each once, as the nodes that are not views."""

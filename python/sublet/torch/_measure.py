@@ -10,12 +10,14 @@ import ctypes
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
+
+from .. import Device
 
 REPEAT = 3
 LONG_NS = 50_000_000
@@ -121,6 +123,37 @@ def copy_ns(size: int, device: torch.device) -> int:
     return int(best)
 
 
+LINK_SIZES = (4096, 1 << 26)
+"""The sizes of the copies between a GPU and the host that are measured, in bytes: the first gives the latency."""
+
+
+@functools.cache
+def link_costs(device: torch.device) -> list[Cost]:
+    """The costs of copies between a GPU and the host: to the host, a copy of each of `LINK_SIZES`, then back."""
+    costs = []
+    for back in (False, True):
+        for size in LINK_SIZES:
+            block = torch.empty(size, dtype=torch.uint8, device=device)
+            host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            source, target, best = (host, block, math.inf) if back else (block, host, math.inf)
+            for _ in range(REPEAT + 1):
+                begin = clock(device)
+                target.copy_(source, non_blocking=True)
+                best = min(best, clock(device) - begin)
+            costs.append(Cost(int(best), 0))
+    return costs
+
+
+def device_of(costs: Sequence[Cost]) -> Device | None:
+    """The device that `link_costs` describe; None if there are none."""
+    if not costs:
+        return None
+    out_latency, out_ns, back_latency, back_ns = (cost.time_ns for cost in costs)
+    moved = LINK_SIZES[1] - LINK_SIZES[0]
+    rates = (1e9 * moved / max(out_ns - out_latency, 1), 1e9 * moved / max(back_ns - back_latency, 1))
+    return Device(*rates, latency_ns=max(out_latency, back_latency))
+
+
 def _shape(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
@@ -131,8 +164,13 @@ def _measured(node: fx.Node) -> Cost:
     values = [a.meta["val"] for a in node.all_input_nodes] + [node.meta["val"]]
     tensors = [v for v in values if isinstance(v, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device("cpu")
+    # The network's random numbers are the same as without a measurement.
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        return _timed(node, device)
+
+
+def _timed(node: fx.Node, device: torch.device) -> Cost:
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda a: _made_up(a.meta["val"]))
-    random = torch.get_rng_state()
     best, scratch = math.inf, 0
     assert callable(node.target)
     # The first run warms up: libraries choose their kernels in it.
@@ -147,7 +185,6 @@ def _measured(node: fx.Node) -> Cost:
             best = min(best, taken)
         if warm and best > LONG_NS:
             break
-    torch.set_rng_state(random)
     return Cost(int(best), max(scratch, 0))
 
 

@@ -18,12 +18,13 @@ from torch import fx
 from torch._functorch import partitioners
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
-from .. import Fit, PlanError, fit
+from .. import Device, Fit, PlanError, fit
 from .._problem import FREE, MALLOC, READ, SWAP_IN, SWAP_OUT, WRITE
+from .._results import DEFAULT_DEVICE
 from .._results import bytes_of as size_in_bytes
-from ._host import BACK, OUT
+from ._host import ARRIVED, BACK, LEFT, OUT
 from ._joint import BATCH_NORM, STATISTICS, Joint, bytes_of, is_item, is_view, root
-from ._measure import Cost
+from ._measure import Cost, link_costs
 from ._pipeline import Stage1F1B
 from ._ranks import Speaking, agree, check_equal
 
@@ -98,6 +99,10 @@ class Writer:
         """The blocks that are on the device: their nodes in the new graph, by their nodes in the joint graph."""
         self.host: dict[fx.Node, fx.Node] = {}
         """The blocks that are on the host, in the same form as in `device`."""
+        self._leaving: dict[fx.Node, tuple[fx.Node, fx.Node]] = {}
+        """The blocks whose copy to the host may not be done: their nodes on the host and on the device."""
+        self._arriving: set[fx.Node] = set()
+        """The blocks whose copy back to the device may not be done."""
         self._views: dict[fx.Node, fx.Node] = {}
         for old in placeholders:
             new = self.graph.placeholder(old.name)
@@ -106,6 +111,7 @@ class Writer:
 
     def get(self, node: fx.Node) -> fx.Node:
         """The node in the new graph for a node of the joint graph."""
+        self._await(root(node))
         if root(node) is node and not (is_item(node) and node not in self.device):
             return self.device[node]
         if node not in self._views:
@@ -129,8 +135,22 @@ class Writer:
                 self._drop(block)
             elif step.what == "out" and block in self.device:
                 self.host[block] = self._copy(OUT, block, (self.device[block],))
+                self._leaving[block] = self.host[block], self.device[block]
             elif step.what == "in" and block in self.host:
                 self._put(block, self._copy(BACK, block, (self.host[block], block.meta["val"].device)))
+                self._arriving.add(block)
+
+    def finish(self, outputs: Any) -> None:
+        """Writes the output, after the waits for all copies that may not be done."""
+        for block in [*self._leaving, *self._arriving]:
+            self._drop(block)
+        self.graph.output(outputs)
+
+    def _await(self, block: fx.Node) -> None:
+        """Writes the wait for a block's copy back to the device, if that may not be done."""
+        if block in self._arriving:
+            self._arriving.remove(block)
+            self.graph.call_function(ARRIVED, (self.device[block],))
 
     def _run(self, op: fx.Node, again: bool) -> None:
         if again and op.target is BATCH_NORM:
@@ -152,6 +172,9 @@ class Writer:
         self.device[block] = new
 
     def _drop(self, block: fx.Node) -> None:
+        self._await(block)
+        if block in self._leaving:
+            self.graph.call_function(LEFT, self._leaving.pop(block))
         self.device.pop(block, None)
         for view in [v for v in self._views if root(v) is block]:
             del self._views[view]
@@ -169,6 +192,9 @@ class Partitioner(CustomPartitionerFn):
     parameters, inputs, gradients, activations and scratch. `using` names the means: recompute, swap. PlanError names
     the least limit that is known to work. `reports` has a report for each graph.
 
+    `device` is the device whose copies are simulated, by name or by figures; None is the GPU that the network is on, as
+    it is measured, or a GTX 1080 Ti for a network on the host.
+
     `group` is a process group of `torch.distributed`: all its ranks get the same schedule. All of them have to make a
     partitioner at the same place; a rank that waits for the others longer than `timeout` seconds raises PlanError.
 
@@ -181,7 +207,7 @@ class Partitioner(CustomPartitionerFn):
         self,
         limit: int | str,
         using: Iterable[str] = ("recompute",),
-        device: str = "gtx1080ti",
+        device: str | Device | None = None,
         group: Any = None,
         timeout: float = 300,
         reorder: bool = True,
@@ -220,7 +246,9 @@ class Partitioner(CustomPartitionerFn):
         # Marks the nodes that may be saved without a check of their version.
         partitioners.classify_nodes(joint_module, static_lifetime_input_indices or [], num_fwd_outputs)
         fuses = options.get("compiler") == "inductor"
-        joint = Joint(joint_module, num_fwd_outputs, self._agree, static_lifetime_input_indices or [], fuses)
+        gpu = _gpu(joint_module)
+        copies = link_costs(gpu) if gpu is not None and self.device is None and "swap" in self.using else []
+        joint = Joint(joint_module, num_fwd_outputs, copies, self._agree, static_lifetime_input_indices or [], fuses)
         fitted = self._fit(joint)
         steps = steps_of(fitted)
         if self.ranks is not None:
@@ -260,7 +288,17 @@ class Partitioner(CustomPartitionerFn):
             raise PlanError(f"{e} ({_largest(joint)})") from None
 
     def _fit_one(self, joint: Joint, limit: int | str) -> Fit:
-        return fit(joint.graph, limit, using=self.using, reorder=self.reorder, device=self.device, alignment=1)
+        device = self.device or joint.device or DEFAULT_DEVICE
+        # The caller of the network holds its parameters and inputs, so they cannot leave the device.
+        return fit(
+            joint.graph,
+            limit,
+            using=self.using,
+            reorder=self.reorder,
+            device=device,
+            keep_persistent=True,
+            alignment=1,
+        )
 
     def _kept(self, joint: Joint, steps: list[Step]) -> int:
         """The bytes that one more pass keeps. The inputs of a pipeline's first stage are parts of one batch, and do not
@@ -326,6 +364,12 @@ def loads(joint: Joint, fitted: Fit) -> tuple[int, int]:
     return most[0], most[1]
 
 
+def _gpu(module: fx.GraphModule) -> torch.device | None:
+    """The GPU that a graph's inputs are on; None if they are on the host."""
+    values = (node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder")
+    return next((v.device for v in values if isinstance(v, torch.Tensor) and v.device.type == "cuda"), None)
+
+
 def _largest(joint: Joint) -> str:
     """A message that names the operator that needs most bytes, with its inputs and outputs: no lower limit can be
     met."""
@@ -357,13 +401,13 @@ def cut(joint: Joint, steps: list[Step]) -> tuple[fx.GraphModule, fx.GraphModule
     forward.play(step for step in before if not (step.what == "free" and _block(joint, step) in kept))
     saves = [forward.host[n] if n in on_host else forward.get(n) for n in values]
     outputs = [forward.get(n) if isinstance(n, fx.Node) else n for n in joint.fwd_outputs]
-    forward.graph.output((*outputs, *saves))
+    forward.finish((*outputs, *saves))
     save = (partitioners.SavedForBackwardsAOTOutput, partitioners.SavedForBackwardsNoVcCheckAOTOutput)
     saved_desc = [save[i >= checked](i) for i in range(len(values))]
     forward.graph.output_node().meta["desc"] = [*joint.fwd_desc, *saved_desc]
     backward = Writer(joint, [*values, *joint.tangents], on_host)
     backward.play(_without_last_frees(joint, after))
-    backward.graph.output(tuple(backward.get(n) if isinstance(n, fx.Node) else n for n in joint.bwd_outputs))
+    backward.finish(tuple(backward.get(n) if isinstance(n, fx.Node) else n for n in joint.bwd_outputs))
     backward.graph.output_node().meta["desc"] = list(joint.bwd_desc)
     return _module(joint, forward.graph), _module(joint, backward.graph)
 

@@ -26,8 +26,10 @@ from ._measure import HEAP, clock
 from ._partition import Step, steps_of
 
 aten = torch.ops.aten
-BATCH_NORM = aten.native_batch_norm.default
+BATCH_NORMS = (aten.native_batch_norm.default, aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default)
+"""Batch norm on the host and on GPUs. All have the same arguments up to whether the network trains."""
 STATISTICS = (3, 4)
+TRAINS = 5
 LEAST_SCRATCH = 4096
 """Less scratch than this, in bytes, is not recorded: it is the noise of the counter."""
 
@@ -165,7 +167,7 @@ class Recording(TorchDispatchMode):
             return False
         if is_random(func, args):
             return False
-        return func is BATCH_NORM or not any(block in self.before for block in written)
+        return func in BATCH_NORMS or not any(block in self.before for block in written)
 
     def _row(self, event: int, blocks: Iterable[int], op: int) -> None:
         self._rows += [(self._time_ns, event, block, 0, op) for block in blocks]
@@ -214,7 +216,7 @@ def _changed(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
     if func.namespace == "c10d":
         # The schemas of collectives do not say which arguments they write over.
         changed += tree_leaves((args, kwargs))
-    if func is BATCH_NORM and args[5]:
+    if func in BATCH_NORMS and args[TRAINS]:
         changed += [args[i] for i in STATISTICS]
     return [x for x in changed if isinstance(x, Tensor)]
 
@@ -303,7 +305,7 @@ class TapedStep:
     def _run(call: Call, again: bool, storages: dict[int, torch.UntypedStorage]) -> None:
         flat = [a.on(storages[a.block]) if isinstance(a, Ref) else a for a in call.args]
         args, kwargs = tree_unflatten(flat, call.spec)
-        if again and call.target is BATCH_NORM:
+        if again and call.target in BATCH_NORMS:
             args = (*args[:3], None, None, *args[5:])
         outputs = [o for o in tree_leaves(call.target(*args, **kwargs)) if isinstance(o, Tensor)]
         for ref, output in zip(call.results, outputs):

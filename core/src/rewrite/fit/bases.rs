@@ -141,7 +141,7 @@ fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>)
     let mut scratch = scratch.reborrow();
     let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
     let mut scratch = scratch.reborrow();
-    let gaps = Gaps::new(&program, options.least_bytes, &mut scratch);
+    let gaps = Gaps::new(&program, options.swappable(), &mut scratch);
     let mut scratch = scratch.reborrow();
     let mut swapper = Swapper::new(&gaps, &options.device, options.seed, &mut scratch);
     Ok((swapper.peak(), swapper.load_min()))

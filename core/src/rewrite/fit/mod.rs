@@ -46,6 +46,7 @@ mod watch;
 
 use core::ops::ControlFlow;
 
+use super::gaps::Swappable;
 use super::means;
 pub use super::means::order::Reordering;
 use super::means::recompute::{self, Recomputer};
@@ -79,6 +80,9 @@ pub struct Options {
     pub policy: Policy,
     /// The size of the smallest block that may be swapped, in bytes.
     pub least_bytes: u64,
+    /// Whether persistent blocks (alive for the whole iteration, as weights are) all stay on the device. They have to
+    /// if their memory belongs to somebody else, as that of a framework's parameters does.
+    pub keep_persistent: bool,
     /// The alignment of all offsets, in bytes: a power of two. Sizes are rounded up to a multiple of it while the trace
     /// is fitted.
     pub alignment: u64,
@@ -108,10 +112,16 @@ impl Options {
             using: Using::ALL,
             policy: Policy::Auto,
             least_bytes,
+            keep_persistent: false,
             alignment: Self::DEFAULT_ALIGNMENT,
             seed: 1,
             work: Self::DEFAULT_WORK,
         }
+    }
+
+    /// Which blocks may be swapped.
+    const fn swappable(&self) -> Swappable {
+        Swappable { least_bytes: self.least_bytes, keep_persistent: self.keep_persistent }
     }
 }
 

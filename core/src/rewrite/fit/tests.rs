@@ -3,7 +3,7 @@ mod watch;
 use super::*;
 use crate::Constraints;
 use crate::error::RowFault;
-use crate::rewrite::gaps::Gaps;
+use crate::rewrite::gaps::{Gaps, Swappable};
 use crate::rewrite::lower_bound;
 use crate::rewrite::means::swap::Swapper;
 use crate::simulate;
@@ -142,7 +142,7 @@ proptest! {
         let mut scratch = Workspace::new(&mut words, &mut indices);
         let device = Device { in_bandwidth: 7e9, ..Device::symmetric(12e9) };
         let program = Program::new(&rows, blocks, &mut scratch).unwrap();
-        let gaps = Gaps::new(&program, MIB, &mut scratch);
+        let gaps = Gaps::new(&program, Swappable { least_bytes: MIB, keep_persistent: false }, &mut scratch);
         let mut swapper = Swapper::new(&gaps, &device, 1, &mut scratch);
         let limit = swapper.peak() * percent / 100;
         if let Some(overhead) = swapper.plan(Policy::ALL[policy], limit, 20_000) {
@@ -387,6 +387,21 @@ proptest! {
             }
         }
     }
+}
+
+/// A weight that only the first and the last operator read is swapped between them, but not where persistent blocks stay
+/// on the device.
+#[test]
+fn persistent_blocks_stay_where_that_is_asked_for() {
+    let ends = |size, reads| (size, reads, false, 900);
+    let operators = [ends(1, vec![2]), ends(8, vec![3]), ends(8, vec![4]), ends(1, vec![5]), ends(1, vec![2, 6])];
+    let (rows, blocks) = trace(3, &operators);
+    let options = swapping(u64::MAX, Device::symmetric(12e9));
+    let (peak, ..) = run(&rows, blocks, &options).unwrap();
+    let limit = peak - 2 * MIB;
+    assert!(run(&rows, blocks, &Options { limit, ..options }).is_ok());
+    let kept = run(&rows, blocks, &Options { limit, keep_persistent: true, ..options });
+    assert!(matches!(kept, Err(Error::OverLimit { .. })), "{kept:?}");
 }
 
 /// The bytes that are copied add up to more than 64 bits can hold: the fit fails, but does not panic.

@@ -26,7 +26,7 @@
 //! O(rows).
 
 use super::mirror::Mirror;
-use crate::rewrite::gaps::Gaps;
+use crate::rewrite::gaps::{Gaps, Swappable};
 use crate::rewrite::ids::BlockId;
 use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::rewrite::program::Program;
@@ -149,7 +149,7 @@ fn inter(
     out: &mut [Row],
 ) -> Result<usize, Error> {
     let mut scratch = scratch.reborrow();
-    let gaps = Gaps::new(program, least_bytes, &mut scratch);
+    let gaps = Gaps::new(program, Swappable { least_bytes, keep_persistent: false }, &mut scratch);
     let mut scratch = scratch.reborrow();
     let mut swapper = Swapper::new(&gaps, device, 1, &mut scratch);
     swapper.plan(Policy::Layer, u64::MAX, 0);
