@@ -170,6 +170,7 @@ fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<owned::Fi
 /// with the seconds since the fit began, the number of schedules tried, and the least overhead of those within the
 /// limit (a fraction of the original's time), or None.
 #[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "one of them is Python, and the others are named where this is called")]
 #[pyo3(signature = (problem, *, limit, using, device, keep_persistent, alignment, time_limit, progress))]
 pub fn fit(
     py: Python<'_>,

@@ -226,9 +226,10 @@ def fit(
     `limit` is a number of bytes, a size such as `8GiB`, or a share such as `60%` of the max load. `using` names the
     means: swap, recompute, in-place, relu. With `reorder`, the operators may run in another order, except those that
     keep their place. `device` is a name, or the measured figures of a device. With `keep_persistent`, the blocks that
-    persist all stay on the device, because their memory belongs to somebody else. After `time_limit` seconds the result is the best schedule so far. `progress` tells whether a line
-    on standard error shows the progress; None shows it if standard error is a terminal. PlanError names the least limit
-    that is known to work, or says that no schedule was within the limit in time.
+    persist all stay on the device, because their memory belongs to somebody else. After `time_limit` seconds the result
+    is the best schedule so far. `progress` tells whether a line on standard error shows the progress; None shows it if
+    standard error is a terminal. PlanError names the least limit that is known to work, or says that no schedule was
+    within the limit in time.
     """
     problem = problem_of(source)
     most = bytes_of(limit, max_load(problem)) if isinstance(limit, str) else int(limit)

@@ -114,6 +114,28 @@ def keeping(storage: int) -> sublet.Graph:
     return graph
 
 
+def test_weights_stay_on_the_device_where_that_is_asked_for() -> None:
+    graph, block = sublet.Graph(), 16 << 20
+    weights = graph.tensor("weights", block, PERSISTENT)
+    a, b, c, d = (graph.tensor(name, size) for name, size in (("a", 1), ("b", block), ("c", block), ("d", 1)))
+    for reads, writes in [([weights], [a]), ([a], [b]), ([b], [c]), ([c], [d]), ([weights, d], [])]:
+        graph.op("op", reads, writes, time_ns=10_000_000)
+    fitted = sublet.fit(graph, (2 << 24) + 16, using=["swap"], alignment=1)
+    # Nothing writes the weights, so the host has them, and a copy back is enough.
+    assert [row["block"] for row in fitted.timeline if row["what"] == "swap_in"] == ["weights"]
+    with pytest.raises(sublet.PlanError, match="no schedule within"):
+        sublet.fit(graph, (2 << 24) + 16, using=["swap"], alignment=1, keep_persistent=True)
+
+
+def test_a_device_may_be_given_by_its_measured_links() -> None:
+    def overhead(bandwidth: float) -> float:
+        return sublet.fit(VGG, "50%", using=["swap"], device=sublet.Device(bandwidth, bandwidth, 10_000)).overhead
+
+    assert overhead(5e9) > overhead(5e10)
+    with pytest.raises(sublet.PlanError, match="at least one byte per second"):
+        overhead(0)
+
+
 @pytest.mark.parametrize("how", [{"using": ["recompute"]}, {"using": ["swap"]}, {"using": [], "reorder": True}])
 def test_what_is_kept_for_the_iteration_is_there_at_its_end(how: dict[str, Any]) -> None:
     limit = (3 << 24) + 16

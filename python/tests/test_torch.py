@@ -82,6 +82,12 @@ def test_training_within_a_limit_is_equal_and_takes_what_was_planned(case: tuple
         assert each["peak"] < 0.9 * eager["peak"]
 
 
+def test_blocks_that_are_swapped_have_their_bits_and_are_none_of_the_callers() -> None:
+    eager, both = trained("gpt_small", "adam", "eager", "both=60%")
+    assert equal(both, eager)
+    assert both["swapped"] and not [name for name in both["swapped"] if name.startswith("primals")]
+
+
 def test_operators_that_run_again_and_give_something_else_are_seen() -> None:
     eager, *_, spoiled = trained(*SMALL)
     assert spoiled["again"] > 0 and spoiled["gradients"] != eager["gradients"]

@@ -174,7 +174,7 @@ def train(name: str, kind: str, how: str, steps: int = 3) -> dict[str, Any]:
     result: dict[str, Any] = {"network": name, "how": how, "peak": peaks[-1], **came_out}
     if isinstance(partitioner, Partitioner):
         report = partitioner.reports[-1]
-        result |= {"planned": report.planned_peak - report.persistent, "overhead": report.overhead, "again": len(report.again)}
+        result |= {"planned": report.planned_peak - report.persistent, "overhead": report.overhead, "again": len(report.again), "swapped": report.swapped}
     elif partitioner is not None:
         result["overhead"] = partitioner.overhead
     return result
