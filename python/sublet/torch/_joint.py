@@ -93,7 +93,7 @@ def written_by(node: fx.Node) -> list[Any]:
     return [value for argument, value in given if argument.alias_info is not None and argument.alias_info.is_write]
 
 
-POINTWISE = {"aten.select_scatter.default", "prims.inductor_random.default"}
+POINTWISE = {"aten.gather.default", "aten.select_scatter.default", "prims.inductor_random.default"}
 """Operators that PyTorch's compiler computes point by point, and that have no tag for it."""
 KERNELS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default}
 """Operators for which PyTorch's compiler calls libraries, though it could generate code."""
@@ -148,7 +148,13 @@ class Joint:
         self.static = {self.primals[i] for i in static if i < len(self.primals)}
         """Parameters and buffers."""
         self.tangents = [n for n in nodes if n.op == "placeholder" and partitioners._is_tangent(n)]
-        body = [n for n in nodes if n.op == "call_function" and not is_view(n) and not is_item(n)]
+        self.fused: dict[fx.Node, list[fx.Node]] = {}
+        """Operators that PyTorch's compiler computes within each of their readers, and the blocks that it reads for
+        them. They have no block of their own."""
+        for node in nodes if fuses else []:
+            if self._is_fused(node):
+                self.fused[node] = self.reads(node.all_input_nodes)
+        body = [n for n in nodes if n.op == "call_function" and not is_view(n) and not is_item(n) and n not in self.fused]
         needed = _closure(n for n in fwd if isinstance(n, fx.Node))
         last = max((i for i, n in enumerate(body) if n in needed), default=-1)
         self.loss = last + 1
@@ -163,8 +169,21 @@ class Joint:
         self._build(agreed[: len(costs)])
 
     def reads(self, nodes: list[Any]) -> list[fx.Node]:
-        """The blocks of these nodes, each once, as the nodes that are not views."""
-        return list(dict.fromkeys(r for r in (root(n) for n in nodes if isinstance(n, fx.Node)) if bytes_of(r)))
+        """The blocks that are read for these nodes, each once, as the nodes that are not views."""
+        roots = (root(n) for n in nodes if isinstance(n, fx.Node))
+        return list(dict.fromkeys(block for r in roots for block in self.fused.get(r, [r]) if bytes_of(block)))
+
+    def _is_fused(self, node: fx.Node) -> bool:
+        """Whether PyTorch's compiler computes an operator within each of its readers, and no value has to be kept for
+        it: it computes point by point, its readers are in loops too, and it reads no more bytes than it makes. (The
+        eighth more is for statistics of batch norm and the like.)"""
+        if node.op != "call_function" or is_view(node) or is_item(node) or not isinstance(node.meta.get("val"), torch.Tensor):
+            return False
+        if not is_pointwise(node) or not is_loop(node) or keeps_its_place(node):
+            return False
+        if not all(is_fusible(reader) and not written_by(reader) for reader in readers(node)):
+            return False
+        return 8 * sum(map(bytes_of, self.reads(node.all_input_nodes))) <= 9 * bytes_of(node)
 
     def _compiled(self, op: fx.Node) -> Cost:
         """The cost of an operator when PyTorch's compiler generates its code. Its time is that of its memory traffic,

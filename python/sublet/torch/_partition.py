@@ -104,6 +104,9 @@ class Writer:
         self._arriving: set[fx.Node] = set()
         """The blocks whose copy back to the device may not be done."""
         self._views: dict[fx.Node, fx.Node] = {}
+        """The views of blocks, and the operators that are fused into their readers, in the same form as in `device`."""
+        self._views_of: dict[fx.Node, list[fx.Node]] = {}
+        """By block: the keys of `_views` that read it."""
         for old in placeholders:
             new = self.graph.placeholder(old.name)
             new.meta = dict(old.meta)
@@ -112,12 +115,14 @@ class Writer:
     def get(self, node: fx.Node) -> fx.Node:
         """The node in the new graph for a node of the joint graph."""
         self._await(root(node))
-        if root(node) is node and not (is_item(node) and node not in self.device):
+        if root(node) is node and node not in self.joint.fused and not (is_item(node) and node not in self.device):
             return self.device[node]
         if node not in self._views:
             source = node.args[0]
             whole = is_item(node) and isinstance(source, fx.Node) and not is_view(source)
             self._views[node] = self.graph.node_copy(node, (lambda a: self._views[a]) if whole else self.get)
+            for block in self.joint.reads([node]):
+                self._views_of.setdefault(block, []).append(node)
         return self._views[node]
 
     def play(self, steps: Iterable[Step]) -> None:
@@ -176,8 +181,8 @@ class Writer:
         if block in self._leaving:
             self.graph.call_function(LEFT, self._leaving.pop(block))
         self.device.pop(block, None)
-        for view in [v for v in self._views if root(v) is block]:
-            del self._views[view]
+        for view in self._views_of.pop(block, []):
+            self._views.pop(view, None)
 
     def _copy(self, target: Callable[..., Any], block: fx.Node, args: tuple[Any, ...]) -> fx.Node:
         new = self.graph.call_function(target, args)
