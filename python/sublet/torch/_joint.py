@@ -151,9 +151,11 @@ class Joint:
         self.fused: dict[fx.Node, list[fx.Node]] = {}
         """Operators that PyTorch's compiler computes within each of their readers, and the blocks that it reads for
         them. They have no block of their own."""
+        written = {root(x) for node in nodes for x in written_by(node) if isinstance(x, fx.Node)}
         for node in nodes if fuses else []:
-            if self._is_fused(node):
-                self.fused[node] = self.reads(node.all_input_nodes)
+            sources = self.reads(node.all_input_nodes)
+            if written.isdisjoint(sources) and self._is_fused(node, sources):
+                self.fused[node] = sources
         body = [n for n in nodes if n.op == "call_function" and not is_view(n) and not is_item(n) and n not in self.fused]
         needed = _closure(n for n in fwd if isinstance(n, fx.Node))
         last = max((i for i, n in enumerate(body) if n in needed), default=-1)
@@ -173,17 +175,18 @@ class Joint:
         roots = (root(n) for n in nodes if isinstance(n, fx.Node))
         return list(dict.fromkeys(block for r in roots for block in self.fused.get(r, [r]) if bytes_of(block)))
 
-    def _is_fused(self, node: fx.Node) -> bool:
+    @staticmethod
+    def _is_fused(node: fx.Node, sources: list[fx.Node]) -> bool:
         """Whether PyTorch's compiler computes an operator within each of its readers, and no value has to be kept for
-        it: it computes point by point, its readers are in loops too, and it reads no more bytes than it makes. (The
-        eighth more is for statistics of batch norm and the like.)"""
+        it: it computes point by point, its readers are in loops too, and its sources have no more bytes than it makes.
+        (The eighth more is for statistics of batch norm and the like.)"""
         if node.op != "call_function" or is_view(node) or is_item(node) or not isinstance(node.meta.get("val"), torch.Tensor):
             return False
         if not is_pointwise(node) or not is_loop(node) or keeps_its_place(node):
             return False
         if not all(is_fusible(reader) and not written_by(reader) for reader in readers(node)):
             return False
-        return 8 * sum(map(bytes_of, self.reads(node.all_input_nodes))) <= 9 * bytes_of(node)
+        return 8 * sum(map(bytes_of, sources)) <= 9 * bytes_of(node)
 
     def _compiled(self, op: fx.Node) -> Cost:
         """The cost of an operator when PyTorch's compiler generates its code. Its time is that of its memory traffic,
