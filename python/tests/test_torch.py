@@ -88,6 +88,20 @@ def test_blocks_that_are_swapped_have_their_bits_and_are_none_of_the_callers() -
     assert both["swapped"] and not [name for name in both["swapped"] if name.startswith("primals")]
 
 
+def test_operators_wait_for_the_copies_of_what_they_read_and_of_what_is_freed() -> None:
+    forward, backward = lines("copies.py", "gpt", "40%")
+    assert forward["out"] and backward["back"]
+    for graph in (forward, backward):
+        for copy, left, last in graph["out"]:
+            # The block is there until its copy is done, and later operators do not read it.
+            assert copy < left and last < left
+        for copy, arrived, first in graph["back"]:
+            assert copy < arrived < first
+    # Other operators run meanwhile.
+    assert max(left - copy for copy, left, _ in forward["out"]) > 1
+    assert max(arrived - copy for copy, arrived, _ in backward["back"]) > 1
+
+
 def test_operators_that_run_again_and_give_something_else_are_seen() -> None:
     eager, *_, spoiled = trained(*SMALL)
     assert spoiled["again"] > 0 and spoiled["gradients"] != eager["gradients"]
