@@ -276,6 +276,9 @@ published=(sublet-core sublet-models sublet-cuda sublet-cli)
 # target the program would take the place of the one that tests run at the same time.
 package() {
     local crate file
+    # Cargo would build one crate with another as an earlier run has unpacked and built it: it tells them apart by version alone.
+    # What it unpacks of this machine is in folders whose names begin with a dash.
+    rm -rf target/packages "${CARGO_HOME:-$HOME/.cargo}"/registry/{src,cache}/-*/sublet-*
     cargo package --locked --target-dir target/packages "${published[@]/#/-p}"
     for crate in "${published[@]}"; do
         for file in LICENSE-MIT LICENSE-APACHE README.md; do
