@@ -24,9 +24,10 @@ build() {
         sed -n 's/.*"executable":"\([^"]*gpu-[^"]*\)".*/\1/p' | tail -n 1)
     cp "$test" "$to/gpu"
     cp examples/pytorch/train.py examples/pytorch/sublet_allocator.py "$to"
-    # The Python package, and the networks that it is tried on.
-    mkdir "$to/python"
+    # The Python package, unpacked, and the networks that it is tried on.
     ./ci.sh wheel "$to/python"
+    python3 -m zipfile -e "$to"/python/sublet-*.whl "$to/python"
+    rm "$to"/python/sublet-*.whl
     cp python/tests/gpu.py python/tests/networks.py python/tests/train.py "$to/python"
     strip "$to/gpu" "$to/relu_bandwidth" "$to/migration"
     strip --strip-unneeded "$to/libsublet.so"
@@ -74,7 +75,6 @@ run() {
     local python=${SUBLET_PYTHON:-python3}
     if command -v "$python" > /dev/null; then
         part "ResNet-50 in PyTorch, batch 64" "$python" "$to/train.py" --library "$to/libsublet.so" --batch 64
-        "$python" -m zipfile -e "$to"/python/sublet-*.whl "$to/python"
         part "PyTorch within a limit" env PYTHONPATH="$to/python" "$python" -W ignore "$to/python/gpu.py"
     else
         echo "skipped: PyTorch ($python is not there)"

@@ -24,13 +24,6 @@ from train import Part
 
 def places(module: fx.GraphModule) -> dict[str, list[list[int]]]:
     at = {node: i for i, node in enumerate(module.graph.nodes)}
-
-    def waits(node: fx.Node, wait: Any) -> tuple[int, list[int]]:
-        """The place of the wait for a node, and those of all other nodes that read it."""
-        found = [user for user in node.users if user.target is wait]
-        assert len(found) == 1, f"{len(found)} waits for {node}"
-        return at[found[0]], [at[user] for user in node.users if user is not found[0]]
-
     out, back = [], []
     for node in at:
         if node.target is OUT:
@@ -39,8 +32,8 @@ def places(module: fx.GraphModule) -> dict[str, list[list[int]]]:
             assert left.args == (node, device)
             out.append([at[node], at[left], max(at[user] for user in device.users if user is not left)])
         elif node.target is BACK:
-            arrived, others = waits(node, ARRIVED)
-            back.append([at[node], arrived, min(others)])
+            arrived = next(user for user in node.users if user.target is ARRIVED)
+            back.append([at[node], at[arrived], min(at[user] for user in node.users if user is not arrived)])
     return {"out": out, "back": back}
 
 

@@ -2,7 +2,7 @@
 
     python gpu.py [NETWORK...]
 
-The ways are those of `train.py`; those that PyTorch compiles are of `inductor`. The peak is that of PyTorch's allocator in a
+The ways are those of `train.py`. The peak is that of PyTorch's allocator in a
 step's forward and backward pass, above what is there before it; the time is the median of several steps, as a part of that of
 `traced`, PyTorch's own graph, operator by operator: eagerly PyTorch has other kernels for batch norm. `expected` is the overhead of
 the plan or, of PyTorch's ways, of the operators that they run. `equal` says whether losses and gradients have the bits of `traced`.

@@ -2,8 +2,10 @@
 
     LD_PRELOAD=libheap.so python train.py NETWORK sgd|adam HOW...
 
-HOW: `eager`; `traced`, PyTorch's own graph, operator by operator; `sublet=60%`, a part of the peak above what persists, or bytes above it; `torch=0.5`, PyTorch's activation memory budget, in the same executor; `both=60%`, where blocks may be swapped too; `blocks`, every block under torch.utils.checkpoint, in the same executor; `inductor` and `inductor=60%`, PyTorch's compiler on its own cut and on ours; `spoiled=60%`, where what runs again comes
-out a thousandth larger, which must be seen.
+HOW: `eager`; `traced`, PyTorch's own graph, operator by operator; `sublet=60%`, a part of the peak above what persists, or bytes
+above it; `both=60%`, where blocks may be swapped too; `torch=0.5`, PyTorch's activation memory budget, in the same executor;
+`blocks`, every block under torch.utils.checkpoint, in the same executor; `inductor` and `inductor=60%`, PyTorch's compiler on its own
+cut and on ours; `spoiled=60%`, where what runs again comes out a thousandth larger, which must be seen.
 """
 
 from __future__ import annotations
@@ -174,7 +176,8 @@ def train(name: str, kind: str, how: str, steps: int = 3) -> dict[str, Any]:
     result: dict[str, Any] = {"network": name, "how": how, "peak": peaks[-1], **came_out}
     if isinstance(partitioner, Partitioner):
         report = partitioner.reports[-1]
-        result |= {"planned": report.planned_peak - report.persistent, "overhead": report.overhead, "again": len(report.again), "swapped": report.swapped}
+        result |= {"planned": report.planned_peak - report.persistent, "overhead": report.overhead}
+        result |= {"again": len(report.again), "swapped": report.swapped}
     elif partitioner is not None:
         result["overhead"] = partitioner.overhead
     return result

@@ -174,7 +174,7 @@ workspace! {
     }
 }
 
-/// Which blocks may be swapped. The others have no gaps.
+/// Which blocks may be swapped. Only these have gaps (times without access in which a block may be on the host).
 #[derive(Clone, Copy)]
 pub(super) struct Swappable {
     /// The size of the smallest block that may be swapped, in bytes.

@@ -18,7 +18,8 @@ const ALIGNMENT: u64 = 512;
 /// about 300 bytes for each.
 const EVENTS: usize = 1 << 16;
 const LIVE: usize = 1 << 15;
-/// After so many planned requests the arena is allocated however many other blocks are live.
+/// The arena of a plan is not allocated while too many blocks are live outside it. After this many requests that the plan
+/// has a place for, it is allocated all the same.
 const PATIENCE: u32 = 1 << 14;
 /// The length of the range in which the allocator places blocks, in bytes: more than any memory has. The allocator
 /// hands out numbers below this, which stand for bytes; the device turns them into addresses.
@@ -87,7 +88,7 @@ struct Apart {
     bytes: u64,
 }
 
-/// The live blocks that lie outside the arena, by address.
+/// The live blocks that lie outside the arena (the memory that a plan divides up), by address.
 #[derive(Default)]
 struct Aparts {
     blocks: HashMap<u64, Apart>,
@@ -110,7 +111,8 @@ impl Aparts {
         Some(block)
     }
 
-    /// Whether an arena of so many bytes beside these blocks takes about as much as the blocks themselves took at most.
+    /// Whether these blocks and an arena of `arena` bytes take at most a sixteenth more than the most that such blocks
+    /// have taken so far.
     const fn leave_room(&self, arena: u64) -> bool {
         self.live.saturating_add(arena) <= self.most + self.most / 16
     }
@@ -147,7 +149,8 @@ pub struct Device<D> {
     retired: Vec<Backing>,
     /// The driver's latest refusal of memory for the arena, and how many requests are to come before it is asked again.
     refused: Refused,
-    /// How many planned requests have come since there was no arena and too many other blocks were live beside it.
+    /// How many requests that the plan has a place for have come while its arena was not allocated, because too many
+    /// other blocks were live.
     crowded: u32,
     /// The blocks that the driver allocated one by one.
     apart: Aparts,

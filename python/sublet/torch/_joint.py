@@ -151,10 +151,11 @@ class Joint:
         self.fused: dict[fx.Node, list[fx.Node]] = {}
         """Operators that PyTorch's compiler computes within each of their readers, and the blocks that it reads for
         them. They have no block of their own."""
-        written = {root(x) for node in nodes for x in written_by(node) if isinstance(x, fx.Node)}
+        self._written = {root(x) for node in nodes for x in written_by(node) if isinstance(x, fx.Node)}
+        """The blocks that are written over. The operators that read one keep their place, and cannot be recomputed."""
         for node in nodes if fuses else []:
             sources = self.reads(node.all_input_nodes)
-            if written.isdisjoint(sources) and self._is_fused(node, sources):
+            if self._written.isdisjoint(sources) and self._is_fused(node, sources):
                 self.fused[node] = sources
         body = [n for n in nodes if n.op == "call_function" and not is_view(n) and not is_item(n) and n not in self.fused]
         needed = _closure(n for n in fwd if isinstance(n, fx.Node))
@@ -222,8 +223,6 @@ class Joint:
     def _build(self, costs: list[Cost]) -> None:
         number: dict[fx.Node, int] = {}
         measured = iter(costs)
-        # Operators that read a block that is written over keep their place, and cannot be recomputed.
-        written = {r for op in self.ops if op for r in self.reads(written_by(op))}
 
         # The caller of the network holds the results: they cannot be dropped.
         returned = set(self.reads(self.fwd_outputs))
@@ -243,7 +242,7 @@ class Joint:
                 reads, makes = self.reads(op.all_input_nodes), self.makes(op)
                 cost = next(measured)
                 time_ns, scratch = cost.time_ns, cost.scratch + self._unread(op)
-                ordered = keeps_its_place(op) or not written.isdisjoint(reads)
+                ordered = keeps_its_place(op) or not self._written.isdisjoint(reads)
                 again = k < self.loss and not ordered and returned.isdisjoint(_anew(op, makes))
             elif k == self.loss:
                 reads, makes = self.reads(self.fwd_outputs), [t for t in self.tangents if bytes_of(t)]

@@ -114,8 +114,9 @@ class Writer:
 
     def get(self, node: fx.Node) -> fx.Node:
         """The node in the new graph for a node of the joint graph."""
-        self._await(root(node))
-        if root(node) is node and node not in self.joint.fused and not (is_item(node) and node not in self.device):
+        base = root(node)
+        self._await(base)
+        if base is node and node not in self.joint.fused and not (is_item(node) and node not in self.device):
             return self.device[node]
         if node not in self._views:
             source = node.args[0]

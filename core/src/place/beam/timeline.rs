@@ -84,7 +84,8 @@ impl<'a> Timeline<'a> {
         self.end_seen(b, self.forward)
     }
 
-    /// One past the last section in which block `b` is alive, seen `forward` in time or backward.
+    /// One past the last section in which block `b` is alive. Sections are counted forward in time if `forward`, otherwise
+    /// backward from the last one.
     fn end_seen(&self, b: u32, forward: bool) -> u32 {
         if forward { self.high[b] } else { self.sections - self.low[b] }
     }
@@ -125,8 +126,9 @@ impl<'a> Timeline<'a> {
         [self.seen(now, now, self.sections - 1 - now), [self.beyond, back]]
     }
 
-    /// The clock times of a section seen in the present direction of time, and of a section seen in the other one. The
-    /// second is 0 unless `now` is the section at which the attempt begins.
+    /// The clock times of two sections. The first, `section`, is counted in the present direction of time, the second,
+    /// `other`, in the other direction. The second clock time is 0 unless `now` is the section at which the attempt
+    /// begins.
     fn seen(&self, now: u32, section: u32, other: u32) -> Ends {
         let back = if self.is_start(now) { self.time(other, !self.forward) } else { 0 };
         [self.time(section, self.forward), back]

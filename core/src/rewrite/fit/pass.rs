@@ -13,7 +13,7 @@ use super::watch::Strategy;
 use super::{Lengths, Means, Options, Using, interim_rows, lower_bound_workspace};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
-use crate::rewrite::gaps::{Gaps, Swappable};
+use crate::rewrite::gaps::Gaps;
 use crate::rewrite::means::recompute::{self, Recomputer};
 use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::rewrite::means::{self, in_place};
@@ -421,9 +421,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let flat = Flat::new(recorded, rows, &options.device, timings, &mut tables, scratch.reborrow())?;
         let end = |rows: &[Row]| rows.last().map_or(0, |r| r.time_ns);
         let added = end(rows).saturating_sub(end(recorded.rows)) as f64;
-        let all = options.swappable();
-        let none = Swappable { least_bytes: u64::MAX, ..all };
-        let swappable = if arrangement.swaps == Swaps::None { none } else { all };
+        let mut swappable = options.swappable();
+        if arrangement.swaps == Swaps::None {
+            swappable.least_bytes = u64::MAX;
+        }
         let program = Program::new(rows, flat.blocks(), &mut scratch)?;
         let mut scratch = scratch.reborrow();
         let gaps = Gaps::new(&program, swappable, &mut scratch);
