@@ -515,9 +515,9 @@ enum sublet_solver
   /**
    * The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. If the peak of their best plan is
    * above the lower bound, it looks for better plans, at most until `work` and `nodes` are used up. With up to 6,000
-   * blocks it does so by the exact search and the beam search in turns. With more blocks it uses plans that are
-   * built outward in time from the busiest step (at which the most bytes are alive), and ejection chains, which move
-   * blocks that are in the way of others.
+   * blocks it does so by the exact search and the beam search in turns. With more blocks it uses colouring forward
+   * and backward in time, plans that are built outward in time from the busiest step (at which the most bytes are
+   * alive), and ejection chains, which move blocks that are in the way of others.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
@@ -610,6 +610,11 @@ enum sublet_solver
    * busiest step, at which the most bytes are alive, and go on to earlier and to later steps.
    */
   SUBLET_SOLVER_OUTWARD = 19,
+  /**
+   * Places blocks from the largest to the smallest, of equal ones the one that ends last first, each at the lowest
+   * offset where it fits.
+   */
+  SUBLET_SOLVER_COLORING_BACKWARD = 20,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

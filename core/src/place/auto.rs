@@ -3,10 +3,10 @@
 //!
 //! The heuristics of the portfolio reach the lower bound on most networks. Where they do not, and there are at most
 //! [`search::MOST_BLOCKS`] blocks, exact search and beam search follow. The exact search starts from the portfolio's
-//! plan, and may prove that no plan is better. With more blocks, three other methods lower the peak. The first places
-//! blocks outward from the busiest step. The second builds a few plans from address 0 upwards, and compares 64 blocks
-//! before it places one. The third, ejection chains, puts the highest blocks elsewhere and moves the blocks that are in
-//! their way.
+//! plan, and may prove that no plan is better. With more blocks, other methods lower the peak. The first places the
+//! blocks from the largest to the smallest, forward and backward in time. The second places blocks outward from the
+//! busiest step. The third builds a few plans from address 0 upwards, and compares 64 blocks before it places one. The
+//! fourth, ejection chains, puts the highest blocks elsewhere and moves the blocks that are in their way.
 //!
 //! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
 //! first. A *round* is one turn of each. The first round is short, the second has the default budgets, and each later
@@ -24,10 +24,11 @@
 
 use core::ops::ControlFlow;
 
+use super::interval::{self, Sweep};
 use super::multistart::Series;
 use super::{
-    Options, Solver, Summary, Watch, beam, copy, finish, improve, multistart, outward, portfolio, prepare, search,
-    tiling,
+    Fit, Options, Solver, Summary, Watch, beam, coloring, copy, finish, improve, multistart, outward, place_watched,
+    portfolio, prepare, search, tiling,
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
@@ -35,6 +36,9 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 /// times, or [`FEW_PLACED`] blocks if that is more. If the exact search does not run, the heuristics get all of
 /// `options.work` instead.
 const FEW_STARTS: u64 = 48;
+/// With more than [`search::MOST_BLOCKS`] blocks, colouring comes after the work of placing all blocks this number of
+/// times.
+const FEW_STARTS_OF_MANY: u64 = 10;
 /// The least budget of the heuristics in the first round (one run of each method), in blocks placed. If the exact
 /// search does not run, the heuristics get all of `options.work` instead.
 const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
@@ -52,6 +56,10 @@ const MANY_BLOCKS: usize = 10_000;
 /// the other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
 const WORK_FOR_MANY: u64 = 8;
 
+/// The two plans of [`coloring`] are made only if at most this many pairs of blocks are alive together. Then each takes
+/// less than half a second.
+const MOST_PAIRS: u64 = 8_000_000;
+
 /// The method [`outward`], which places blocks outward from the busiest step, gets at least this budget: as much work
 /// as placing all blocks this number of times. The method runs only with more than [`search::MOST_BLOCKS`] blocks.
 const OUTWARD_RUNS: u64 = 64;
@@ -64,7 +72,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     if n <= search::MOST_BLOCKS {
         linear.max(search::workspace(n)).max(beam::workspace(n)).max(tiling::workspace(n))
     } else {
-        linear.max(outward::workspace(n)).max(improve::workspace(n))
+        let colored = interval::workspace(n).max(coloring::workspace(n).and(trial));
+        linear.max(colored).max(outward::workspace(n)).max(improve::workspace(n))
     }
 }
 
@@ -118,8 +127,7 @@ pub fn place(
         work -= round.work;
         nodes -= round.nodes;
         if number == 0 {
-            let found = portfolio::place(blocks, &round, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
-            told.keep(found);
+            heuristics(blocks, &round, scratch.reborrow(), offsets, &mut told)?;
         } else if round.work > 0 {
             start_again(blocks, &round, Series::Any(0), scratch.reborrow(), offsets, &mut told)?;
         }
@@ -166,6 +174,59 @@ pub fn place(
         }
     }
     finish(Summary { nodes: told.nodes, ..told.best }, options)
+}
+
+/// Runs the heuristics of the portfolio, which get the work of `round`. With more than [`search::MOST_BLOCKS`] blocks,
+/// colouring in both directions of time comes after a few plans, which show whether the instance is easy.
+fn heuristics(
+    blocks: &[Block],
+    round: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    told: &mut Told<'_>,
+) -> Result<(), Error> {
+    let many = blocks.len() > search::MOST_BLOCKS;
+    let few = if many { round.work.min(FEW_STARTS_OF_MANY * blocks.len() as u64) } else { round.work };
+    let first = Options { work: few, ..*round };
+    let found = portfolio::place(blocks, &first, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+    told.keep(found);
+    if many && !told.done() {
+        largest_first(blocks, round, scratch.reborrow(), offsets, told)?;
+    }
+    if round.work > few && !told.done() {
+        let rest = Options { work: round.work - few, ..*round };
+        start_again(blocks, &rest, Series::Any(0), scratch, offsets, told)?;
+    }
+    Ok(())
+}
+
+/// Places the blocks from the largest to the smallest by [`coloring`], forward in time and then backward, unless too
+/// many pairs of blocks are alive together. The best of these plans goes to `offsets` if its peak is below the best so
+/// far. Such plans are good where a few large blocks fill most of the memory and come and go quickly, and thousands of
+/// small ones live longer: weights that are swapped, for example.
+fn largest_first(
+    blocks: &[Block],
+    round: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    told: &mut Told<'_>,
+) -> Result<(), Error> {
+    if Sweep::new(blocks, scratch.reborrow())?.colliding_pair_count() > MOST_PAIRS {
+        return Ok(());
+    }
+    let mut scratch = scratch.reborrow();
+    let trial = scratch.words(blocks.len()).into_slice();
+    for solver in [Solver::Coloring(Fit::First), Solver::ColoringBackward] {
+        let found = place_watched(solver, blocks, round, scratch.reborrow(), trial, &mut |now| told.tell(now))?;
+        if found.peak < told.best.peak {
+            copy(trial, offsets);
+        }
+        told.keep(found);
+        if told.tell(&found).is_break() || told.done() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Lowers the peak of the best plan where there are too many blocks for the exact search. Runs three methods.

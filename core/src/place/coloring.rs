@@ -6,6 +6,9 @@
 //! has: the lowest or the smallest hole that is large enough, else the range on top. The published code never looks at
 //! the hole below the first neighbour when there are two or more; here that hole counts like every other.
 //!
+//! [`place_backward`] does the same with time reversed: of equal sizes, the block that ends last comes first. This is
+//! not from the paper.
+//!
 //! Cost: that of [`greedy`], which does the work.
 
 use super::gap::Fit;
@@ -44,4 +47,20 @@ pub fn place(
     offsets: &mut [u64],
 ) -> Result<Summary, Error> {
     greedy::place_by(Solver::Coloring(fit), blocks, options, &[greedy::start, greedy::size], fit, scratch, offsets)
+}
+
+/// Gives every block an offset as [`place`] does, but goes backward in time: of equal sizes, the block that ends last
+/// comes first. Each block takes the lowest hole that is large enough. Where an iteration grows at its begin and
+/// shrinks at its end in different ways, the better direction can save a tenth of the memory.
+///
+/// # Errors
+/// As [`place`](super::place).
+pub fn place_backward(
+    blocks: &[Block],
+    options: &Options,
+    scratch: Workspace<'_>,
+    offsets: &mut [u64],
+) -> Result<Summary, Error> {
+    let keys = [greedy::end, greedy::size];
+    greedy::place_by(Solver::ColoringBackward, blocks, options, &keys, Fit::First, scratch, offsets)
 }

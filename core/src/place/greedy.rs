@@ -114,6 +114,11 @@ pub(super) fn start(b: &Block) -> u64 {
     b.start.into()
 }
 
+/// The sort key that puts the block whose lifetime ends last first.
+pub(super) fn end(b: &Block) -> u64 {
+    !u64::from(b.end)
+}
+
 fn lifetime(b: &Block) -> u64 {
     !u64::from(b.width())
 }

@@ -54,8 +54,6 @@ const MOST_WEIGHT: u64 = 1 << 20;
 /// The weight of a pinned block, which is never moved; it is above that of any other block. An offset at which the
 /// blocks in the way weigh this or more in sum is never taken.
 const IMMOVABLE: u64 = 1 << 60;
-/// How many blocks are placed between two calls of `watch`, the caller's function that may stop the method.
-const STEPS_PER_WATCH: u64 = 256;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
@@ -244,7 +242,10 @@ impl<'a> Plan<'a> {
         for i in (0..self.n).filter(|&i| above(i)) {
             self.wait(i);
         }
-        let (mut used, mut steps) = (u64::from(self.n), 0);
+        let mut used = u64::from(self.n);
+        // The caller's `watch` is called each time that as much work is done as it takes to place all blocks.
+        let all = NEIGHBOURS_PER_BLOCK * u64::from(self.n);
+        let mut next = used + all;
         while self.waiting > 0 {
             if used >= work {
                 return (End::GivenUp, used);
@@ -254,9 +255,11 @@ impl<'a> Plan<'a> {
             self.waiting -= 1;
             let Some(neighbours) = self.put(i, limit) else { return (End::GivenUp, used) };
             used += u64::from(neighbours) + STEP;
-            steps += 1;
-            if steps % STEPS_PER_WATCH == 0 && watch().is_break() {
-                return (End::Stopped, used);
+            if used >= next {
+                next += all;
+                if watch().is_break() {
+                    return (End::Stopped, used);
+                }
             }
         }
         (End::Lowered, used)

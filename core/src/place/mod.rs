@@ -205,6 +205,9 @@ solvers! {
         (Fit::First) "coloring-first-fit",
         (Fit::Best) "coloring-best-fit",
     } FewPairs, coloring::workspace, coloring::place(blocks, options, fit, scratch, offsets);
+    /// [`coloring`] backward in time: of equal sizes, the block that ends last comes first. Each takes the lowest hole
+    /// that is large enough.
+    ColoringBackward { "coloring-backward" } None, coloring::workspace, coloring::place_backward(blocks, options, scratch, offsets);
     /// [`greedy`]: places one block after the other in a fixed order, each into a hole: free addresses between the
     /// placed blocks that are alive with it.
     Greedy(order: Order, fit: Fit) {

@@ -42,6 +42,9 @@ pub(super) const WORK_RECOMPUTING: u64 = 150_000;
 /// Where operators are recomputed, the heuristics for a placement may start this many times, each time to place all
 /// blocks, even if that takes more work than [`WORK_RECOMPUTING`].
 const STARTS_RECOMPUTING: u64 = 64;
+/// The work that one placement counts as, at most: this many times the work that its heuristics may do. Some methods
+/// report often before they have placed all blocks, so that to count all blocks for each report would be too much.
+const MOST_COST: u64 = 4;
 /// A schedule is not worth making if the time that it is planned to add to the original is at least this many times
 /// what the best schedule adds: neither its placement nor a search that goes on from it is likely to gain so much.
 pub(super) const HOPELESS: f64 = 1.25;
@@ -458,6 +461,7 @@ impl Placed<'_, '_> {
                 let nodes = placed.as_ref().map_or(nodes, |placed| placed.nodes);
                 cost = work.saturating_add(nodes * BLOCKS_PER_NODE);
             }
+            cost = cost.min(work.saturating_mul(MOST_COST).saturating_add(nodes * BLOCKS_PER_NODE));
             self.cost = self.cost.saturating_add(cost);
             match placed {
                 Ok(place::Summary { peak, .. }) => return Ok(Some(peak)),
