@@ -15,16 +15,13 @@
 //! 1. For many levels it is estimated how much time they add to the original. First come levels with loads at even
 //!    distances, in which all values may be recomputed. Then come levels in which only a part of the values may be
 //!    recomputed, down to the limit. Then come levels of the second kind: with what the links carry if the iteration
-//!    takes longer by one of several delays. Last come neighbours of good levels: levels that differ little from them,
-//!    and less each time. By turns they are neighbours of the best level, and of the best level whose neighbours are
-//!    not known yet. An estimate is a search that does a part of the usual work and places nothing.
+//!    takes longer by one of several delays. Last come neighbours of the best level: levels that differ little from it,
+//!    and less each time. An estimate is a search that does a part of the usual work and places nothing.
 //! 2. For some levels with the best estimates, schedules are made and placed until one fits. If none does for any of
 //!    these levels, more levels follow.
-//! 3. A longer search is made for the level whose schedule takes least time, and for the level with the best estimate.
+//! 3. A longer search is made for the levels whose schedules take least time.
 //!
 //! Levels with equal estimates count once; of equals the first is taken.
-
-use core::iter;
 
 use super::pass::{Arrangement, Level, Pass, Target};
 use super::stage::HOPELESS;
@@ -44,22 +41,20 @@ const PARTS: u64 = 8;
 /// links between device and host can copy if the iteration takes so much longer. These are left to swaps, recomputation
 /// saves the rest, and the time that both add is estimated.
 const DELAYS: [u64; 6] = [0, 1, 3, 10, 30, 100];
-/// Which values may be recomputed: the cheapest ones, up to a share of the bytes of all values. The shares are all,
-/// 3/4, 15/16 and 31/32, each as a number of [`Level::ALL`] parts. The other values are left to swaps. To leave out a
-/// few values makes a great difference where these take very long to recompute. Each share is tried with each of the
-/// [`DELAYS`] by which the iteration may take longer.
-const SHARES: [u64; 4] = [Level::ALL, Level::ALL / 4 * 3, Level::ALL / 16 * 15, Level::ALL / 32 * 31];
-/// The estimates of how much time [`Level`]s of recomputation add are refined in this many rounds. Each round takes one
-/// level and estimates its four neighbours: recomputation down to a lower or a higher load, and of fewer or more
-/// values. The first, the third and the fifth round take the level with the best estimate. The others take the best
-/// level that no round has taken so far. Of levels with equal estimates only one is taken, since neighbours often have
-/// the same estimate.
-const ROUNDS: usize = 6;
+/// Which values may be recomputed: the cheapest ones, up to a share of the bytes of all values. The shares are all, 3/4
+/// and 15/16, each as a number of [`Level::ALL`] parts. The other values are left to swaps. To leave out a few values
+/// makes a great difference where these take very long to recompute. Each share is tried with each of the [`DELAYS`] by
+/// which the iteration may take longer.
+const SHARES: [u64; 3] = [Level::ALL, Level::ALL / 4 * 3, Level::ALL / 16 * 15];
+/// The estimates of how much time [`Level`]s of recomputation add are refined in this many rounds. Each round takes the
+/// level with the best estimate, and estimates its four neighbours: recomputation down to a lower or a higher load, and
+/// of fewer or more values. The neighbours are half as far from it in each round as in the round before.
+const ROUNDS: usize = 3;
 /// The most [`Level`]s of recomputation for which the added time is estimated:
 /// - one for each of [`LOADS`] loads to recompute down to;
 /// - one for each k below [`PARTS`], with only the first k parts of the values recomputed;
 /// - one for each of the [`DELAYS`] of the iteration with each of the [`SHARES`] of the values;
-/// - four neighbours of a good level in each of the [`ROUNDS`].
+/// - four neighbours of the best level in each of the [`ROUNDS`].
 const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
 /// Schedules are made for this many [`Level`]s (how much is recomputed before swaps), those with the best estimates
 /// first. If none of the schedules fits, more levels follow until one does.
@@ -78,22 +73,16 @@ const POOR: f64 = 2.0;
 /// much time ([`POOR`]). So levels that add little are estimated even if the best one is estimated to add nothing: the
 /// schedule of the best may not fit once it is placed.
 const LITTLE: f64 = 0.01;
+/// A last, longer search is made for at most this many [`Level`]s of recomputation, those whose schedules take least
+/// time.
+const CLIMBED: usize = 2;
 /// The last, longer search is made for a [`Level`] of recomputation only if its schedule adds less than this many times
 /// the time that the best schedule adds to the original.
 const WORTH_CLIMBING: f64 = 2.0;
 
-/// A [`Level`] (how much is recomputed before swaps), and the time that it is estimated to add to the original.
-#[derive(Clone, Copy)]
-struct Estimate {
-    /// The time, in ns, that recomputation to the level and swaps after it are estimated to add to the original.
-    /// Infinite if it is too long or no schedule is found.
-    promise: f64,
-    level: Level,
-    /// How near the last neighbours of this level (levels that differ little from it) were estimated: at a full step,
-    /// halved this many times. The next ones come after one more halving. A neighbour begins with the number that its
-    /// level has then, so that its own neighbours are nearer still. 0 for the levels that are estimated first.
-    halvings: u32,
-}
+/// A [`Level`] (how much is recomputed before swaps), and the time, in ns, that recomputation to the level and swaps
+/// after it are estimated to add to the original. The time is infinite if it is too long or no schedule is found.
+type Estimate = (f64, Level);
 
 /// The [`Level`]s (how much is recomputed before swaps) that were estimated so far, and what is needed to estimate
 /// more.
@@ -107,29 +96,25 @@ struct Estimates<'e, 'a, 'w, 's> {
 
 impl Estimates<'_, '_, '_, '_> {
     /// Estimates the time that a [`Level`] (how much is recomputed before swaps) adds to the original, and appends the
-    /// estimate to `found`. Does nothing if the level is there already. `halvings` says how near the level's neighbours
-    /// are ([`Estimate`]). `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// estimate to `found`. Does nothing if the level is there already. `Err` if a row of the trace is invalid or the lent memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
-    fn look(&mut self, level: Level, halvings: u32) -> Result<(), Error> {
-        let known = self.found.iter().take(self.len).any(|found| found.level == level);
+    fn look(&mut self, level: Level) -> Result<(), Error> {
+        let known = self.found.iter().take(self.len).any(|&(_, known)| known == level);
         let little = self.pass.original_ns() as f64 * LITTLE;
-        let most = self.best(&[]).map_or(f64::INFINITY, |best| (best.promise + little) * POOR);
+        let most = (self.best().0 + little) * POOR;
         let most = most.min(self.pass.best() * POOR);
         if !known && let Some(found) = self.found.get_mut(self.len) {
             let promise = self.pass.promise(&self.quick, level, most)?.unwrap_or(f64::INFINITY);
-            *found = Estimate { promise, level, halvings };
+            *found = (promise, level);
             self.len += 1;
         }
         Ok(())
     }
 
-    /// The estimate with the least added time. Estimates whose added time, in ns, is in `refined` are passed over. None
-    /// if no finite estimate is left.
-    fn best(&mut self, refined: &[f64]) -> Option<&mut Estimate> {
-        let known = |promise: f64| refined.iter().any(|refined| refined.total_cmp(&promise).is_eq());
-        let all = self.found.iter_mut().take(self.len);
-        let left = all.filter(|found| found.promise.is_finite() && !known(found.promise));
-        left.min_by(|a, b| a.promise.total_cmp(&b.promise))
+    /// The estimate with the least added time, of equals the first.
+    fn best(&self) -> Estimate {
+        let [first, ..] = self.found;
+        self.found.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or(first)
     }
 }
 
@@ -141,16 +126,14 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     let swaps = Swaps::By(&[Policy::Auto]);
     let estimate = work / ESTIMATE;
     let quick = Arrangement { recomputes: true, swaps, choice: estimate, work: estimate };
-    let mut found = estimates(pass, quick, limit, peak)?.map(|found| (found.promise, found.level));
+    let mut found = estimates(pass, quick, limit, peak)?;
     let thorough = Arrangement { choice: work, work, ..quick };
     let light = Arrangement { work: work / FIRST, ..thorough };
-    // The level with the best estimate, and the one whose first schedule that fits takes least time: each with the time
-    // in ns that this schedule adds to the original.
-    let none = (f64::INFINITY, Level { target: Target::Load(limit), cheap: 0 });
-    let (mut promising, mut best) = (none, none);
-    // The added times, in ns, of the estimate and of the first plan of the level that was tried before.
-    let (mut tried, mut before, mut planned) = (0, f64::INFINITY, f64::INFINITY);
-    while tried < TRIED || best.0.is_infinite() {
+    // For each level that was tried, the time in ns that its first schedule that fits adds to the original.
+    let mut fits = [(f64::INFINITY, Level { target: Target::Load(limit), cheap: 0 }); TRIED];
+    // The added time, in ns, of the estimate of the level that was tried before.
+    let (mut tried, mut before) = (0, f64::INFINITY);
+    while tried < TRIED || fits.iter().all(|(fits, _)| fits.is_infinite()) {
         let (mut promise, mut level) = take_best(&mut found);
         // Levels whose estimates are equal to the last bit are taken to have the same schedule.
         while promise.is_finite() && promise.total_cmp(&before).is_eq() {
@@ -160,24 +143,19 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
             break;
         }
         before = promise;
-        let fits = (pass.fit_level(&light, level, false, &mut planned)?.unwrap_or(f64::INFINITY), level);
-        if tried == 0 {
-            promising = fits;
-        }
-        if fits.0 < best.0 {
-            best = fits;
+        if let Some(added) = pass.fit_level(&light, level, false)?
+            && let Some(fits) = fits.get_mut(tried.min(TRIED - 1))
+        {
+            *fits = (added, level);
         }
         tried += 1;
     }
     // Where another trace has led to a schedule that takes much less time, the search does not go on from this one's.
-    if pass.cutoff() >= pass.best() * HOPELESS {
-        return Ok(());
-    }
-    let other = Some(promising).filter(|&(_, level)| level != best.1);
-    for (fits, level) in iter::once(best).chain(other) {
-        if pass.cutoff() > 0.0 && fits < pass.best() * WORTH_CLIMBING {
-            planned = f64::INFINITY;
-            pass.fit_level(&thorough, level, true, &mut planned)?;
+    for _ in 0..CLIMBED {
+        let (added, level) = take_best(&mut fits);
+        let is_worth_it = pass.cutoff() < pass.best() * HOPELESS && added < pass.best() * WORTH_CLIMBING;
+        if pass.cutoff() > 0.0 && is_worth_it {
+            pass.fit_level(&thorough, level, true)?;
         }
     }
     Ok(())
@@ -189,7 +167,7 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
 /// - only the cheapest k parts of the values may be recomputed, for each k below [`PARTS`];
 /// - swaps take what the links can copy while the iteration takes longer by one of the [`DELAYS`], and recomputation
 ///   the rest;
-/// - neighbours of the best levels so far.
+/// - neighbours of the best level so far.
 ///
 /// `limit` and `peak` (the max load of the recording) are in bytes. `quick` says how much work one estimate may do.
 /// `Err` if a row of the trace is invalid or the lent memory is too short.
@@ -199,47 +177,41 @@ fn estimates(
     limit: u64,
     peak: u64,
 ) -> Result<[Estimate; LOOKS], Error> {
-    let none = Estimate { promise: f64::INFINITY, level: Level { target: Target::Load(limit), cheap: 0 }, halvings: 0 };
+    let none = (f64::INFINITY, Level { target: Target::Load(limit), cheap: 0 });
     let mut estimates = Estimates { pass, quick, found: [none; LOOKS], len: 0 };
     let time = estimates.pass.original_ns();
     let (step, part) = (peak.saturating_sub(limit) / LOADS, Level::ALL / PARTS);
     for n in 1..=LOADS {
         let load = limit.saturating_add(step.saturating_mul(n));
-        estimates.look(Level { target: Target::Load(load), cheap: Level::ALL }, 0)?;
+        estimates.look(Level { target: Target::Load(load), cheap: Level::ALL })?;
     }
     for n in 1..PARTS {
-        estimates.look(Level { target: Target::Load(limit), cheap: part * n }, 0)?;
+        estimates.look(Level { target: Target::Load(limit), cheap: part * n })?;
     }
     for cheap in SHARES {
         for delay in DELAYS {
-            let target = Target::Carried(time / 100 * delay);
-            estimates.look(Level { target, cheap }, 0)?;
+            estimates.look(Level { target: Target::Carried(time / 100 * delay), cheap })?;
         }
     }
-    let mut refined = [f64::INFINITY; ROUNDS];
-    for round in 0..ROUNDS {
-        // Every other round goes on from the best of all, whose neighbours are then nearer than before.
-        let not = if round % 2 == 0 { &[][..] } else { &refined[..] };
-        let Some(best) = estimates.best(not) else { break };
-        best.halvings += 1;
-        let Estimate { promise, level: best, halvings } = *best;
-        if let Some(refined) = refined.get_mut(round) {
-            *refined = promise;
+    for round in 1..=ROUNDS {
+        let (promise, best) = estimates.best();
+        if promise.is_infinite() {
+            break;
         }
         let near = |less: bool| match best.target {
-            Target::Load(load) if less => Target::Load(load.saturating_sub(step >> halvings).max(limit)),
-            Target::Load(load) => Target::Load(load.saturating_add(step >> halvings)),
-            Target::Carried(delay) if less => Target::Carried(delay - (delay >> halvings)),
-            Target::Carried(delay) => Target::Carried(delay.saturating_add(delay >> halvings)),
+            Target::Load(load) if less => Target::Load(load.saturating_sub(step >> round).max(limit)),
+            Target::Load(load) => Target::Load(load.saturating_add(step >> round)),
+            Target::Carried(delay) if less => Target::Carried(delay - (delay >> round)),
+            Target::Carried(delay) => Target::Carried(delay.saturating_add(delay >> round)),
         };
-        let cheap = part >> halvings;
+        let cheap = part >> round;
         for level in [
             Level { target: near(true), ..best },
             Level { target: near(false), ..best },
             Level { cheap: best.cheap.saturating_sub(cheap), ..best },
             Level { cheap: best.cheap.saturating_add(cheap).min(Level::ALL), ..best },
         ] {
-            estimates.look(level, halvings)?;
+            estimates.look(level)?;
         }
     }
     Ok(estimates.found)

@@ -9,15 +9,14 @@
 //!    reuse, then the recorded one. Masks are made first, since they change which blocks are alive. In-place reuse is
 //!    made after recomputation, which takes it into account, and before swaps. Masks and in-place reuse take no time:
 //!    where they are enough, nothing else is tried.
-//! 3. Swapping alone, by the [`Policy`] (the rule that decides which blocks are swapped): a schedule whose load is
+//! 3. Recomputation alone. Where there are few values, the recomputation that takes least time is found and proved.
+//! 4. Both, one after the other: recomputation down to a level (a load, or what the links can carry), then swaps down
+//!    to the limit, for a grid of levels (module `levels`).
+//! 5. Swapping alone, by the [`Policy`] (the rule that decides which blocks are swapped): a schedule whose load is
 //!    within the limit. The times for which blocks are on the device are then shortened as far as the schedule takes no
 //!    longer. [`Policy::Auto`] and [`Policy::Bayes`] try other policies too, each as it would be tried alone. They keep
 //!    the schedule of least time, and of equal ones the first, so that neither is ever worse than a policy that it
-//!    contains. The search of [`Policy::Auto`] then goes on from the best schedule. Where recomputation is possible too
-//!    and swapping alone is estimated to be slow, swapping alone is tried last.
-//! 4. Recomputation alone. Where there are few values, the recomputation that takes least time is found and proved.
-//! 5. Both, one after the other: recomputation down to a level (a load, or what the links can carry), then swaps down
-//!    to the limit, for a grid of levels (module `levels`).
+//!    contains. The search of [`Policy::Auto`] then goes on from the best schedule.
 //! 6. The residencies of each schedule are placed; residencies that share memory in place are placed as one block.
 //!    Where the placement is above the limit, the operators that run there get headroom: a part of the bytes above the
 //!    limit is held back below it. Recomputation and swaps are then planned again, several times.
@@ -395,11 +394,6 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     most
 }
 
-/// Swapping alone is tried before recomputation if it is estimated to add at most this fraction of the original's time,
-/// and last otherwise. For the estimate, blocks are chosen by each of four published scores ([`Policy::SCORES`]); the
-/// least time counts.
-const HIDDEN: f64 = 0.02;
-
 /// Where values are recomputed and nothing is swapped, the search for recomputation may do this many times the work of
 /// a search for swaps: a plan of recomputation takes little work, and the search ends by itself when it finds nothing
 /// more.
@@ -409,10 +403,8 @@ const ALONE: u64 = 4;
 /// keeps the best schedule. `recorded` is the recording with its operators in the order of that trace. `peak` is the
 /// max load (most bytes alive at once) of `recorded`, in bytes. `Err` if a row of the trace is invalid or the lent
 /// memory is too short.
-#[expect(clippy::cast_precision_loss, reason = "a time")]
 fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
     let using = options.using.on(&options.device);
-    let time = recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
     let (swap, recompute) = (using.has(Means::Swap), using.has(Means::Recompute));
     let work = work(recorded, options);
     let nothing = Arrangement { recomputes: false, swaps: Swaps::None, choice: 0, work };
@@ -424,20 +416,17 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
         return Ok(());
     }
     let [by_swaps, by_recomputation] = [Means::Swap, Means::Recompute].map(|means| Using::NONE.with(means));
-    // Swapping alone comes first where it is estimated to be quick, and otherwise last.
-    let hidden = !(swap && recompute) || pass.quickest()? <= HIDDEN * time;
-    if hidden {
-        pass.fit_alone(&swapping)?;
-    }
-    if recompute && pass.cutoff() > 0.0 {
+    if recompute {
         if !pass.cannot_win(by_recomputation)? {
             pass.fit_alone(&recomputing)?;
         }
-        if swap && !pass.is_spent() && !pass.cannot_win(by_swaps.and(by_recomputation))? {
+        if swap && pass.cutoff() > 0.0 && !pass.is_spent() && !pass.cannot_win(by_swaps.and(by_recomputation))? {
             levels::recompute_then_swap(pass, options.limit, peak, work)?;
         }
     }
-    if !hidden && (pass.is_as_recorded() || pass.cutoff().is_infinite()) && !pass.cannot_win(by_swaps)? {
+    // Where values may be recomputed too, swaps alone are tried last, and mostly on the recorded trace only.
+    let is_here = !recompute || pass.is_as_recorded() || pass.cutoff().is_infinite();
+    if swapping.swaps != Swaps::None && is_here && !(recompute && pass.cannot_win(by_swaps)?) {
         pass.fit_alone(&swapping)?;
     }
     if swap && using.has(Means::Layer) {

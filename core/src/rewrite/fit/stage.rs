@@ -17,20 +17,17 @@ use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// A placement is searched for in a tree, each node of which has some blocks placed. The search may look at this many
-/// nodes: enough to place most schedules whose load is within the limit; the others would take far more nodes.
+/// A placement of at most [`MOST_SEARCHED`] blocks is also searched for in a tree, each node of which has some blocks
+/// placed. The search may look at this many nodes: enough to place most schedules whose load is within the limit; the
+/// others would take far more nodes.
 const NODES: u64 = 6_700;
-/// Each node that the tree search for a placement looks at counts as the work of placing this many blocks, since it
-/// takes as long.
-const BLOCKS_PER_NODE: u64 = 8;
 /// The most blocks for which the tree search for a placement runs. With more blocks it finds nothing within the nodes
 /// that it may look at, so that only heuristics place them.
 const MOST_SEARCHED: u64 = 600;
-/// A placement is given up if its peak exceeds the limit by more than the limit divided by this: another schedule is
-/// needed then. It is given up after the tree search or, where there is none, once enough blocks have been placed.
+/// A placement is given up if its peak exceeds the limit by more than the limit divided by this, once enough blocks have
+/// been placed: another schedule is needed then.
 const FAR: u64 = 64;
-/// The work that the heuristics may do for one placement, in blocks placed. They run after the tree search, or in its
-/// place. The number is low because many placements are made, and because a few starts of the heuristics, each of which
+/// The work that the heuristics may do for one placement, in blocks placed. The number is low because many placements are made, and because a few starts of the heuristics, each of which
 /// places all blocks, mostly show whether a schedule fits.
 const WORK: u64 = 50_000;
 /// The heuristics for a placement start many times, each time to place all blocks by another rule or at random. They
@@ -100,7 +97,7 @@ pub(super) struct Placed<'a, 'w> {
     /// the device), or fewer where operators write in place, since several residencies may then be one block.
     merged: usize,
     /// The work that all placements so far took together, in blocks placed: each start of the heuristics places all
-    /// blocks, and a node of the tree search counts as [`BLOCKS_PER_NODE`] blocks.
+    /// blocks.
     cost: u64,
 }
 
@@ -438,40 +435,23 @@ impl Placed<'_, '_> {
         let residencies = blocks.len() as u64;
         let (work, starts) = if recomputes { (WORK_RECOMPUTING, STARTS_RECOMPUTING) } else { (WORK, STARTS) };
         let starts = starts * residencies;
+        let work = work.max(starts);
         let (far, few) = within.map_or((u64::MAX, 0), |Within { limit, few }| (limit.saturating_add(limit / FAR), few));
-        let options = place::Options { constraints, seed, ..place::Options::default() };
-        let mut peak = 0;
-        // First the search, after a few starts of the heuristics; where that comes near the limit, more starts.
-        for (work, nodes) in [(starts, NODES), (work.max(starts), 0)] {
-            if nodes > 0 && residencies > MOST_SEARCHED {
-                continue;
-            }
-            let mut cost = 0u64;
-            // This function is told of each start of a heuristic, and of the progress of the search.
-            let mut watch = |now: &place::Summary| {
-                cost = residencies.saturating_add(cost);
-                watched.tell(&Progress::Working)?;
-                let hopeless = nodes == 0 && cost > few.max(starts) && now.peak > far;
-                if hopeless { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            };
-            let options = place::Options { work, nodes, ..options };
-            let placed = place::place_watched(Solver::Auto, blocks, &options, scratch.reborrow(), offsets, &mut watch);
-            if nodes > 0 {
-                // Where no placement fits, the search has looked at all nodes that it may.
-                let nodes = placed.as_ref().map_or(nodes, |placed| placed.nodes);
-                cost = work.saturating_add(nodes * BLOCKS_PER_NODE);
-            }
-            cost = cost.min(work.saturating_mul(MOST_COST).saturating_add(nodes * BLOCKS_PER_NODE));
-            self.cost = self.cost.saturating_add(cost);
-            match placed {
-                Ok(place::Summary { peak, .. }) => return Ok(Some(peak)),
-                Err(Error::OverCapacity { peak: over, .. }) => peak = over,
-                Err(e) => return Err(e),
-            }
-            if peak > far {
-                break;
-            }
+        let mut cost = 0u64;
+        // This function is told of each start of a heuristic, and of the progress of the search.
+        let mut watch = |now: &place::Summary| {
+            cost = residencies.saturating_add(cost);
+            watched.tell(&Progress::Working)?;
+            let hopeless = cost > few.max(starts) && now.peak > far;
+            if hopeless { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let nodes = if residencies > MOST_SEARCHED { 0 } else { NODES };
+        let options = place::Options { constraints, seed, work, nodes, ..place::Options::default() };
+        let placed = place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch);
+        self.cost = self.cost.saturating_add(cost.min(work.saturating_mul(MOST_COST)));
+        match placed {
+            Ok(place::Summary { peak, .. }) | Err(Error::OverCapacity { peak, .. }) => Ok(Some(peak)),
+            Err(e) => Err(e),
         }
-        Ok(Some(peak))
     }
 }

@@ -75,14 +75,6 @@ const WANDER: Climb = Climb { budget: 200, least: 2_400_000, part: AGAIN, back: 
 /// plans in a row that are not better, the search goes back to the best schedule.
 const NEAR: Climb = Climb { budget: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// A schedule is much slower than the best if it adds more than this many times the [cutoff](Kept::cutoff) (the added
-/// time from which on a schedule is not worth making). A search that goes on from such a schedule does less work
-/// ([`TRY`]).
-const FAR: f64 = 1.5;
-/// A search that goes on from a schedule much slower than the best ([`FAR`]) may spend the work of its [`Climb`]
-/// divided by this.
-const TRY: u64 = 4;
-
 /// How the search for swaps goes on where values are recomputed: first as in [`WANDER`], then as in [`NEAR`], but with
 /// less work, since it is done for many levels (how much is recomputed).
 const OF_LEVEL: [Climb; 2] = [Climb { budget: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
@@ -206,20 +198,12 @@ impl Trial<'_, '_, '_, '_> {
     /// Searches for swaps in this trace, in which values are recomputed, until a schedule fits. If `climbs`, the search
     /// goes on from that schedule to better ones. `work` is how many operators and gaps (idle times of blocks) a search
     /// may look at. Returns the time, in ns, that the best of these schedules adds to the original; none if no schedule
-    /// fits.
-    ///
-    /// `before` passes on a figure from call to call: the time, in ns, that the first plan of a call adds to the
-    /// original. If this call's first plan adds the same time as that of the call before, the two are taken to be the
-    /// same plan, and the result is none. `Err` if a row of the trace is invalid or the lent memory is too short.
-    pub(super) fn level(&mut self, work: u64, climbs: bool, before: &mut f64) -> Result<Option<f64>, Error> {
+    /// fits. `Err` if a row of the trace is invalid or the lent memory is too short.
+    pub(super) fn level(&mut self, work: u64, climbs: bool) -> Result<Option<f64>, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(None);
         }
         let Some(planned) = self.plan(Policy::Auto, work) else { return Ok(None) };
-        let known = core::mem::replace(before, self.added + planned);
-        if known.total_cmp(before).is_eq() {
-            return Ok(None);
-        }
         let Settled::Fits(mut best) = self.insist(Policy::Auto, planned, work)? else { return Ok(None) };
         if climbs {
             let [wander, near] = OF_LEVEL;
@@ -293,8 +277,7 @@ impl Trial<'_, '_, '_, '_> {
         let mut vain = 0;
         self.swapper.lower_headroom();
         while vain < climb.end && best > 0.0 && !self.kept.is_enough() {
-            let far = self.added + best > self.kept.cutoff() * FAR;
-            if self.spent > if far { budget / TRY } else { budget } {
+            if self.spent > budget {
                 break;
             }
             if vain > 0 && vain.is_multiple_of(climb.back) {

@@ -41,7 +41,7 @@ fn the_best_that_is_told_is_the_result() {
         let best = best / time;
         assert!((best - overhead).abs() <= 1e-3 * overhead, "{best} {overhead}");
     }
-    assert!(strategies.len() > 2, "{strategies:?}");
+    assert!(strategies.len() > 1, "{strategies:?}");
 }
 
 #[test]

@@ -11,7 +11,6 @@
 //! end by simulated annealing, and keeps the best script.
 
 pub(in crate::rewrite) mod exact;
-pub(in crate::rewrite) mod segments;
 #[cfg(test)]
 mod tests;
 mod walk;
