@@ -36,9 +36,6 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 /// times, or [`FEW_PLACED`] blocks if that is more. If the exact search does not run, the heuristics get all of
 /// `options.work` instead.
 const FEW_STARTS: u64 = 48;
-/// With more than [`search::MOST_BLOCKS`] blocks, colouring comes after the work of placing all blocks this number of
-/// times.
-const FEW_STARTS_OF_MANY: u64 = 10;
 /// The least budget of the heuristics in the first round (one run of each method), in blocks placed. If the exact
 /// search does not run, the heuristics get all of `options.work` instead.
 const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
@@ -68,7 +65,7 @@ const OUTWARD_RUNS: u64 = 64;
 #[must_use]
 pub const fn workspace(n: usize) -> WorkspaceLen {
     let trial = WorkspaceLen { words: n, indices: 0 };
-    let linear = portfolio::workspace(n).max(multistart::workspace(n).and(trial));
+    let linear = portfolio::workspace(n).max(multistart::workspace(n)).and(trial);
     if n <= search::MOST_BLOCKS {
         linear.max(search::workspace(n)).max(beam::workspace(n)).max(tiling::workspace(n))
     } else {
@@ -176,8 +173,9 @@ pub fn place(
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }
 
-/// Runs the heuristics of the portfolio, which get the work of `round`. With more than [`search::MOST_BLOCKS`] blocks,
-/// colouring in both directions of time comes after a few plans, which show whether the instance is easy.
+/// Runs the heuristics of the portfolio, which get the work of `round`. With more than [`search::MOST_BLOCKS`] blocks
+/// they come last: one plan from address 0 upwards, which is optimal for most networks, and colouring in both directions
+/// of time come before them.
 fn heuristics(
     blocks: &[Block],
     round: &Options,
@@ -185,18 +183,22 @@ fn heuristics(
     offsets: &mut [u64],
     told: &mut Told<'_>,
 ) -> Result<(), Error> {
-    let many = blocks.len() > search::MOST_BLOCKS;
-    let few = if many { round.work.min(FEW_STARTS_OF_MANY * blocks.len() as u64) } else { round.work };
-    let first = Options { work: few, ..*round };
-    let found = portfolio::place(blocks, &first, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+    if blocks.len() > search::MOST_BLOCKS {
+        let once = Options { work: 0, ..*round };
+        start_again(blocks, &once, Series::Any(1), scratch.reborrow(), offsets, told)?;
+        if !told.done() {
+            largest_first(blocks, round, scratch.reborrow(), offsets, told)?;
+        }
+        if told.done() {
+            return Ok(());
+        }
+    }
+    let trial = scratch.words(blocks.len()).into_slice();
+    let found = portfolio::place(blocks, round, scratch, trial, &mut |now| told.tell(now))?;
+    if found.peak < told.best.peak {
+        copy(trial, offsets);
+    }
     told.keep(found);
-    if many && !told.done() {
-        largest_first(blocks, round, scratch.reborrow(), offsets, told)?;
-    }
-    if round.work > few && !told.done() {
-        let rest = Options { work: round.work - few, ..*round };
-        start_again(blocks, &rest, Series::Any(0), scratch, offsets, told)?;
-    }
     Ok(())
 }
 

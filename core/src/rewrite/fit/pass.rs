@@ -1,7 +1,8 @@
 //! The work on one trace: combinations of swaps and recomputation are tried, and the best schedule is kept.
 //!
-//! Recomputation is planned by *walks* over the operators, which free values where memory runs out and recompute them
-//! before their next use. A schedule is not worth making if it adds at least a certain time to the original: the
+//! Recomputation is planned in two ways: by *walks* over the operators, which free values where memory runs out and
+//! recompute them before their next use; and by the *segments* of Chen et al. 2016, whose values are freed together and
+//! recomputed together. A schedule is not worth making if it adds at least a certain time to the original: the
 //! *cutoff*.
 
 use super::carried;
@@ -124,7 +125,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
     let absent = swapping(2 * base, 2 * blocks);
     let headroom = WorkspaceLen { words: base + 1, indices: base + 2 };
     let shared = in_place::workspace(rows, recompute::most_rows(base), blocks);
-    let exact = recompute::exact::workspace(base, 2 * blocks);
+    let exact = recompute::segments::workspace(base, 2 * blocks).max(recompute::exact::workspace(base, 2 * blocks));
     let bound = lower_bound_workspace(rows, blocks);
     let script = Emitter::workspace(recompute::most_rows(base), 2 * blocks);
     trial
@@ -206,7 +207,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
             walked = self.exactly(walked);
         }
-        Ok(())
+        self.segments(arrangement)
     }
 
     /// Estimates the time, in ns, that a schedule adds to the original if it recomputes as much as `level` says and
@@ -225,7 +226,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     ) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
         let most = most.min(self.cutoff());
-        if self.stops() || self.is_spent() || !self.recompute_to(arrangement, level, most) {
+        if self.stops() || self.is_spent() || !self.recompute_to(arrangement, level, most)? {
             return Ok(None);
         }
         self.stage.kept.spend(arrangement.work / WORK_PER_BLOCK);
@@ -249,7 +250,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         climbs: bool,
     ) -> Result<Option<f64>, Error> {
         let most = self.cutoff();
-        if self.stops() || self.is_spent() || !self.recompute_to(arrangement, level, most) {
+        if self.stops() || self.is_spent() || !self.recompute_to(arrangement, level, most)? {
             return Ok(None);
         }
         self.trial(arrangement, |trial| {
@@ -257,9 +258,13 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         })
     }
 
-    /// Plans to recompute as much as `level` says. Returns whether there is a plan that adds at most `most` ns to the
-    /// original; its load (bytes alive while an operator runs) may be above that of `level`.
-    fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level, most: f64) -> bool {
+    /// Plans to recompute as much as `level` says, by walks over the operators, which free values where memory runs
+    /// out. A plan by walks that adds more than `most` ns is dropped. If `level` lets every value be recomputed, the
+    /// segments of Chen et al. 2016 are tried too. Their plan is kept if it takes less time, or if the walks do not
+    /// come down to the load of `level`. Returns whether there is a plan; its load may be above that of `level`. `Err`
+    /// if a row of the trace is invalid or the lent memory is too short.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level, most: f64) -> Result<bool, Error> {
         self.recomputer.headroom().fill(0);
         self.recomputer.spare((level.cheap, Level::ALL));
         let load = match level.target {
@@ -270,7 +275,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         };
         let walked = self.walk(load, arrangement.choice, most);
         self.recomputer.spare((Level::ALL, Level::ALL));
-        walked.is_some()
+        let within = walked.filter(|walked| walked.excess == 0);
+        let most = within.map_or(f64::INFINITY, |walked| walked.delay as f64);
+        let segments = level == Level { target: Target::Load(load), cheap: Level::ALL }
+            && self.recomputer.segments(load, most, 0, self.scratch.reborrow())?.is_some();
+        Ok(walked.is_some() || segments)
     }
 
     /// Plans the recomputation that is proved to take least time of all within the limit, if there are few enough
@@ -288,6 +297,24 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let walked = self.recomputer.plan(limit, choice, most as u64);
         self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
         walked
+    }
+
+    /// Makes schedules from the plans of Chen et al. 2016, in which the values of a segment (some operators in a row)
+    /// are freed together and recomputed together. Takes the plans that are within the limit and add less time to the
+    /// original than the cutoff, from which on a schedule is not worth making. `Err` if a row of the trace is invalid
+    /// or the lent memory is too short.
+    fn segments(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
+        self.recomputer.headroom().fill(0);
+        let mut tried = 0;
+        loop {
+            let (limit, most) = (self.options.limit, self.cutoff());
+            let scratch = self.scratch.reborrow();
+            let Some(plan) = self.recomputer.segments(limit, most, tried, scratch)? else {
+                return Ok(());
+            };
+            tried |= 1 << plan;
+            self.run(arrangement)?;
+        }
     }
 
     /// Plans the swaps that `arrangement` asks for, and places the schedules. Returns whether one of them fits and, if

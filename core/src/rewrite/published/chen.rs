@@ -93,7 +93,7 @@ pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
 
 /// Length of the workspace that a `Planner` needs, to plan how a recording of `rows` rows with `blocks` block numbers
 /// recomputes each operator at most `depth` times.
-const fn planner_workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
+pub(in crate::rewrite) const fn planner_workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
     Mirror::workspace(rows, blocks, mirror::clamp(depth) as usize).and(Planner::workspace(rows))
 }
 
@@ -206,6 +206,9 @@ fn program<'a>(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>)
     Program::new(recorded.rows, recorded.blocks, scratch)
 }
 
+/// The numbers of cuts in each part of the forward pass with which [`Plan::Recursive`] is tried.
+const AT_ONCE: [u32; 3] = [1, 2, 4];
+
 /// The budget, the bytes after which a segment ends, at a step from 0 to 5 of the search of Chen et al. 2016:
 /// √(xy) · 2^(step/5 − 1/2), where x is `stored`, the bytes that live across cuts, and y is `segment`, the bytes of the
 /// largest segment.
@@ -223,7 +226,7 @@ fn budget(stored: u64, segment: u64, step: u8) -> u64 {
 workspace! {
     /// Makes the plans of Chen et al. 2016 for one recording: which results of the forward pass are dropped, and how
     /// often each operator is recomputed.
-    struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
+    pub(in crate::rewrite) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
         tables {
             /// For each operator of the forward pass, the bytes of the blocks that it or an operator before it writes,
             /// and that later operators of the forward pass still access.
@@ -317,6 +320,26 @@ impl<'a> Planner<'a> {
             self.arrange(plan);
             see(self, plan)
         })
+    }
+
+    /// Calls `see` for each plan of Chen et al. 2016, with the order in which it runs and recomputes the operators.
+    /// There are plans that differ in their budget (the bytes after which a segment ends) and recursive plans, both
+    /// with each rule for where the forward pass may be cut ([`Cuts`]). The last plan drops the results of cheap
+    /// operators.
+    pub(in crate::rewrite) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) -> Result<(), Error> {
+        for cuts in [Cuts::Narrow, Cuts::One] {
+            self.budgets(cuts, &mut |planner, _| {
+                see(&planner.mirror);
+                Ok(())
+            })?;
+            for at_once in AT_ONCE {
+                self.arrange(Plan::Recursive(at_once, cuts));
+                see(&self.mirror);
+            }
+        }
+        self.arrange(Plan::Cheap);
+        see(&self.mirror);
+        Ok(())
     }
 
     /// Makes the order in which a plan runs and recomputes the operators. Returns the figures of the plan's cuts; the

@@ -11,6 +11,7 @@
 //! end by simulated annealing, and keeps the best script.
 
 pub(in crate::rewrite) mod exact;
+pub(in crate::rewrite) mod segments;
 #[cfg(test)]
 mod tests;
 mod walk;
