@@ -52,12 +52,18 @@ sublet_fuzz::target!(|input: Input| {
     let auto = whole(Solver::Auto).peak;
     for (solver, summary) in &found {
         assert!(lower_bound <= summary.peak, "{}: {summary:?} below {lower_bound}", solver.name());
-        // Those that search with the whole budget at once may find more.
-        let searches = matches!(
+        // Those that search with the whole budget at once may find more, and so may the one that only many blocks get.
+        let may_win = matches!(
             solver,
-            Solver::Search | Solver::Improve | Solver::Outward | Solver::Beam | Solver::Multistart | Solver::Portfolio
+            Solver::Search
+                | Solver::Improve
+                | Solver::Outward
+                | Solver::Beam
+                | Solver::Multistart
+                | Solver::Portfolio
+                | Solver::ColoringBackward
         );
-        assert!(auto <= summary.peak || searches, "{}: {summary:?} below {auto}", solver.name());
+        assert!(auto <= summary.peak || may_win, "{}: {summary:?} below {auto}", solver.name());
     }
     if blocks.iter().filter(|b| b.pin.is_none()).count() <= FEW {
         let least = naive::least_peak(blocks, constraints.alignment);
