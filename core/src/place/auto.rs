@@ -1,12 +1,13 @@
 //! The default method of placement. Heuristics come first. Where their peak is above the lower bound, other methods
 //! follow as long as the budgets last.
 //!
-//! The heuristics of the portfolio reach the lower bound on most networks. Where they do not, and there are at most
+//! The heuristics of the portfolio reach the lower bound on most networks. With many blocks, colouring forward and
+//! backward in time comes before all but one plan of theirs. Where the lower bound is not reached, and there are at most
 //! [`search::MOST_BLOCKS`] blocks, exact search and beam search follow. The exact search starts from the portfolio's
-//! plan, and may prove that no plan is better. With more blocks, other methods lower the peak. The first places the
-//! blocks from the largest to the smallest, forward and backward in time. The second places blocks outward from the
-//! busiest step. The third builds a few plans from address 0 upwards, and compares 64 blocks before it places one. The
-//! fourth, ejection chains, puts the highest blocks elsewhere and moves the blocks that are in their way.
+//! plan, and may prove that no plan is better. With more blocks, three other methods lower the peak. The first places
+//! blocks outward from the busiest step. The second builds a few plans from address 0 upwards, and compares 64 blocks
+//! before it places one. The third, ejection chains, puts the highest blocks elsewhere and moves the blocks that are in
+//! their way.
 //!
 //! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
 //! first. A *round* is one turn of each. The first round is short, the second has the default budgets, and each later
@@ -24,11 +25,11 @@
 
 use core::ops::ControlFlow;
 
-use super::interval::{self, Sweep};
+use super::interval::Sweep;
 use super::multistart::Series;
 use super::{
-    Fit, Options, Solver, Summary, Watch, beam, coloring, copy, finish, improve, multistart, outward, place_watched,
-    portfolio, prepare, search, tiling,
+    Fit, Options, Solver, Summary, Watch, beam, copy, finish, improve, multistart, outward, place_watched, portfolio,
+    prepare, search, tiling,
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
@@ -53,7 +54,7 @@ const MANY_BLOCKS: usize = 10_000;
 /// the other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
 const WORK_FOR_MANY: u64 = 8;
 
-/// The two plans of [`coloring`] are made only if at most this many pairs of blocks are alive together. Then each takes
+/// The two plans of [`coloring`](super::coloring) are made only if at most this many pairs of blocks are alive together. Then each takes
 /// less than half a second.
 const MOST_PAIRS: u64 = 8_000_000;
 
@@ -69,8 +70,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     if n <= search::MOST_BLOCKS {
         linear.max(search::workspace(n)).max(beam::workspace(n)).max(tiling::workspace(n))
     } else {
-        let colored = interval::workspace(n).max(coloring::workspace(n).and(trial));
-        linear.max(colored).max(outward::workspace(n)).max(improve::workspace(n))
+        linear.max(outward::workspace(n)).max(improve::workspace(n))
     }
 }
 
@@ -195,14 +195,11 @@ fn heuristics(
     }
     let trial = scratch.words(blocks.len()).into_slice();
     let found = portfolio::place(blocks, round, scratch, trial, &mut |now| told.tell(now))?;
-    if found.peak < told.best.peak {
-        copy(trial, offsets);
-    }
-    told.keep(found);
+    told.keep_plan(found, trial, offsets);
     Ok(())
 }
 
-/// Places the blocks from the largest to the smallest by [`coloring`], forward in time and then backward, unless too
+/// Places the blocks from the largest to the smallest by [`coloring`](super::coloring), forward in time and then backward, unless too
 /// many pairs of blocks are alive together. The best of these plans goes to `offsets` if its peak is below the best so
 /// far. Such plans are good where a few large blocks fill most of the memory and come and go quickly, and thousands of
 /// small ones live longer: weights that are swapped, for example.
@@ -220,10 +217,7 @@ fn largest_first(
     let trial = scratch.words(blocks.len()).into_slice();
     for solver in [Solver::Coloring(Fit::First), Solver::ColoringBackward] {
         let found = place_watched(solver, blocks, round, scratch.reborrow(), trial, &mut |now| told.tell(now))?;
-        if found.peak < told.best.peak {
-            copy(trial, offsets);
-        }
-        told.keep(found);
+        told.keep_plan(found, trial, offsets);
         if told.tell(&found).is_break() || told.done() {
             break;
         }
@@ -271,10 +265,7 @@ fn start_again(
 ) -> Result<(), Error> {
     let trial = scratch.words(blocks.len()).into_slice();
     let found = multistart::build(blocks, round, series, scratch, trial, &mut |now| told.tell(now))?;
-    if found.peak < told.best.peak {
-        copy(trial, offsets);
-    }
-    told.keep(found);
+    told.keep_plan(found, trial, offsets);
     Ok(())
 }
 
@@ -313,6 +304,14 @@ impl Told<'_> {
 
     fn keep(&mut self, found: Summary) {
         self.best = self.better(&found);
+    }
+
+    /// As [`Told::keep`], for a plan that was made in `trial`: goes to `offsets` if its peak is below the best so far.
+    fn keep_plan(&mut self, found: Summary, trial: &[u64], offsets: &mut [u64]) {
+        if found.peak < self.best.peak {
+            copy(trial, offsets);
+        }
+        self.keep(found);
     }
 
     fn better(&self, now: &Summary) -> Summary {

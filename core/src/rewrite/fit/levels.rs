@@ -113,8 +113,8 @@ impl Estimates<'_, '_, '_, '_> {
 
     /// The estimate with the least added time, of equals the first.
     fn best(&self) -> Estimate {
-        let [first, ..] = self.found;
-        self.found.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or(first)
+        let mut found = self.found;
+        take_best(&mut found)
     }
 }
 
@@ -220,7 +220,7 @@ fn estimates(
 /// Takes the entry with the least estimated time from `found`, of equals the first. Returns this time, in ns, and the
 /// [`Level`] of recomputation that it was estimated for. The time in `found` becomes infinity, so that the next call
 /// takes another entry.
-fn take_best(found: &mut [(f64, Level)]) -> (f64, Level) {
+fn take_best(found: &mut [Estimate]) -> Estimate {
     let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
     best.map_or((f64::INFINITY, Level { target: Target::Load(0), cheap: 0 }), |best| {
         core::mem::replace(best, (f64::INFINITY, best.1))

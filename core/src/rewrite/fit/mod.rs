@@ -425,8 +425,9 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
         }
     }
     // Where values may be recomputed too, swaps alone are tried last, and mostly on the recorded trace only.
-    let is_here = !recompute || pass.is_as_recorded() || pass.cutoff().is_infinite();
-    if swapping.swaps != Swaps::None && is_here && !(recompute && pass.cannot_win(by_swaps)?) {
+    if swapping.swaps != Swaps::None
+        && (!recompute || (pass.is_as_recorded() || pass.cutoff().is_infinite()) && !pass.cannot_win(by_swaps)?)
+    {
         pass.fit_alone(&swapping)?;
     }
     if swap && using.has(Means::Layer) {

@@ -27,8 +27,9 @@ const MOST_SEARCHED: u64 = 600;
 /// A placement is given up if its peak exceeds the limit by more than the limit divided by this, once enough blocks have
 /// been placed: another schedule is needed then.
 const FAR: u64 = 64;
-/// The work that the heuristics may do for one placement, in blocks placed. The number is low because many placements are made, and because a few starts of the heuristics, each of which
-/// places all blocks, mostly show whether a schedule fits.
+/// The work that the heuristics may do for one placement, in blocks placed. The number is low because many placements
+/// are made, and because a few starts of the heuristics, each of which places all blocks, mostly show whether a schedule
+/// fits.
 const WORK: u64 = 50_000;
 /// The heuristics for a placement start many times, each time to place all blocks by another rule or at random. They
 /// may start this many times even if that takes more work than [`WORK`].

@@ -126,7 +126,7 @@ workspace! {
             left: Positions(rows, blocks),
         }
         state {
-            /// The weights of the four scores in [`Weights`] that the last search for weights found, with the
+            /// The [`Weights`] of the four scores that the last search for weights found, with the
             /// limit in bytes for which it was made; none before the first search.
             mixture: Option<(u64, Weights)> = None,
             /// The seed of the Bayesian optimisation, which finds the weights of the scores by which gaps are chosen.
@@ -196,7 +196,7 @@ impl<'a> Swapper<'a> {
         self.selection.work_done()
     }
 
-    /// The weights of the four scores of [`Weights`] that give the fastest schedule within `limit` bytes: blocks
+    /// The [`Weights`] of the four scores that give the fastest schedule within `limit` bytes: blocks
     /// leave first in the gaps (times without access) with the highest weighted sum. The weights are found by Bayesian
     /// optimisation, or kept from the last call if it had the same limit. On very large networks the optimisation ends
     /// early, after about `work` units of work, as [`selected`](Self::selected) counts them.
@@ -215,7 +215,7 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the schedule of Zhang et al. for a limit in bytes: blocks leave first in the gaps (times without access)
-    /// with the highest sum of the four scores of [`Weights`], each times its weight. Tries it with gaps within
+    /// with the highest sum of the four scores, each times its weight ([`Weights`]). Tries it with gaps within
     /// the iteration only, and with gaps across its end too, and keeps the faster. Returns how much longer it takes
     /// than the original, in ns; none if neither is within the limit.
     fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
@@ -251,8 +251,8 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the fastest of several schedules within `limit` bytes, and improves it by the search, which may look at
-    /// `work` operators and gaps (times without access). There is one schedule for each of the first three scores of
-    /// [`Weights`], and two in which blocks leave in all their gaps. The fourth score is left out: in networks
+    /// `work` operators and gaps (times without access). There is one schedule for each of the first three scores
+    /// ([`Weights`]), and two in which blocks leave in all their gaps. The fourth score is left out: in networks
     /// of a thousand layers it takes longer than the search. Returns how much longer the improved schedule takes than
     /// the original, in ns; none if none of the first schedules is within the limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
@@ -260,8 +260,8 @@ impl<'a> Swapper<'a> {
         self.improve(start, limit, work)
     }
 
-    /// As [`Swapper::search`], but the search may also start from the schedule by the fourth score of
-    /// [`Weights`], or by a weighted sum of all four, if that is the fastest. To find the weights takes about as
+    /// As [`Swapper::search`], but the search may also start from the schedule by the fourth score
+    /// ([`Weights`]), or by a weighted sum of all four, if that is the fastest. To find the weights takes about as
     /// long as the search itself. None if no schedule other than that of the weighted sum is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit, &Weights::SINGLE)?;
@@ -276,7 +276,7 @@ impl<'a> Swapper<'a> {
     }
 
     /// The fastest of the schedules that the search may start from, and how much longer it takes than the original, in
-    /// ns. There is one schedule for each of `weights` (those of the scores of [`Weights`]), and two in which
+    /// ns. There is one schedule for each of `weights` (each of one score alone), and two in which
     /// blocks leave in all their gaps (times without access). None if none is within `limit` bytes.
     fn best_start(&mut self, limit: u64, weights: &[Weights]) -> Option<(Start, f64)> {
         let mut best: Option<(Start, f64)> = None;
