@@ -1,4 +1,5 @@
-"""Networks to train: ResNets, a U-Net, a GPT with tied weights, a vision transformer, an MLP-Mixer, an MLP. `build(name)` is a module that computes the loss, and its inputs."""
+"""Networks to train: ResNets, a U-Net, a GPT with tied weights, a vision transformer, an MLP-Mixer, an LSTM, MLPs. `build(name)` is
+a module that computes the loss, and its inputs."""
 
 from __future__ import annotations
 
@@ -142,6 +143,34 @@ class Patches(nn.Module):
         return self.head(self.norm(self.body(x)).mean(1))
 
 
+class Recurrent(nn.Module):
+    """Layers of LSTM with dropout between them, and a class for each sequence."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.LSTM(width // 2, width, 2, batch_first=True, dropout=0.1)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x)[0][:, -1])
+
+
+class Halved(nn.Module):
+    """Layers with layer norm under autocast: values of half precision, weights of single precision. The last layer is of single
+    precision, under no autocast."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*(m for _ in range(6) for m in (nn.Linear(width, width), nn.LayerNorm(width), nn.GELU())))
+        self.head = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16):
+            x = self.body(x)
+        with torch.autocast(x.device.type, enabled=False):
+            return self.head(x.float())
+
+
 class Loss(nn.Module):
     """A network and its loss, so that one graph has both."""
 
@@ -178,5 +207,9 @@ def build(name: str) -> tuple[Loss, tuple[Tensor, Tensor]]:
         layers, width, heads, words, length, batch, dropout = texts[name]
         tokens = torch.randint(0, words, (2, batch, length))
         return Loss(GPT(layers, width, heads, words, length, dropout)), (tokens[0], tokens[1].flatten())
+    if name == "lstm":
+        return Loss(Recurrent(64)), (torch.randn(8, 40, 32), torch.randint(0, 10, (8,)))
+    if name == "mlp_bf16":
+        return Loss(Halved(256)), (torch.randn(512, 256), torch.randint(0, 256, (512,)))
     layers = [nn.Linear(256, 512), nn.GELU(), *(m for _ in range(8) for m in (nn.Linear(512, 512), nn.GELU())), nn.Linear(512, 10)]
     return Loss(nn.Sequential(*layers)), (torch.randn(4096, 256), torch.randint(0, 10, (4096,)))

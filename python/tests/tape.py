@@ -45,7 +45,9 @@ def trained(name: str, kind: str, part: float | None) -> dict[str, Any]:
     peaks, losses = [], []
     for _ in range(STEPS):
         since = HEAP.since(CPU)
-        loss = run(*inputs)
+        # Autocast around the whole step must change nothing that was recorded below it.
+        with torch.autocast("cpu", torch.bfloat16, enabled=name.endswith("bf16")):
+            loss = run(*inputs)
         peaks.append(since.peak)
         losses.append(loss.item())
         del loss

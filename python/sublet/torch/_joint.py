@@ -17,7 +17,7 @@ from torch._functorch import partitioners
 
 from .. import Graph
 from .._problem import PERSISTENT, TRANSIENT
-from ._measure import Cost, copy_ns, cost_of, device_of
+from ._measure import Cost, copy_ns, cost_of, device_of, types_of
 
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
@@ -165,6 +165,8 @@ class Joint:
         self.graph = Graph()
         self.blocks: list[fx.Node | None] = []
         """By tensor of `graph`: its node; None for the mark of an operator without an output."""
+        for op in body:
+            _correct_types(op)
         costs = [self._compiled(op) for op in body] if fuses else [cost_of(op) for op in body]
         agreed = agree([*costs, *copies])
         self.device = device_of(agreed[len(costs) :])
@@ -257,6 +259,20 @@ class Joint:
             name = "loss" if k == self.loss else "end" if op is None else str(op.target)
             inputs = [number[n] for n in reads if n in number]
             self.graph.op(name, inputs, outputs, workspace=scratch, time_ns=time_ns, rerun=again, ordered=ordered)
+
+
+def _correct_types(op: fx.Node) -> None:
+    """Gives the outputs of an operator the types that they have when it runs. PyTorch's graph may say otherwise: layer norm of
+    half-precision values with weights of single precision makes statistics of single precision, and the graph says half."""
+    types = types_of(op)
+    if isinstance(op.meta["val"], torch.Tensor):
+        outputs = {op: types[0]} if types else {}
+    else:
+        outputs = {u: types[int(u.args[1])] for u in op.users if is_item(u) and int(u.args[1]) < len(types)}
+    for output, made in outputs.items():
+        value = output.meta.get("val")
+        if isinstance(value, torch.Tensor) and made is not None and value.dtype != made:
+            output.meta["val"] = value.to(made)
 
 
 def _anew(op: fx.Node, makes: list[fx.Node]) -> list[fx.Node]:

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +91,7 @@ class Since:
 
 
 HEAP = Heap()
-_costs: dict[str, Cost] = {}
+_measures: dict[str, tuple[Cost, list[torch.dtype | None]]] = {}
 
 
 def clock(device: torch.device) -> int:
@@ -104,11 +105,21 @@ def clock(device: torch.device) -> int:
 
 def cost_of(node: fx.Node) -> Cost:
     """The cost of an operator of a joint graph, measured once for equal arguments."""
+    return _measure(node)[0]
+
+
+def types_of(node: fx.Node) -> list[torch.dtype | None]:
+    """The types of an operator's outputs as it was measured; None for what is no tensor. Empty if it could not be run."""
+    return _measure(node)[1]
+
+
+def _measure(node: fx.Node) -> tuple[Cost, list[torch.dtype | None]]:
     key = f"{node.target}{fx.node.map_arg((node.args, node.kwargs), lambda a: _shape(a.meta['val']))}"
-    if key not in _costs:
-        with torch.utils._mode_utils.no_dispatch(), torch.no_grad():
-            _costs[key] = _measured(node)
-    return _costs[key]
+    if key not in _measures:
+        # The graph has the conversions that autocast makes. Under autocast there would be others.
+        with torch.utils._mode_utils.no_dispatch(), torch.no_grad(), torch._C._DisableAutocast():
+            _measures[key] = _measured(node)
+    return _measures[key]
 
 
 @functools.cache
@@ -160,18 +171,27 @@ def _shape(value: Any) -> Any:
     return f"{tuple(value.shape)}/{value.stride()}/{value.dtype}/{value.device}"
 
 
-def _measured(node: fx.Node) -> Cost:
+def _measured(node: fx.Node) -> tuple[Cost, list[torch.dtype | None]]:
     values = [a.meta["val"] for a in node.all_input_nodes] + [node.meta["val"]]
     tensors = [v for v in values if isinstance(v, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device("cpu")
     # The network's random numbers are the same as without a measurement.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        return _timed(node, device)
+        try:
+            return _timed(node, device)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            size = sum(v.untyped_storage().nbytes() for v in tensors)
+            text = "%s could not be measured on made-up inputs; its time is taken to be that of a copy of %d bytes: %s"
+            warnings.warn(text % (node.target, size, error), stacklevel=2)
+            return Cost(copy_ns(size, device), 0), []
 
 
-def _timed(node: fx.Node, device: torch.device) -> Cost:
+def _timed(node: fx.Node, device: torch.device) -> tuple[Cost, list[torch.dtype | None]]:
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda a: _made_up(a.meta["val"]))
     best, scratch = math.inf, 0
+    types: list[torch.dtype | None] = []
     assert callable(node.target)
     # The first run warms up: libraries choose their kernels in it.
     for warm in range(REPEAT + 1):
@@ -180,12 +200,13 @@ def _timed(node: fx.Node, device: torch.device) -> Cost:
         out = node.target(*args, **kwargs)
         taken = clock(device) - begin
         scratch = since.peak - since.now
+        types = [getattr(x, "dtype", None) for x in (out if isinstance(out, (tuple, list)) else [out])]
         del out
         if warm:
             best = min(best, taken)
         if warm and best > LONG_NS:
             break
-    return Cost(int(best), max(scratch, 0))
+    return Cost(int(best), max(scratch, 0)), types
 
 
 def _made_up(value: Any) -> Any:

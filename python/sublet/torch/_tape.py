@@ -60,6 +60,8 @@ class Call:
     results: list[Ref | None]
     made: set[int]
     """The blocks that begin here."""
+    grad: bool
+    """Whether autograd was enabled. Some operators keep nothing for their backward pass otherwise: oneDNN's LSTM."""
 
 
 class Recording(TorchDispatchMode):
@@ -153,7 +155,7 @@ class Recording(TorchDispatchMode):
             self._row(WRITE, [len(self.sizes) - 1], op)
             self._row(FREE, [len(self.sizes) - 1], -1)
         refs = [(self.ref(a) if isinstance(a, Tensor) else None) or a for a in flat]
-        self.calls.append(Call(func, refs, spec, [self.ref(o) for o in outputs], set(made)))
+        self.calls.append(Call(func, refs, spec, [self.ref(o) for o in outputs], set(made), torch.is_grad_enabled()))
         rerun, ordered = self._may_run_again(func, args, written), _keeps_its_place(func, args, written)
         self._operators.add(str(func), rerun=rerun, ordered=ordered)
         self.order.append(Step("run", op))
@@ -283,7 +285,6 @@ class TapedStep:
         self._steps = steps_of(self.fitted)
         return result
 
-    @torch.no_grad()
     def _replay(self, inputs: tuple[Any, ...]) -> Any:
         recording = self._recording
         storages = dict(recording.before)
@@ -294,11 +295,13 @@ class TapedStep:
                 storages[old.block] = new.untyped_storage()
             elif old != new:
                 raise ValueError(f"the step was recorded with {old!r}, not {new!r}")
-        for step in self._steps:
-            if step.what == "run":
-                self._run(recording.calls[step.at], step.again, storages)
-            elif step.what == "free" and step.at not in recording.before:
-                storages.pop(step.at, None)
+        # The calls were recorded below autocast: its conversions of types are calls of their own.
+        with torch._C._DisableAutocast():
+            for step in self._steps:
+                if step.what == "run":
+                    self._run(recording.calls[step.at], step.again, storages)
+                elif step.what == "free" and step.at not in recording.before:
+                    storages.pop(step.at, None)
         return tree_map(lambda x: x.on(storages[x.block]) if isinstance(x, Ref) else x, self._result)
 
     @staticmethod
@@ -307,7 +310,8 @@ class TapedStep:
         args, kwargs = tree_unflatten(flat, call.spec)
         if again and call.target in BATCH_NORMS:
             args = (*args[:3], None, None, *args[5:])
-        outputs = [o for o in tree_leaves(call.target(*args, **kwargs)) if isinstance(o, Tensor)]
+        with torch.set_grad_enabled(call.grad):
+            outputs = [o for o in tree_leaves(call.target(*args, **kwargs)) if isinstance(o, Tensor)]
         for ref, output in zip(call.results, outputs):
             if ref is not None and ref.block in call.made:
                 storages[ref.block] = output.untyped_storage()
