@@ -1,13 +1,13 @@
 //! The default method of placement. Heuristics come first. Where their peak is above the lower bound, other methods
 //! follow as long as the budgets last.
 //!
-//! The heuristics of the portfolio reach the lower bound on most networks. With many blocks, colouring forward and
-//! backward in time comes before all but one plan of theirs. Where the lower bound is not reached, and there are at most
-//! [`search::MOST_BLOCKS`] blocks, exact search and beam search follow. The exact search starts from the portfolio's
-//! plan, and may prove that no plan is better. With more blocks, three other methods lower the peak. The first places
-//! blocks outward from the busiest step. The second builds a few plans from address 0 upwards, and compares 64 blocks
-//! before it places one. The third, ejection chains, puts the highest blocks elsewhere and moves the blocks that are in
-//! their way.
+//! The heuristics of the portfolio reach the lower bound on most networks. Colouring forward and backward in time comes
+//! before all but one plan of theirs: it is quick, and best where large blocks come and go in a full memory. Where the
+//! lower bound is not reached, and there are at most [`search::MOST_BLOCKS`] blocks, exact search and beam search
+//! follow. The exact search starts from the portfolio's plan, and may prove that no plan is better. With more blocks,
+//! three other methods lower the peak. The first places blocks outward from the busiest step. The second builds a few
+//! plans from address 0 upwards, and compares 64 blocks before it places one. The third, ejection chains, puts the
+//! highest blocks elsewhere and moves the blocks that are in their way.
 //!
 //! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
 //! first. A *round* is one turn of each. The first round is short, the second has the default budgets, and each later
@@ -173,9 +173,8 @@ pub fn place(
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }
 
-/// Runs the heuristics of the portfolio, which get the work of `round`. With more than [`search::MOST_BLOCKS`] blocks
-/// they come last: one plan from address 0 upwards, which is optimal for most networks, and colouring in both directions
-/// of time come before them.
+/// Runs the heuristics of the portfolio, which get the work of `round`. Two others come before them: one plan from
+/// address 0 upwards, which is optimal for most networks, and colouring in both directions of time.
 fn heuristics(
     blocks: &[Block],
     round: &Options,
@@ -183,15 +182,13 @@ fn heuristics(
     offsets: &mut [u64],
     told: &mut Told<'_>,
 ) -> Result<(), Error> {
-    if blocks.len() > search::MOST_BLOCKS {
-        let once = Options { work: 0, ..*round };
-        start_again(blocks, &once, Series::Any(1), scratch.reborrow(), offsets, told)?;
-        if !told.done() {
-            largest_first(blocks, round, scratch.reborrow(), offsets, told)?;
-        }
-        if told.done() {
-            return Ok(());
-        }
+    let once = Options { work: 0, ..*round };
+    start_again(blocks, &once, Series::Any(1), scratch.reborrow(), offsets, told)?;
+    if !told.done() {
+        largest_first(blocks, round, scratch.reborrow(), offsets, told)?;
+    }
+    if told.done() {
+        return Ok(());
     }
     let trial = scratch.words(blocks.len()).into_slice();
     let found = portfolio::place(blocks, round, scratch, trial, &mut |now| told.tell(now))?;
