@@ -106,7 +106,7 @@ fn onnx_is_planned_and_only_a_model_for_tflm_holds_a_plan() {
     let at = bytes.windows(4).rposition(|w| w == [0x0a, 1, b'c', 0x12]).unwrap();
     bytes[at + 2] = b'd';
     let message = sublet_cli::read("net.onnx", bytes.as_slice()).unwrap_err();
-    assert!(message.contains("the shape of tensor c is not told"), "{message}");
+    assert!(message.contains("the shape of tensor c is not known"), "{message}");
 }
 
 /// A thousand files that are nearly a model: each gives an error with the file's name, or blocks that can be planned.

@@ -145,7 +145,9 @@ impl<'a> Values<'a> {
         }
         let shape = self.types.get(name).and_then(|t| shape(t));
         let (bytes, shape) = shape.ok_or_else(|| {
-            format!("the shape of tensor {name} is not told; onnx.shape_inference tells it where the inputs' shapes are fixed")
+            format!(
+                "the shape of tensor {name} is not known; fix the shapes of the inputs, and infer the others: docs/embedded.md, ONNX"
+            )
         })?;
         let number = u32::try_from(self.tensors.len()).map_err(|_| "there are too many tensors".to_owned())?;
         self.tensors.push(Tensor { name: cell_name(self.tensors.len(), name), bytes, shape, variable: false });
