@@ -53,7 +53,7 @@ def other_times() -> Iterator[None]:
     """Operators take what the length of their names says, and long."""
     measured = _measure._measured
 
-    def slower(node: torch.fx.Node) -> tuple[_measure.Cost, list[torch.dtype | None]]:
+    def slower(node: torch.fx.Node) -> _measure.Measure:
         cost, types = measured(node)
         return _measure.Cost(10 * cost.time_ns * (1 + len(str(node.target)) % 7), 0), types
 

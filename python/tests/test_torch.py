@@ -159,7 +159,12 @@ def test_an_operator_that_cannot_be_measured_is_said_and_runs() -> None:
     assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
 
 
-TAPES = [("gpt_small", "adam", "60%"), ("lstm", "sgd", "75%"), ("mlp_bf16", "sgd", "60%"), pytest.param("resnet18", "sgd", "85%", marks=long)]
+TAPES = [
+    ("gpt_small", "adam", "60%"),
+    ("lstm", "sgd", "75%"),
+    ("mlp_bf16", "sgd", "60%"),
+    pytest.param("resnet18", "sgd", "85%", marks=long),
+]
 
 
 @pytest.mark.parametrize(("network", "optimizer", "limit"), TAPES)

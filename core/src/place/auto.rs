@@ -54,8 +54,8 @@ const MANY_BLOCKS: usize = 10_000;
 /// the other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
 const WORK_FOR_MANY: u64 = 8;
 
-/// The two plans of [`coloring`](super::coloring) are made only if at most this many pairs of blocks are alive together. Then each takes
-/// less than half a second.
+/// The two plans of [`coloring`](super::coloring) are made only if at most this many pairs of blocks are alive together.
+/// Then each takes less than half a second.
 const MOST_PAIRS: u64 = 8_000_000;
 
 /// The method [`outward`], which places blocks outward from the busiest step, gets at least this budget: as much work
@@ -187,19 +187,18 @@ fn heuristics(
     if !told.done() {
         largest_first(blocks, round, scratch.reborrow(), offsets, told)?;
     }
-    if told.done() {
-        return Ok(());
+    if !told.done() {
+        let trial = scratch.words(blocks.len()).into_slice();
+        let found = portfolio::place(blocks, round, scratch, trial, &mut |now| told.tell(now))?;
+        told.keep_plan(found, trial, offsets);
     }
-    let trial = scratch.words(blocks.len()).into_slice();
-    let found = portfolio::place(blocks, round, scratch, trial, &mut |now| told.tell(now))?;
-    told.keep_plan(found, trial, offsets);
     Ok(())
 }
 
-/// Places the blocks from the largest to the smallest by [`coloring`](super::coloring), forward in time and then backward, unless too
-/// many pairs of blocks are alive together. The best of these plans goes to `offsets` if its peak is below the best so
-/// far. Such plans are good where a few large blocks fill most of the memory and come and go quickly, and thousands of
-/// small ones live longer: weights that are swapped, for example.
+/// Places the blocks from the largest to the smallest by [`coloring`](super::coloring), forward in time and then
+/// backward, unless too many pairs of blocks are alive together. The best of these plans goes to `offsets` if its peak
+/// is below the best so far. Such plans are good where a few large blocks fill most of the memory and come and go
+/// quickly, and thousands of small ones live longer: weights that are swapped, for example.
 fn largest_first(
     blocks: &[Block],
     round: &Options,

@@ -177,9 +177,9 @@ macro_rules! solvers {
 solvers! {
     (blocks, options, scratch, offsets, watch)
 
-    /// [`auto`]: runs the heuristics of the [`portfolio`]. If their best peak is above the lower bound, more methods
-    /// follow: [`search`] and [`beam`] for at most [`search::MOST_BLOCKS`] blocks; [`coloring`] in both directions of
-    /// time, [`outward`] and [`improve`] for more blocks.
+    /// [`auto`]: runs [`coloring`] in both directions of time and the heuristics of the [`portfolio`]. If their best
+    /// peak is above the lower bound, more methods follow: [`search`] and [`beam`] for at most
+    /// [`search::MOST_BLOCKS`] blocks, [`outward`] and [`improve`] for more blocks.
     Auto { "auto" } None, auto::workspace, auto::place(blocks, options, scratch, offsets, watch);
     /// [`portfolio`]: runs several heuristics one after the other, and keeps the best plan.
     Portfolio { "portfolio" } None, portfolio::workspace, portfolio::place(blocks, options, scratch, offsets, watch);

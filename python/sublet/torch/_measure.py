@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
@@ -90,8 +90,11 @@ class Since:
         return self.heap.most(self.device) - self.before
 
 
+Measure: TypeAlias = tuple[Cost, list["torch.dtype | None"]]
+"""The cost of an operator, and the types of its outputs; None for what is no tensor."""
+
 HEAP = Heap()
-_measures: dict[str, tuple[Cost, list[torch.dtype | None]]] = {}
+_measures: dict[str, Measure] = {}
 
 
 def clock(device: torch.device) -> int:
@@ -113,7 +116,7 @@ def types_of(node: fx.Node) -> list[torch.dtype | None]:
     return _measure(node)[1]
 
 
-def _measure(node: fx.Node) -> tuple[Cost, list[torch.dtype | None]]:
+def _measure(node: fx.Node) -> Measure:
     key = f"{node.target}{fx.node.map_arg((node.args, node.kwargs), lambda a: _shape(a.meta['val']))}"
     if key not in _measures:
         # The graph has the conversions that autocast makes. Under autocast there would be others.
@@ -171,7 +174,7 @@ def _shape(value: Any) -> Any:
     return f"{tuple(value.shape)}/{value.stride()}/{value.dtype}/{value.device}"
 
 
-def _measured(node: fx.Node) -> tuple[Cost, list[torch.dtype | None]]:
+def _measured(node: fx.Node) -> Measure:
     values = [a.meta["val"] for a in node.all_input_nodes] + [node.meta["val"]]
     tensors = [v for v in values if isinstance(v, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device("cpu")
@@ -188,7 +191,7 @@ def _measured(node: fx.Node) -> tuple[Cost, list[torch.dtype | None]]:
             return Cost(copy_ns(size, device), 0), []
 
 
-def _timed(node: fx.Node, device: torch.device) -> tuple[Cost, list[torch.dtype | None]]:
+def _timed(node: fx.Node, device: torch.device) -> Measure:
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda a: _made_up(a.meta["val"]))
     best, scratch = math.inf, 0
     types: list[torch.dtype | None] = []

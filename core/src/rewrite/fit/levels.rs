@@ -96,7 +96,8 @@ struct Estimates<'e, 'a, 'w, 's> {
 
 impl Estimates<'_, '_, '_, '_> {
     /// Estimates the time that a [`Level`] (how much is recomputed before swaps) adds to the original, and appends the
-    /// estimate to `found`. Does nothing if the level is there already. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// estimate to `found`. Does nothing if the level is there already. `Err` if a row of the trace is invalid or the
+    /// lent memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn look(&mut self, level: Level) -> Result<(), Error> {
         let known = self.found.iter().take(self.len).any(|&(_, known)| known == level);
