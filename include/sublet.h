@@ -515,9 +515,9 @@ enum sublet_solver
   /**
    * The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. If the peak of their best plan is
    * above the lower bound, it looks for better plans, at most until `work` and `nodes` are used up. With up to 6,000
-   * blocks it does so by the exact search and the beam search in turns. With more blocks it uses colouring forward
-   * and backward in time, plans that are built outward in time from the busiest step (at which the most bytes are
-   * alive), and ejection chains, which move blocks that are in the way of others.
+   * blocks it does so by the exact search, of all blocks or of the large ones alone, and the beam search in turns.
+   * With more blocks it uses plans that are built outward in time from the busiest step (at which the most bytes
+   * are alive), and ejection chains, which move blocks that are in the way of others.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
@@ -615,6 +615,11 @@ enum sublet_solver
    * offset where it fits.
    */
   SUBLET_SOLVER_COLORING_BACKWARD = 20,
+  /**
+   * Makes one plan by the skyline heuristic, a form of best fit. Then places the large blocks alone by an exact
+   * search, and the others into the gaps that these leave.
+   */
+  SUBLET_SOLVER_LARGE_FIRST = 21,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

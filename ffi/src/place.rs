@@ -21,9 +21,9 @@ use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 pub enum sublet_solver {
     /// The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. If the peak of their best plan is
     /// above the lower bound, it looks for better plans, at most until `work` and `nodes` are used up. With up to 6,000
-    /// blocks it does so by the exact search and the beam search in turns. With more blocks it uses colouring forward
-    /// and backward in time, plans that are built outward in time from the busiest step (at which the most bytes are
-    /// alive), and ejection chains, which move blocks that are in the way of others.
+    /// blocks it does so by the exact search, of all blocks or of the large ones alone, and the beam search in turns.
+    /// With more blocks it uses plans that are built outward in time from the busiest step (at which the most bytes
+    /// are alive), and ejection chains, which move blocks that are in the way of others.
     Auto = 0,
     /// Runs the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT, and takes the best plan. Those
     /// after SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.
@@ -80,12 +80,15 @@ pub enum sublet_solver {
     /// Places blocks from the largest to the smallest, of equal ones the one that ends last first, each at the lowest
     /// offset where it fits.
     ColoringBackward = 20,
+    /// Makes one plan by the skyline heuristic, a form of best fit. Then places the large blocks alone by an exact
+    /// search, and the others into the gaps that these leave.
+    LargeFirst = 21,
 }
 
 use sublet_solver as N;
 
 /// For each solver: its number in C, the solver of the crate `sublet_core`, and its name.
-const SOLVERS: [(N, Solver, &CStr); 21] = [
+const SOLVERS: [(N, Solver, &CStr); 22] = [
     (N::Auto, Solver::Auto, c"auto"),
     (N::Portfolio, Solver::Portfolio, c"portfolio"),
     (N::Search, Solver::Search, c"search"),
@@ -107,6 +110,7 @@ const SOLVERS: [(N, Solver, &CStr); 21] = [
     (N::Beam, Solver::Beam, c"beam"),
     (N::Outward, Solver::Outward, c"outward"),
     (N::ColoringBackward, Solver::ColoringBackward, c"coloring-backward"),
+    (N::LargeFirst, Solver::LargeFirst, c"large-first"),
 ];
 
 /// What is known of a plan that a solver made: the size of its arena, and a lower bound on that size.

@@ -4,7 +4,9 @@
 //! The heuristics of the portfolio reach the lower bound on most networks. Colouring forward and backward in time comes
 //! before all but one plan of theirs: it is quick, and best where large blocks come and go in a full memory. Where the
 //! lower bound is not reached, and there are at most [`search::MOST_BLOCKS`] blocks, exact search and beam search
-//! follow. The exact search starts from the portfolio's plan, and may prove that no plan is better. With more blocks,
+//! follow. The exact search starts from the portfolio's plan, and may prove that no plan is better. If neither finds a
+//! better plan than the heuristics, and there are more than [`FEW_BLOCKS`], then [`large_first`] takes the place of the
+//! exact search: it searches for offsets of the large blocks alone. Where one of them does, it gets a part of the nodes. With more than [`search::MOST_BLOCKS`] blocks,
 //! three other methods lower the peak. The first places blocks outward from the busiest step. The second builds a few
 //! plans from address 0 upwards, and compares 64 blocks before it places one. The third, ejection chains, puts the
 //! highest blocks elsewhere and moves the blocks that are in their way.
@@ -12,24 +14,24 @@
 //! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
 //! first. A *round* is one turn of each. The first round is short, the second has the default budgets, and each later
 //! round has twice the budgets of the round before. Each round has another seed. The rounds end when the budgets are
-//! used up. The exact search and the beam search share a budget, counted in nodes of the search tree: each gets half.
+//! used up. The portfolio goes on in the second round where it has ended in the first. The exact search and the beam search share a budget, counted in nodes of the search tree: each gets half.
 //!
 //! If the same number of bytes is alive at every step, the first round looks for plans without unused bytes (`tiling`)
 //! before the exact search. The beam search then has no turn in the first round.
 //!
 //! If the constraints have a capacity, a plan within it is good enough: the solver then looks for no better one.
 //!
-//! The peak is never above that of the first round's heuristics. It may be above that of [`multistart`] alone with the
-//! whole budget, since most of the budget is spent in later rounds, with other seeds. Cost: the sum of the costs of the
-//! methods that run.
+//! Up to the default budget of the heuristics, [`Options::DEFAULT_WORK`], the peak is never above that of the portfolio
+//! alone with the same options. It may be above it with a larger budget, most of which is spent in later rounds, with
+//! other seeds. Cost: the sum of the costs of the methods that run.
 
 use core::ops::ControlFlow;
 
 use super::interval::Sweep;
 use super::multistart::Series;
 use super::{
-    Fit, Options, Solver, Summary, Watch, beam, copy, finish, improve, multistart, outward, place_watched, portfolio,
-    prepare, search, tiling,
+    Fit, Options, Solver, Summary, Watch, beam, copy, finish, improve, large_first, multistart, outward, place_watched,
+    portfolio, prepare, search, tiling,
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
@@ -47,6 +49,11 @@ const FEW_NODES: u64 = 4;
 /// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if the same number of bytes
 /// is alive at every step.
 const PART_OF_TILING: u64 = 4;
+/// Where an exact or a beam search over all blocks has found the best plan so far, [`large_first`] gets the nodes of
+/// the exact search divided by this number. Else it gets all of them.
+const PART_OF_LARGE_FIRST: u64 = 8;
+/// With at most this many blocks, the exact search always gets all blocks, and never the large ones alone.
+const FEW_BLOCKS: usize = 512;
 /// With more blocks than this, the budget of the heuristic `Rule::WideFlush` is [`WORK_FOR_MANY`] times that of the
 /// other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
 const MANY_BLOCKS: usize = 10_000;
@@ -68,7 +75,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     let trial = WorkspaceLen { words: n, indices: 0 };
     let linear = portfolio::workspace(n).max(multistart::workspace(n)).and(trial);
     if n <= search::MOST_BLOCKS {
-        linear.max(search::workspace(n)).max(beam::workspace(n)).max(tiling::workspace(n))
+        let exact = search::workspace(n).max(large_first::workspace(n));
+        linear.max(exact).max(beam::workspace(n)).max(tiling::workspace(n))
     } else {
         linear.max(outward::workspace(n)).max(improve::workspace(n))
     }
@@ -123,10 +131,15 @@ pub fn place(
         round.constraints = without_capacity;
         work -= round.work;
         nodes -= round.nodes;
-        if number == 0 {
-            heuristics(blocks, &round, scratch.reborrow(), offsets, &mut told)?;
-        } else if round.work > 0 {
-            start_again(blocks, &round, Series::Any(0), scratch.reborrow(), offsets, &mut told)?;
+        match number {
+            0 => heuristics(blocks, &round, scratch.reborrow(), offsets, &mut told)?,
+            _ if round.work == 0 => (),
+            1 => {
+                // The portfolio goes on where the first round has ended: it begins again with the same seed.
+                let longer = Options { work: few.0 + round.work, seed: options.seed, ..round };
+                run_portfolio(blocks, &longer, scratch.reborrow(), offsets, &mut told)?;
+            }
+            _ => start_again(blocks, &round, Series::Any(0), scratch.reborrow(), offsets, &mut told)?,
         }
         if number == 0 && round.nodes > 0 && !told.done() {
             let share = Options { nodes: options.nodes / PART_OF_TILING, ..round };
@@ -140,14 +153,18 @@ pub fn place(
             tiled = found.nodes > 0;
         }
         let mut of_beam = round.nodes / 2;
-        let of_search = round.nodes - of_beam;
+        let mut of_search = round.nodes - of_beam;
         if number == 0 && tiled {
             // Where no plan without unused bytes was found, a beam along time does not find one either.
             nodes += of_beam;
             of_beam = 0;
         }
+        if number > 0 && blocks.len() > FEW_BLOCKS && of_search > 0 && !told.done() {
+            let share = Options { nodes: of_search, ..round };
+            of_search -= search_large(blocks, &share, scratch.reborrow(), offsets, &mut told)?;
+        }
         round.constraints = options.constraints;
-        if round.nodes > 0 && !told.done() {
+        if of_search > 0 && !told.done() {
             let share = Options { nodes: of_search, ..round };
             let best = Some(told.best);
             let found = search::improve(blocks, &share, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
@@ -188,10 +205,23 @@ fn heuristics(
         largest_first(blocks, round, scratch.reborrow(), offsets, told)?;
     }
     if !told.done() {
-        let trial = scratch.words(blocks.len()).into_slice();
-        let found = portfolio::place(blocks, round, scratch, trial, &mut |now| told.tell(now))?;
-        told.keep_plan(found, trial, offsets);
+        run_portfolio(blocks, round, scratch, offsets, told)?;
     }
+    Ok(())
+}
+
+/// Runs the heuristics of the portfolio. The best of their plans goes to `offsets` if its peak is below the best so
+/// far.
+fn run_portfolio(
+    blocks: &[Block],
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    told: &mut Told<'_>,
+) -> Result<(), Error> {
+    let trial = scratch.words(blocks.len()).into_slice();
+    let found = portfolio::place(blocks, options, scratch, trial, &mut |now| told.tell(now))?;
+    told.keep_plan(found, trial, offsets);
     Ok(())
 }
 
@@ -219,6 +249,26 @@ fn largest_first(
         }
     }
     Ok(())
+}
+
+/// Searches for offsets of the large blocks alone ([`large_first`]). Gets all nodes of `round` where no search over all
+/// blocks has found a better plan than the heuristics, else only a part. Returns how many nodes it got; 0 if there was
+/// nothing to search.
+fn search_large(
+    blocks: &[Block],
+    round: &Options,
+    scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    told: &mut Told<'_>,
+) -> Result<u64, Error> {
+    let best = told.best;
+    let of_search = matches!(best.solver, Solver::Search | Solver::Beam);
+    let nodes = if of_search { round.nodes / PART_OF_LARGE_FIRST } else { round.nodes };
+    let share = Options { nodes, ..*round };
+    let found = large_first::improve(blocks, &share, best, scratch, offsets, &mut |now| told.tell(now))?;
+    told.keep(found);
+    told.nodes += found.nodes;
+    Ok(if found.nodes > 0 { nodes } else { 0 })
 }
 
 /// Lowers the peak of the best plan where there are too many blocks for the exact search. Runs three methods.

@@ -129,19 +129,23 @@ impl<'a> Gaps<'a> {
         for pinned in [true, false] {
             for &i in order {
                 let b = at(self.blocks, i);
-                if b.pin.is_some() != pinned {
-                    continue;
-                }
-                offsets[i] = b.pin.unwrap_or_else(|| self.hole(i, &b, fit, offsets));
-                let end = offsets[i].saturating_add(b.size);
-                peak = peak.max(end);
-                match &mut self.stacked {
-                    Some(stack) => stack.insert([offsets[i], end], [self.low[i], self.high[i]]),
-                    None => self.placed.set(i, i),
+                if b.pin.is_some() == pinned {
+                    offsets[i] = b.pin.unwrap_or_else(|| self.hole(i, &b, fit, offsets));
+                    peak = peak.max(self.keep(i, offsets[i]));
                 }
             }
         }
         peak
+    }
+
+    /// Puts block `i` at `offset`, whatever lies there, and returns its end in bytes.
+    pub(crate) fn keep(&mut self, i: u32, offset: u64) -> u64 {
+        let end = offset.saturating_add(at(self.blocks, i).size);
+        match &mut self.stacked {
+            Some(stack) => stack.insert([offset, end], [self.low[i], self.high[i]]),
+            None => self.placed.set(i, i),
+        }
+        end
     }
 
     fn hole(&mut self, i: u32, b: &Block, fit: Fit, offsets: &Table<'_, u64>) -> u64 {

@@ -119,12 +119,12 @@ pub(super) fn end(b: &Block) -> u64 {
     !u64::from(b.end)
 }
 
-fn lifetime(b: &Block) -> u64 {
+pub(super) fn lifetime(b: &Block) -> u64 {
     !u64::from(b.width())
 }
 
 /// The sort key that puts the block of the largest area, size times lifetime, first. Areas beyond 64 bits count as
 /// equally large.
-fn area(b: &Block) -> u64 {
+pub(super) fn area(b: &Block) -> u64 {
     !b.size.saturating_mul(b.width().into())
 }

@@ -17,6 +17,7 @@ mod gap;
 pub mod greedy;
 pub mod improve;
 pub mod interval;
+pub mod large_first;
 mod lifetime_tree;
 mod load_tree;
 pub mod multistart;
@@ -178,7 +179,7 @@ solvers! {
     (blocks, options, scratch, offsets, watch)
 
     /// [`auto`]: runs [`coloring`] in both directions of time and the heuristics of the [`portfolio`]. If their best
-    /// peak is above the lower bound, more methods follow: [`search`] and [`beam`] for at most
+    /// peak is above the lower bound, more methods follow: [`search`], [`beam`] and [`large_first`] for at most
     /// [`search::MOST_BLOCKS`] blocks, [`outward`] and [`improve`] for more blocks.
     Auto { "auto" } None, auto::workspace, auto::place(blocks, options, scratch, offsets, watch);
     /// [`portfolio`]: runs several heuristics one after the other, and keeps the best plan.
@@ -193,6 +194,9 @@ solvers! {
     Outward { "outward" } None, outward::workspace, outward::place(blocks, options, scratch, offsets, watch);
     /// [`beam`]: builds one plan from address 0 upwards, then looks for better plans by beam search along time.
     Beam { "beam" } None, beam::workspace, beam::place(blocks, options, scratch, offsets, watch);
+    /// [`large_first`]: builds one plan from address 0 upwards. Then places the large blocks alone by exact search, and
+    /// the others into the holes that these leave.
+    LargeFirst { "large-first" } None, large_first::workspace, large_first::place(blocks, options, scratch, offsets, watch);
     /// [`multistart`]: builds many plans and keeps the best. Each is built from address 0 upwards, with another rule of
     /// which block comes next.
     Multistart { "multistart" } Always, multistart::workspace, multistart::place(blocks, options, scratch, offsets, watch);
