@@ -4,26 +4,27 @@
 //! The heuristics of the portfolio reach the lower bound on most networks. Colouring forward and backward in time comes
 //! before all but one plan of theirs: it is quick, and best where large blocks come and go in a full memory. Where the
 //! lower bound is not reached, and there are at most [`search::MOST_BLOCKS`] blocks, exact search and beam search
-//! follow. The exact search starts from the portfolio's plan, and may prove that no plan is better. If neither finds a
-//! better plan than the heuristics, and there are more than [`FEW_BLOCKS`], then [`large_first`] takes the place of the
-//! exact search: it searches for offsets of the large blocks alone. Where one of them does, it gets a part of the nodes. With more than [`search::MOST_BLOCKS`] blocks,
-//! three other methods lower the peak. The first places blocks outward from the busiest step. The second builds a few
-//! plans from address 0 upwards, and compares 64 blocks before it places one. The third, ejection chains, puts the
-//! highest blocks elsewhere and moves the blocks that are in their way.
+//! follow. The exact search starts from the portfolio's plan, and may prove that no plan is better. With more than 600
+//! blocks, [`large_first`] searches for offsets of the large blocks alone. It gets all of the exact search's budget if
+//! neither search over all blocks has found a better plan than the heuristics, else a part of it. With more than
+//! [`search::MOST_BLOCKS`] blocks, three other methods lower the peak. The first places blocks outward from the busiest
+//! step. The second builds a few plans from address 0 upwards, and compares 64 blocks before it places one. The third,
+//! ejection chains, puts the highest blocks elsewhere and moves the blocks that are in their way.
 //!
 //! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
 //! first. A *round* is one turn of each. The first round is short, the second has the default budgets, and each later
 //! round has twice the budgets of the round before. Each round has another seed. The rounds end when the budgets are
-//! used up. The portfolio goes on in the second round where it has ended in the first. The exact search and the beam search share a budget, counted in nodes of the search tree: each gets half.
+//! used up. The exact search and the beam search share a budget, counted in nodes of the search tree: each gets half.
 //!
 //! If the same number of bytes is alive at every step, the first round looks for plans without unused bytes (`tiling`)
 //! before the exact search. The beam search then has no turn in the first round.
 //!
 //! If the constraints have a capacity, a plan within it is good enough: the solver then looks for no better one.
 //!
-//! Up to the default budget of the heuristics, [`Options::DEFAULT_WORK`], the peak is never above that of the portfolio
-//! alone with the same options. It may be above it with a larger budget, most of which is spent in later rounds, with
-//! other seeds. Cost: the sum of the costs of the methods that run.
+//! The peak is never above that of the first round's heuristics. With more than 600 blocks, the portfolio goes on in
+//! the second round where it has ended in the first. So, up to the default budget of the heuristics, the peak is not
+//! above that of the portfolio alone with the same options. Otherwise it may be: most of the budget is spent in later
+//! rounds, with other seeds. Cost: the sum of the costs of the methods that run.
 
 use core::ops::ControlFlow;
 
@@ -52,8 +53,9 @@ const PART_OF_TILING: u64 = 4;
 /// Where an exact or a beam search over all blocks has found the best plan so far, [`large_first`] gets the nodes of
 /// the exact search divided by this number. Else it gets all of them.
 const PART_OF_LARGE_FIRST: u64 = 8;
-/// With at most this many blocks, the exact search always gets all blocks, and never the large ones alone.
-const FEW_BLOCKS: usize = 512;
+/// With at most this many blocks, the exact search always gets all blocks, and never the large ones alone; and the
+/// heuristics of the portfolio run only in the first round.
+const FEW_BLOCKS: usize = 600;
 /// With more blocks than this, the budget of the heuristic `Rule::WideFlush` is [`WORK_FOR_MANY`] times that of the
 /// other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
 const MANY_BLOCKS: usize = 10_000;
@@ -134,7 +136,7 @@ pub fn place(
         match number {
             0 => heuristics(blocks, &round, scratch.reborrow(), offsets, &mut told)?,
             _ if round.work == 0 => (),
-            1 => {
+            1 if blocks.len() > FEW_BLOCKS => {
                 // The portfolio goes on where the first round has ended: it begins again with the same seed.
                 let longer = Options { work: few.0 + round.work, seed: options.seed, ..round };
                 run_portfolio(blocks, &longer, scratch.reborrow(), offsets, &mut told)?;

@@ -2,20 +2,20 @@
 //!
 //! Where thousands of blocks come and go, a search over all of them decides where small blocks lie and does not get to
 //! the large ones, on which the peak depends. A search that sees only a few hundred large blocks finds a good plan for
-//! them. The small blocks then fit into the holes, or nearly so. Of transformers that swap, where a few sizes come and
-//! go hundreds of times in a full memory, the peak is lower by several percent.
+//! them. The small blocks then fit into the holes, or nearly so. Where networks swap, and a few sizes come and go hundreds
+//! of times in a full memory, the peak is lower by a percent on average.
 //!
 //! Steps:
 //! 1. Sort the blocks by *area*, size times lifetime, the largest first. Pinned blocks come before all others.
 //! 2. The *large* blocks are the fewest such that the max load of the other blocks, the *small* ones, is at most a part
-//!    of the max load of all: a quarter, an eighth and so on ([`PARTS`]).
+//!    of the max load of all: a quarter, an eighth and so on.
 //! 3. Place the large blocks by [`search`].
 //! 4. Place the small blocks from the largest size to the smallest, each at the lowest hole that is large enough.
 //!
 //! Which part is best differs from instance to instance, so several are tried. Ties: of equal areas, the larger size
 //! first, then the earlier start, the longer lifetime, the lower index. Cost: a search over the large blocks for each
 //! part, and O(|E| log n) for the others, for n blocks of which |E| pairs are alive together. Memory: that of a search
-//! over at most [`MOST_LARGE`] blocks, so many blocks on the stack (40 KiB), and a linear part.
+//! over at most 400 blocks, 16 KiB on the stack for these, and a linear part.
 
 use super::gap::{Fit, Gaps};
 use super::interval::{self, Sweep};
