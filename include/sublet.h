@@ -515,9 +515,9 @@ enum sublet_solver
   /**
    * The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. If the peak of their best plan is
    * above the lower bound, it looks for better plans, at most until `work` and `nodes` are used up. With up to 6,000
-   * blocks it does so by the exact search, of all blocks or of the large ones alone, and the beam search in turns.
-   * With more blocks it uses plans that are built outward in time from the busiest step (at which the most bytes
-   * are alive), and ejection chains, which move blocks that are in the way of others.
+   * blocks it does so by the exact search and the beam search in turns. With more than 600 blocks it also builds
+   * plans outward in time from the busiest step (at which the most bytes are alive); up to 6,000 it searches for
+   * the large blocks alone, and above it uses ejection chains, which move blocks that are in the way of others.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**

@@ -5,11 +5,12 @@
 //! before all but one plan of theirs: it is quick, and best where large blocks come and go in a full memory. Where the
 //! lower bound is not reached, and there are at most [`search::MOST_BLOCKS`] blocks, exact search and beam search
 //! follow. The exact search starts from the portfolio's plan, and may prove that no plan is better. With more than 600
-//! blocks, [`large_first`] searches for offsets of the large blocks alone. It gets all of the exact search's budget if
-//! neither search over all blocks has found a better plan than the heuristics, else a part of it. With more than
-//! [`search::MOST_BLOCKS`] blocks, three other methods lower the peak. The first places blocks outward from the busiest
-//! step. The second builds a few plans from address 0 upwards, and compares 64 blocks before it places one. The third,
-//! ejection chains, puts the highest blocks elsewhere and moves the blocks that are in their way.
+//! blocks, two more methods come in later rounds. [`outward`] places blocks outward from the busiest step.
+//! [`large_first`] searches for offsets of the large blocks alone; it gets all of the exact search's budget if neither
+//! search over all blocks has found a better plan than the heuristics, else a part of it. With more than
+//! [`search::MOST_BLOCKS`] blocks there is no search, and two methods follow [`outward`]. The first builds a few plans
+//! from address 0 upwards, and compares 64 blocks before it places one. The second, ejection chains, puts the highest
+//! blocks elsewhere and moves the blocks that are in their way.
 //!
 //! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
 //! first. A *round* is one turn of each. The first round is short, the second has the default budgets, and each later
@@ -68,7 +69,7 @@ const WORK_FOR_MANY: u64 = 8;
 const MOST_PAIRS: u64 = 8_000_000;
 
 /// The method [`outward`], which places blocks outward from the busiest step, gets at least this budget: as much work
-/// as placing all blocks this number of times. The method runs only with more than [`search::MOST_BLOCKS`] blocks.
+/// as placing all blocks this number of times. The method runs only with more than [`FEW_BLOCKS`] blocks.
 const OUTWARD_RUNS: u64 = 64;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -78,7 +79,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     let linear = portfolio::workspace(n).max(multistart::workspace(n)).and(trial);
     if n <= search::MOST_BLOCKS {
         let exact = search::workspace(n).max(large_first::workspace(n));
-        linear.max(exact).max(beam::workspace(n)).max(tiling::workspace(n))
+        linear.max(exact).max(beam::workspace(n)).max(tiling::workspace(n)).max(outward::workspace(n))
     } else {
         linear.max(outward::workspace(n)).max(improve::workspace(n))
     }
@@ -140,6 +141,9 @@ pub fn place(
                 // The portfolio goes on where the first round has ended: it begins again with the same seed.
                 let longer = Options { work: few.0 + round.work, seed: options.seed, ..round };
                 run_portfolio(blocks, &longer, scratch.reborrow(), offsets, &mut told)?;
+                if !told.done() {
+                    place_outward(blocks, &round, scratch.reborrow(), offsets, &mut told)?;
+                }
             }
             _ => start_again(blocks, &round, Series::Any(0), scratch.reborrow(), offsets, &mut told)?,
         }
@@ -284,10 +288,7 @@ fn place_many(
     offsets: &mut [u64],
     told: &mut Told<'_>,
 ) -> Result<(), Error> {
-    let best = told.best;
-    let outward = Options { work: round.work.max(OUTWARD_RUNS * blocks.len() as u64), ..*round };
-    let found = outward::improve(blocks, &outward, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
-    told.keep(found);
+    place_outward(blocks, round, scratch.reborrow(), offsets, told)?;
     if !told.done() {
         let many = if blocks.len() > MANY_BLOCKS { WORK_FOR_MANY } else { 1 };
         let wide = Options { work: round.work.saturating_mul(many), ..*round };
@@ -298,6 +299,22 @@ fn place_many(
         let found = improve::improve(blocks, round, best, scratch, offsets, &mut |now| told.tell(now))?;
         told.keep(found);
     }
+    Ok(())
+}
+
+/// Builds plans outward from the busiest step ([`outward`]). The best of them goes to `offsets` if its peak is below the
+/// best so far.
+fn place_outward(
+    blocks: &[Block],
+    round: &Options,
+    scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    told: &mut Told<'_>,
+) -> Result<(), Error> {
+    let best = told.best;
+    let share = Options { work: round.work.max(OUTWARD_RUNS * blocks.len() as u64), ..*round };
+    let found = outward::improve(blocks, &share, best, scratch, offsets, &mut |now| told.tell(now))?;
+    told.keep(found);
     Ok(())
 }
 

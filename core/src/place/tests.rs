@@ -88,6 +88,18 @@ proptest! {
 }
 
 #[test]
+fn auto_is_not_above_the_portfolio_with_more_blocks() {
+    // Little work, so that the first round has a half of it; and few nodes, so that the searches find nothing.
+    let n: u64 = 610;
+    let options = Options { work: 96 * n, nodes: 8, ..Options::default() };
+    for seed in 0..8 {
+        let blocks = cut(n as usize, 300, 10_000, seed);
+        let [auto, portfolio] = [Solver::Auto, Solver::Portfolio].map(|solver| run(solver, &blocks, &options).0.peak);
+        assert!(auto <= portfolio, "{auto} and {portfolio} with seed {seed}");
+    }
+}
+
+#[test]
 fn every_shorter_buffer_is_refused_with_the_length_that_is_enough() {
     let blocks = [Block::new(0, 2, 4), Block::new(1, 3, 8), Block::new(2, 4, 4), Block::new(0, 9, 1)];
     for solver in Solver::all() {
