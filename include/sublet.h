@@ -1561,7 +1561,7 @@ typedef struct sublet_timing {
    */
   double begin;
   /**
-   * When the row is done, in ns from the start of the iteration.
+   * When the row of the rewritten trace is done, in ns from the start of the iteration.
    */
   double end;
 } sublet_timing;

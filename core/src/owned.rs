@@ -143,7 +143,7 @@ pub fn rows(graph: &Graph<'_>) -> Result<Vec<Row>, Error> {
 }
 
 /// A trace that was rewritten so that its footprint (the device memory that it takes) is within a limit. With it come
-/// the verified plan of its blocks and its simulated time. The value owns all this memory.
+/// the verified plan of its blocks and its simulated time. All of it is in vectors that this value owns.
 #[derive(Clone, Debug)]
 pub struct Fit {
     /// The rewritten trace.

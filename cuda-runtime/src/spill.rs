@@ -218,10 +218,10 @@ impl<B: Backend> Spill<B> {
         self.shared.wait(|_| true);
     }
 
-    /// Writes `content` to the disk, from byte `at` of the disk on: on this thread, by way of a pinned buffer.
+    /// Writes `content` to the disk, to the bytes from number `at` on. This thread does so, by way of a pinned buffer.
     ///
     /// # Safety
-    /// No stream is using the buffers, and the disk is [settled](Self::settle).
+    /// No stream is using the buffers, and no reads or writes of the disk are under way ([`Self::settle`]).
     pub(crate) unsafe fn store(&self, at: u64, content: &[u8]) -> Result<()> {
         // SAFETY: as promised.
         let buffer = unsafe { self.buffer() }?;

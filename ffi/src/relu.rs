@@ -122,9 +122,9 @@ unsafe fn with_format(
     }
 }
 
-/// Computes on the processor `y`, the activation of `x`, and the mask of `x`: one bit for each element, which is 1
-/// where the gradient passes. `params` tells which activation, and the format of the elements. The bit of element i is
-/// bit i mod 32 of word i / 32; words are little-endian.
+/// Computes the activation of `x`, which goes to `y`, and the mask of `x`, on the processor. The mask has one bit for
+/// each element, which is 1 where the gradient passes: bit i mod 32 of word i / 32 for element i; words are
+/// little-endian. `params` tells which activation, and the format of the elements.
 ///
 /// `x` and `y`, arrays of `elements` elements, are the same array or share no memory. `mask` has room for `mask_words`
 /// words; the mask takes the first sublet_relu_mask_words(elements) of them, and no others are written. Results are
@@ -264,7 +264,8 @@ pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_k
     });
 }
 
-/// The operands of a launch of a ReLU kernel: addresses on the device, such as those of sublet_operand.
+/// The operands of a launch of a ReLU kernel: addresses on the device, which a runtime gives in a
+/// struct sublet_operand each.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_relu_operands {

@@ -23,7 +23,7 @@ pub struct sublet_timing {
     /// When the row begins, in ns from the start of the iteration: when the operators before it are done (`reached`),
     /// or later if it has to wait for copies.
     pub begin: f64,
-    /// When the row is done, in ns from the start of the iteration.
+    /// When the row of the rewritten trace is done, in ns from the start of the iteration.
     pub end: f64,
 }
 

@@ -432,7 +432,7 @@ fn placed<'a>(
 }
 
 /// Plans with a limit: rewrites the iteration so that its footprint is within the limit, and places its blocks. Returns
-/// the proved schedule, and the most bytes that were alive at once before the iteration was rewritten.
+/// the schedule, which the verifier has accepted, and the most bytes that were alive at once before the rewriting.
 fn fitted<'a>(
     recorded: &Recorded<'a>,
     options: &Options,

@@ -54,8 +54,8 @@ const PART_OF_TILING: u64 = 4;
 /// Where an exact or a beam search over all blocks has found the best plan so far, [`large_first`] gets the nodes of
 /// the exact search divided by this number. Else it gets all of them.
 const PART_OF_LARGE_FIRST: u64 = 8;
-/// With at most this many blocks, the exact search always gets all blocks, and never the large ones alone; and the
-/// heuristics of the portfolio run only in the first round.
+/// With at most this many blocks, neither [`outward`] nor [`large_first`] runs, and the portfolio runs only in the
+/// first round.
 const FEW_BLOCKS: usize = 600;
 /// With more blocks than this, the budget of the heuristic `Rule::WideFlush` is [`WORK_FOR_MANY`] times that of the
 /// other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
@@ -64,8 +64,8 @@ const MANY_BLOCKS: usize = 10_000;
 /// the other heuristics. `Rule::WideFlush` looks at 64 blocks before it places one, and is slow.
 const WORK_FOR_MANY: u64 = 8;
 
-/// The two plans of [`coloring`](super::coloring) are made only if at most this many pairs of blocks are alive together.
-/// Then each takes less than half a second.
+/// The two plans of [`coloring`](super::coloring) are made only if at most this many pairs of blocks are alive
+/// together. Then each takes less than half a second.
 const MOST_PAIRS: u64 = 8_000_000;
 
 /// The method [`outward`], which places blocks outward from the busiest step, gets at least this budget: as much work
@@ -302,8 +302,8 @@ fn place_many(
     Ok(())
 }
 
-/// Builds plans outward from the busiest step ([`outward`]). The best of them goes to `offsets` if its peak is below the
-/// best so far.
+/// Builds plans outward from the busiest step ([`outward`]). The best of them goes to `offsets` if its peak is below
+/// the best so far.
 fn place_outward(
     blocks: &[Block],
     round: &Options,

@@ -180,7 +180,7 @@ solvers! {
 
     /// [`auto`]: runs [`coloring`] in both directions of time and the heuristics of the [`portfolio`]. If their best
     /// peak is above the lower bound, more methods follow: [`search`], [`beam`] and [`large_first`] for at most
-    /// [`search::MOST_BLOCKS`] blocks, [`outward`] and [`improve`] for more blocks.
+    /// [`search::MOST_BLOCKS`] blocks, [`improve`] for more blocks, and [`outward`] for more than 600.
     Auto { "auto" } None, auto::workspace, auto::place(blocks, options, scratch, offsets, watch);
     /// [`portfolio`]: runs several heuristics one after the other, and keeps the best plan.
     Portfolio { "portfolio" } None, portfolio::workspace, portfolio::place(blocks, options, scratch, offsets, watch);

@@ -73,8 +73,9 @@ const FIXED: [Start; 10] = [
     Start::fixed(Rule::Rank, 1.0, None),
 ];
 
-/// The fixed ways to build a plan with the skyline that [`Series::Wide`] tries first. Both choose the next block by
-/// [`Rule::WideFlush`]: of 64 blocks, the one that leaves the least unused room beside it.
+/// The first ways to build a plan that [`Series::Wide`] tries. They rank the blocks in different orders. Both choose
+/// the next block by [`Rule::WideFlush`]: of the 64 blocks of best rank that fit, the one that leaves the least
+/// unused room beside it.
 const WIDE: [Start; 2] =
     [Start::fixed(Rule::WideFlush, 0.5, None), Start::fixed(Rule::WideFlush, 0.25, Some((2.0, 0.0)))];
 

@@ -383,7 +383,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
-        /// Blocks have random lifetimes. An output may overlap a block that begins before it and does not end after it.
+        /// Compares the search with all placements. The blocks have random lifetimes, and an output may share addresses
+        /// with an input that is allocated before it and is freed no later than it.
         #[test]
         fn what_the_search_proves_is_the_least_of_all_placements(
             lives in prop::collection::vec((0u32..4, 1u32..4, 1u64..5), 1..6),

@@ -59,7 +59,8 @@ const STATES: usize = 40;
 /// token for each node and leaf.
 const ITEMS: usize = 480;
 /// Memory for the PQ-trees from which the plan is read, in tokens (nodes and leaves of the trees) for each block of the
-/// instance. A tree is kept for each event: a change at which blocks that lie side by side end and others begin.
+/// instance. One tree is kept for each event. An event is where some blocks end, which lie side by side, and others
+/// begin in their place.
 const WAY: usize = 160;
 /// Where a group of blocks ends, a group of blocks of the same total size begins in its place. This is the most groups
 /// of beginning blocks that are tried for each group of blocks that end.

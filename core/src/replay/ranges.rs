@@ -172,7 +172,7 @@ mod tests {
         most: u64,
         /// The bytes that each call of `take` has asked for.
         asked: Vec<u64>,
-        /// The bytes of each range that was given back.
+        /// The lengths in bytes of the ranges that were given back to this source, in that order.
         back: Vec<u64>,
     }
 

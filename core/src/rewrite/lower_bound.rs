@@ -462,7 +462,7 @@ pub(super) struct Delay {
     pub(super) before: f64,
     /// How many ns more than in the original pass from the operator to the end of the iteration.
     pub(super) after: f64,
-    /// How many ns longer the whole iteration takes: the overhead.
+    /// How many ns longer than in the original the whole iteration takes: the overhead.
     pub(super) whole: f64,
 }
 

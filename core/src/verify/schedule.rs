@@ -481,8 +481,8 @@ impl State<'_> {
             && size(from) == size(to)
     }
 
-    /// Checks a row that writes the mask of `block`, and notes that the mask holds the signs of the block's value. An
-    /// error unless the operator that has just run is a ReLU that accesses `block`.
+    /// Checks a row of the rewritten trace that writes the mask of `block`, and notes that the mask holds the signs of
+    /// the block's value. An error unless the operator that has just run is a ReLU that accesses `block`.
     fn mask(&mut self, r: &Row, block: u32) -> Result<(), RowFault> {
         let is_relu = r.op != Op::None && r.op == self.last && self.recorded.operator(r.op).kind == Kind::Relu;
         let label = if let Op::First(k) = r.op { Op::Rerun(k) } else { r.op };

@@ -35,7 +35,7 @@ pub enum Order {
     Last(usize),
 }
 
-/// The options of a host that stands in for a device.
+/// The options of the emulated device, which runs on the processor and in the memory of the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Which threads do the work of the device's streams, and in which order.

@@ -333,8 +333,8 @@ fn word(bits: &[bool; BLOCK]) -> u32 {
     word
 }
 
-/// The forward pass for one block of elements: the activation of each element of `x`, and the block's word of the mask,
-/// whose bit i is that of element i.
+/// The forward pass for one block of elements. Returns the activation of each element of `x`, and a word of the mask:
+/// bit i is 1 if the gradient of element i passes.
 ///
 /// # Safety
 /// `wide` is true only if the processor has AVX2 and F16C.

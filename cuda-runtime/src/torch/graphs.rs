@@ -123,8 +123,8 @@ impl Graphs {
         self.pools.iter().any(unused)
     }
 
-    /// Takes the free blocks of all pools that no graph uses any more out of these pools, and returns their addresses:
-    /// the caller is to free them.
+    /// Removes the free blocks from each pool that no graph uses any more. Returns their addresses, and the caller is
+    /// to free them.
     pub(super) fn surplus(&mut self) -> Vec<u64> {
         let mut addresses = Vec::new();
         for (_, pool) in self.pools.iter_mut().filter(|(id, pool)| pool.users == 0 && **id != UNKNOWN) {

@@ -118,7 +118,8 @@ pub(super) fn choose(
 struct States<'a> {
     capacity: u64,
     excess: Excess,
-    /// How many states there are; a state is a set of blocks to put in the bank of memory, of those looked at so far.
+    /// How many states there are. A state is a set of blocks to put in the bank of memory; its blocks are among those
+    /// that were looked at so far.
     len: u32,
     /// How many words each state (a set of blocks to put in the bank of memory) has in `taken`, which has a bit for
     /// each block.

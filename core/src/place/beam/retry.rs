@@ -124,8 +124,9 @@ impl Beam<'_> {
     }
 }
 
-/// An entry of [`NOISE`]. To the cost of each possible place for a block, a random number below this entry is added.
-/// `round` is the number of the round of attempts or, where a block fits nowhere, the number of the new try.
+/// The entry of [`NOISE`] for a round. To the cost of each possible place for a block, a random number below this entry
+/// is added. The beam search runs in rounds, and where a block fits nowhere it tries again: `round` is the number of
+/// the round, or of the new try.
 pub(super) const fn noise(round: u32) -> u32 {
     NOISE[if round == 0 { 0 } else { 1 + (round as usize - 1) % (NOISE.len() - 1) }]
 }

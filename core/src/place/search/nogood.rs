@@ -27,8 +27,8 @@ const MOST: usize = 1 << 20;
 /// How many words of the ring buffer of refuted states (searched to the end without a placement) there are for each
 /// entry of the hash table that finds states in it.
 const WORDS_PER_STATE: usize = 16;
-/// Each refuted state in the ring buffer begins with this number of words: one for its range of sections of time, and
-/// one for the capacity within which it has no placement. The words that describe its blocks follow.
+/// Each refuted state in the ring buffer begins with this number of words. The first says which stretch of time it is
+/// about, the second the capacity within which it has no placement. The words that describe its blocks follow.
 const HEAD: u64 = 2;
 
 /// The states of the search that were refuted (searched to the end without a placement), so that they fail at once when
@@ -98,7 +98,8 @@ impl<'a> Nogoods<'a> {
         state.each_word(part, |word| self.write(word));
     }
 
-    /// The entry of the hash table `index` that is for a state. It is found by a hash of the words that
+    /// The entry of the hash table `index` for what a state holds in some sections of time, the range `part`. It is
+    /// found by a hash of the words that
     /// [`State::each_word`] gives for the sections of time `part`. Each word is hashed by itself, together with a
     /// number that differs from word to word, and the hashes are added up. So a processor can work on several words at
     /// once.

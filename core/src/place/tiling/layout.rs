@@ -9,9 +9,10 @@ use crate::table::{Table, at, count};
 
 impl Tiling<'_> {
     /// Writes the plan to `offsets`, from the last section of time backwards. The blocks alive in that section are put
-    /// in one of the orders that its cheapest state, a PQ-tree, allows. Then the plan's events are undone, the last
-    /// first: at each, blocks that lie side by side ended, and others took their place. False if there is no room to
-    /// keep the PQ-tree before each event.
+    /// in one of the orders that the best PQ-tree found for it allows. Then the plan's events are undone, the last
+    /// first. At an event, some blocks end, which lie side by side, and others begin in their place; to undo it, the
+    /// place of those that begin is given to those that end. False if there is no room to keep the PQ-tree before each
+    /// event.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };

@@ -51,7 +51,7 @@ workspace! {
         state {
             /// The number of tokens (nodes and leaves) of the PQ-tree that is loaded.
             pub(super) len: u32 = 0,
-            /// The number of tokens in `next`, the PQ-tree in the making.
+            /// The number of tokens (nodes and leaves) in `next`, the PQ-tree that is being made.
             next_len: u32 = 0,
         }
     }

@@ -160,8 +160,8 @@ impl Lengths {
         Self::of_counts(rows.len(), accesses, liveness::residencies(rows), block_count)
     }
 
-    /// The lengths that [`Lengths::of`] returns for a trace of `rows` rows and `blocks` block numbers, of which
-    /// `accesses` rows are accesses and `mallocs` rows are mallocs.
+    /// The lengths of the buffers of a fit, as [`Lengths::of`] returns them. The trace has `rows` rows and `blocks`
+    /// block numbers; `accesses` of the rows are accesses, and `mallocs` are mallocs.
     #[must_use]
     pub const fn of_counts(rows: usize, accesses: usize, mallocs: usize, blocks: usize) -> Self {
         let gaps = accesses + blocks;

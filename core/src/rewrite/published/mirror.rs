@@ -81,8 +81,8 @@ workspace! {
             /// For each block, the least mirror count (how often an operator may be recomputed) of the operators that
             /// write the block.
             least[BlockId]: u32[blocks],
-            /// For each operator, which of its recomputations, counted from 1, are in the order of runs already: bit k
-            /// is 1 if recomputation k is.
+            /// For each operator: which of its recomputations the new schedule has already. Bit k is 1 if it has
+            /// recomputation k; they are counted from 1.
             made: u64[rows],
             /// The recomputations to add right before one operator of the backward pass, each as one number: the
             /// [`RUN_BITS`] lowest bits say which recomputation of its operator it is, counted from 1, and the bits

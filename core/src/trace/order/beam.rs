@@ -30,7 +30,8 @@ pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> W
 
 /// The sets of operators of one level of the beam search: the kept sets in which the same number of operators have run.
 struct Level<'a> {
-    /// The sets of operators that have run, one after the other, with a bit for each operator.
+    /// For each kept set: which operators have run, with a bit for each operator. The sets are stored one after the
+    /// other.
     sets: Table<'a, u64>,
     /// For each set: the bytes that are alive after its operators have run.
     load: Table<'a, u64>,

@@ -28,8 +28,8 @@ pub(crate) struct Model<'a> {
     /// For each operator: the tensors over which it may write its output, two at most, each as 1 + its number; 0 for
     /// none.
     givers: Table<'a, [u32; 2]>,
-    /// For each operator: the bytes saved if it writes its output over the first tensor of its `givers`, and over the
-    /// second.
+    /// For each operator: the bytes saved if it writes its output over the first of the tensors that it may write over
+    /// (`givers`), and over the second.
     spared: Table<'a, [u64; 2]>,
     /// For each operator: the index in `touched` of its first tensor. One more entry, after the last operator, is the
     /// length of `touched`.

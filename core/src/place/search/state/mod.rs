@@ -31,7 +31,8 @@ const SECOND: usize = 3;
 /// this index is the number of the one that can end lowest, as [`END`] says; [`NONE`] if all blocks are placed.
 const ENDER: usize = 4;
 /// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
-/// this index is how many of them can still lie at the lowest offset that one of them can have, [`FLOOR`].
+/// this index is a number of blocks: of the open blocks, those that can still lie at the lowest offset that any open
+/// block can have, which stands at index [`FLOOR`].
 pub(super) const CHOICES: usize = 5;
 /// Each section of time has a record of eight numbers about its open blocks: those alive there and not placed yet. At
 /// this index is the lowest end that one of them can have if it lies below all the others. Only those count whose least

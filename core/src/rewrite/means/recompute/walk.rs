@@ -110,8 +110,8 @@ workspace! {
             /// The version (a block's value between two writes) that each block holds now; none if the block has no
             /// memory.
             holds[BlockId]: Option<VersionId>[blocks],
-            /// For each block: whether it should not have been evicted in this planning walk, because memory was too
-            /// small to recompute its value later.
+            /// For each block: whether this planning walk, a pass over the operators in order, was wrong to evict it.
+            /// It was wrong if later there was too little memory to recompute the value.
             blamed[BlockId]: bool[blocks],
             /// The recompute cost of each block, in ns per byte.
             price[BlockId]: f64[blocks],
@@ -532,7 +532,7 @@ impl<'a> Walk<'a> {
         of_real.min(of_noted)
     }
 
-    /// Notes that a managed block (one that may be freed and allocated anywhere) now holds a version, its value until
+    /// Notes that a block, which may be freed and allocated before any operator, now holds a version: its value until
     /// the next write. If the block had no memory, it takes memory now.
     fn put(&mut self, block: BlockId, version: VersionId) {
         if self.holds.get(block).is_none() {

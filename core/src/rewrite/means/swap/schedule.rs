@@ -517,8 +517,9 @@ impl<'a> Schedule<'a> {
         place[list & 1] = next.keep();
     }
 
-    /// The first gap (a time in which no operator accesses a block) in the list of those whose block is freed (list 0)
-    /// or allocated again (list 1) at a boundary; none if the list is empty.
+    /// The first gap in a list of gaps; none if the list is empty. A gap is a time in which no operator accesses a
+    /// block. Between two operators lies a boundary. List 0 of a boundary has the gaps whose block is freed there, list
+    /// 1 those whose block is allocated again there.
     fn first(&self, list: usize, boundary: u32) -> Option<GapId> {
         Field::kept(self.first[boundary][list & 1])
     }

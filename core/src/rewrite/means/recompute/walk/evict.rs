@@ -103,10 +103,10 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// The time in ns to recompute a version (a block's value between two writes) before operator `at`. If the time is
-    /// more than `bound`, the result may be any number from `bound` up to it. If an operator has to be recomputed
-    /// anyway (is owed), because another of its outputs is missing and read later, only a part of its time is added.
-    /// None if the version cannot be recomputed.
+    /// The time in ns to recompute a version (a block's value between two writes) before operator `at`. It is exact up
+    /// to `bound`; a longer time may be returned as any number between `bound` and the exact one. An operator that has
+    /// to be recomputed anyway, because another of its outputs is missing and read later, counts with only a part of
+    /// its time. None if the version cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: VersionId, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
