@@ -26,9 +26,9 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, sort};
 
 /// The most blocks that are placed alone, before the others.
 const MOST_LARGE: usize = 400;
-/// The max load of all blocks is divided by each of these numbers in turn: the max load of the small blocks, which are
-/// placed after the large ones, is at most the result.
-const PARTS: [u64; 4] = [4, 8, 16, 32];
+/// How often the max load of all blocks is halved, in one try after the other: the max load of the small blocks, which
+/// are placed after the large ones, is at most the result.
+const HALVINGS: [u32; 4] = [2, 3, 4, 5];
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
@@ -70,7 +70,7 @@ pub fn place(
     improve_one(improve, workspace(blocks.len()), blocks, options, scratch, offsets, watch)
 }
 
-/// Looks for a better plan than the one in `offsets`, whose summary is `incumbent`. For each of [`PARTS`], it places
+/// Looks for a better plan than the one in `offsets`, whose summary is `incumbent`. For each of [`HALVINGS`], it places
 /// the large blocks alone and then the others.
 #[inline(never)]
 pub(super) fn improve(
@@ -88,11 +88,11 @@ pub(super) fn improve(
     let mut division = Division::new(blocks, &sweep, &mut scratch);
     let (found, mut trial) = (scratch.words(n).into_slice(), scratch.words(n));
     let (mut large, mut offsets) = ([Block::default(); MOST_LARGE], Table::new(offsets));
-    for part in PARTS {
+    for halvings in HALVINGS {
         if best.peak <= best.lower_bound {
             break;
         }
-        if !division.limit_small(sweep.max_load() / part) {
+        if !division.limit_small(sweep.max_load() >> halvings) {
             continue;
         }
         let chosen = division.large();
@@ -101,7 +101,7 @@ pub(super) fn improve(
             *block = at(blocks, i);
         }
         let share = Options {
-            nodes: options.nodes / PARTS.len() as u64,
+            nodes: options.nodes / HALVINGS.len() as u64,
             constraints: Constraints { capacity: None, ..options.constraints },
             ..*options
         };
