@@ -92,9 +92,7 @@ pub(super) fn place_by(
     let mut order = scratch.indices(blocks.len());
     let mut aside = scratch.indices(blocks.len());
     sort::identity(&mut order, n);
-    for key in keys {
-        sort::by_key(&mut order, n, &mut aside, |i| key(&at(blocks, i)));
-    }
+    sort_by(blocks, keys, &mut order, n, &mut aside);
     // `neighbours`: how many placed blocks are alive with a block when it is placed, on average. To sort k neighbours
     // takes about as long as to go past 5 k log k blocks.
     let neighbours = sweep.colliding_pair_count() / u64::from(n).max(1);
@@ -104,6 +102,20 @@ pub(super) fn place_by(
     });
     let peak = gaps.build(order.first(n), fit, &mut Table::new(offsets));
     finish(Summary { peak, lower_bound, solver, nodes: 0 }, options)
+}
+
+/// Sorts the first `n` blocks of `order` by `keys`, of which the last counts most: the smallest value first. Blocks that
+/// are equal in all keys keep their order. `scratch` has room for `n` indices.
+pub(super) fn sort_by(
+    blocks: &[Block],
+    keys: &[fn(&Block) -> u64],
+    order: &mut Table<'_, u32>,
+    n: u32,
+    scratch: &mut Table<'_, u32>,
+) {
+    for key in keys {
+        sort::by_key(order, n, scratch, |i| key(&at(blocks, i)));
+    }
 }
 
 pub(super) fn size(b: &Block) -> u64 {

@@ -112,7 +112,7 @@ pub(super) fn improve(
             for (&i, &offset) in chosen.iter().zip(&*found) {
                 trial[i] = offset;
             }
-            let peak = division.place_small(&sweep, alignment, &mut trial, scratch.reborrow());
+            let peak = division.place_small(alignment, &mut trial, scratch.reborrow());
             if peak < best.peak {
                 best = Summary { peak, solver: Solver::LargeFirst, ..best };
                 offsets.copy_from(&trial);
@@ -150,9 +150,8 @@ impl<'a> Division<'a> {
         let (mut by_area, mut aside) = (scratch.indices(len), scratch.indices(len));
         sort::identity(&mut by_area, n);
         let pinned_first = |b: &Block| b.pin.is_none().into();
-        for key in [greedy::lifetime, greedy::start, greedy::size, greedy::area, pinned_first] {
-            sort::by_key(&mut by_area, n, &mut aside, |i| key(&at(blocks, i)));
-        }
+        let keys = [greedy::lifetime, greedy::start, greedy::size, greedy::area, pinned_first];
+        greedy::sort_by(blocks, &keys, &mut by_area, n, &mut aside);
         let (mut low, mut high) = (scratch.indices(len), scratch.indices(len));
         let section_count = sweep.clique_ranges(&mut low, &mut high);
         let mut loads = scratch.words(len);
@@ -183,24 +182,19 @@ impl<'a> Division<'a> {
 
     /// Gives the small blocks offsets: from the largest size to the smallest, each takes the lowest hole that is large
     /// enough. The large blocks keep the offsets that they have in `offsets`. Returns the peak in bytes.
-    fn place_small(
-        &self,
-        sweep: &Sweep<'_>,
-        alignment: u64,
-        offsets: &mut Table<'_, u64>,
-        mut scratch: Workspace<'_>,
-    ) -> u64 {
+    fn place_small(&self, alignment: u64, offsets: &mut Table<'_, u64>, mut scratch: Workspace<'_>) -> u64 {
         let mut scratch = scratch.reborrow();
         let (mut small, mut aside) = (scratch.indices(self.blocks.len()), scratch.indices(self.blocks.len()));
         let small_count = count(self.blocks) - self.large_count;
         for p in 0..small_count {
             small[p] = self.by_area[self.large_count + p];
         }
-        for key in [greedy::start, greedy::size] {
-            sort::by_key(&mut small, small_count, &mut aside, |i| key(&at(self.blocks, i)));
-        }
-        let number = |low: &mut Table<'_, u32>, high: &mut Table<'_, u32>| sweep.clique_ranges(low, high);
-        let mut gaps = Gaps::new(self.blocks, alignment, &mut scratch, false, number);
+        greedy::sort_by(self.blocks, &[greedy::start, greedy::size], &mut small, small_count, &mut aside);
+        let mut gaps = Gaps::new(self.blocks, alignment, &mut scratch, false, |low, high| {
+            low.copy_from(&self.low);
+            high.copy_from(&self.high);
+            self.section_count
+        });
         let of_large = self.large().iter().fold(0, |peak, &i| gaps.keep(i, offsets[i]).max(peak));
         of_large.max(gaps.build(small.first(small_count), Fit::First, offsets))
     }

@@ -98,11 +98,9 @@ impl<'a> Nogoods<'a> {
         state.each_word(part, |word| self.write(word));
     }
 
-    /// The entry of the hash table `index` for what a state holds in some sections of time, the range `part`. It is
-    /// found by a hash of the words that
-    /// [`State::each_word`] gives for the sections of time `part`. Each word is hashed by itself, together with a
-    /// number that differs from word to word, and the hashes are added up. So a processor can work on several words at
-    /// once.
+    /// The entry of the hash table `index` for what a state holds in the sections of time `part`. It is found by a hash
+    /// of the words that [`State::each_word`] gives for these. Each word is hashed by itself, together with a number
+    /// that differs from word to word, and the hashes are added up. So a processor can work on several words at once.
     fn slot(&self, state: &State<'_>, part: (u32, u32)) -> u32 {
         let (mut hash, mut salt) = (range(part), 0u64);
         state.each_word(part, |word| {
