@@ -19,4 +19,5 @@ mod report;
 mod rewritten;
 mod support;
 mod sweep;
+mod tflite;
 mod timeline;

@@ -61,8 +61,8 @@ fn a_hostile_plan_is_named_and_a_model_without_one_is_told() {
     plan(model, &["--output", &out]);
     let mut bytes = fs::read(&out).unwrap();
     let name = bytes.windows(8).position(|w| w == b"OfflineM").unwrap();
-    // Behind version 1, the graph 0 and their number come the offsets: all of them to 0.
-    let begins = |at: usize| bytes[at..at + 8] == [1, 0, 0, 0, 0, 0, 0, 0];
+    // Behind version 1 and the number of graphs, 1, comes the number of offsets, then these: all of them to 0.
+    let begins = |at: usize| bytes[at..at + 8] == [1, 0, 0, 0, 1, 0, 0, 0];
     let at = (name..bytes.len() - 12).step_by(4).find(|&at| begins(at) && bytes[at + 8] > 0).unwrap() + 12;
     let count = usize::from(bytes[at - 4]);
     for offset in bytes[at..at + 4 * count].as_chunks_mut::<4>().0 {

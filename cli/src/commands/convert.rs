@@ -4,9 +4,11 @@ use std::path::Path;
 
 use sublet_core::{Constraints, verify};
 
+use super::plan::verified_by;
 use crate::args::{ConvertArgs, Format};
 use crate::failure::{Failure, InputError};
-use crate::model::plan::overlaps_in_file_order;
+use crate::model::plan::{overlaps_in_file_order, told};
+use crate::model::schedule::in_file_order;
 use crate::problem::Problem;
 use crate::{input, output};
 use sublet_core::owned::Scratch;
@@ -25,8 +27,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     }
     let mut problem = input::read(&args.input)?;
     if args.overlap.is_some() {
-        let model = problem.model.as_deref().filter(|_| format == Format::Lp);
-        let (model, _) = model.ok_or_else(|| Failure::Usage("--overlap is for a model as LP text only".into()))?;
+        let model = problem.model.as_deref().filter(|_| matches!(format, Format::Lp | Format::Plan));
+        let message = "--overlap is for a model as LP text, or for the plan in a model";
+        let (model, _) = model.ok_or_else(|| Failure::Usage(message.into()))?;
         problem.overlaps = overlaps_in_file_order(model).map_err(|message| InputError::file(&args.input, message))?;
     }
     match format {
@@ -74,15 +77,27 @@ fn fits_trace(problem: &Problem) -> Result<(), InputError> {
     Ok(())
 }
 
-/// Writes a plan: an instance in which every block has an offset, if it is valid.
+/// Writes a plan: an instance in which every block has an offset, if it is valid. A model holds its plan itself.
 fn plan(args: &ConvertArgs, problem: &Problem) -> Result<(), Failure> {
+    if let Some((model, _)) = problem.model.as_deref()
+        && let Some(held) = &model.plan
+    {
+        let input = |message| InputError::file(&args.input, message);
+        let schedule = in_file_order(model, &[]).map_err(input)?;
+        let (problem, offsets) = told(&args.input, model, &schedule, held, args.overlap.is_some())?;
+        return write_plan(args, &problem, &offsets);
+    }
     let offset = |(id, block): (&String, &sublet_core::Block)| {
         let none = || format!("block {id} has no offset; `sublet plan` gives it one");
         block.pin.ok_or_else(|| InputError::file(&problem.name, none()))
     };
     let offsets: Vec<u64> = problem.ids.iter().zip(&problem.blocks).map(offset).collect::<Result<_, _>>()?;
-    let mut scratch = Scratch::of(verify::workspace(offsets.len()));
-    let plan = verify::verify(&problem.blocks, &offsets, &Constraints::NONE, scratch.lend())
+    write_plan(args, problem, &offsets)
+}
+
+fn write_plan(args: &ConvertArgs, problem: &Problem, offsets: &[u64]) -> Result<(), Failure> {
+    let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
+    let plan = verified_by(problem, offsets, &Constraints::NONE, &mut scratch)
         .map_err(|e| Failure::No(format!("{}: {}", problem.name, problem.explain(&e))))?;
     output::write(&args.output, |out| output::plan(problem, &plan, out))
 }

@@ -150,7 +150,13 @@ impl<'a> Values<'a> {
             )
         })?;
         let number = u32::try_from(self.tensors.len()).map_err(|_| "there are too many tensors".to_owned())?;
-        self.tensors.push(Tensor { name: cell_name(self.tensors.len(), name), bytes, shape, variable: false });
+        self.tensors.push(Tensor {
+            name: cell_name(self.tensors.len(), name),
+            bytes,
+            shape,
+            variable: false,
+            open: false,
+        });
         self.numbers.insert(name, number);
         Ok(Some(number))
     }

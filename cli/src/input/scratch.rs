@@ -60,11 +60,16 @@ pub(crate) fn of_log(file: &str, model: &Model) -> Result<Vec<(u32, u64)>, Input
 /// # Errors
 /// Which place of the file is not as expected.
 pub(crate) fn of_table(file: &str, model: &Model) -> Result<Vec<(u32, u64)>, InputError> {
-    let mut table = Table::open(file, open(file)?)?;
+    let mut table = Table::open(file, open(file)?).map_err(|e| InputError {
+        message: format!("{}; the scratch of kernels is a table op,bytes", e.message),
+        ..e
+    })?;
     let (op, column) = (table.column("op")?, table.column("bytes")?);
     let mut found = Vec::new();
     while table.advance()? {
-        let operator = table.number(op, "a number of an operator")?;
+        let operator = table
+            .number(op, "")
+            .map_err(|_| table.fault(op, "the number of an operator, counted from 0 in the order of the file"))?;
         let operator = u32::try_from(operator).ok().filter(|&k| (k as usize) < model.operators.len());
         let operator =
             operator.ok_or_else(|| table.at_cell(op, format!("the model has {} operators", model.operators.len())))?;

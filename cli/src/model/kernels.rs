@@ -8,37 +8,23 @@
 
 use super::{Model, Operator, Tensor, Window};
 
-const VIEWS: [&str; 3] = ["RESHAPE", "SQUEEZE", "EXPAND_DIMS"];
-const UNARY: [&str; 21] = [
-    "RELU",
-    "RELU6",
-    "RELU_N1_TO_1",
-    "RELU_0_TO_1",
-    "LEAKY_RELU",
-    "PRELU",
-    "LOGISTIC",
-    "TANH",
-    "HARD_SWISH",
-    "ELU",
-    "ABS",
-    "NEG",
-    "EXP",
-    "SQRT",
-    "RSQRT",
-    "SQUARE",
-    "LOG",
-    "FLOOR",
-    "CEIL",
-    "ROUND",
-    "QUANTIZE",
-];
-const BINARY: [&str; 7] = ["ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE"];
+// Names without underscores, in capitals: `LEAKYRELU` is TensorFlow's `LEAKY_RELU` and ONNX's `LeakyRelu`.
+
+const VIEWS: &str = "RESHAPE SQUEEZE UNSQUEEZE EXPANDDIMS FLATTEN IDENTITY";
+/// Operators that compute each element of the output from the element of the first input at its place.
+const UNARY: &str = "\
+    ABS BATCHNORMALIZATION CAST CEIL CELU CLIP COS ELU ERF EXP FLOOR GELU HARDSIGMOID HARDSWISH LEAKYRELU LOG LOGICALNOT \
+    LOGISTIC MISH NEG NOT PRELU QUANTIZE RECIPROCAL RELU RELU0TO1 RELU6 RELUN1TO1 ROUND RSQRT SELU SIGMOID SIGN SIN \
+    SOFTPLUS SOFTSIGN SQRT SQUARE TANH THRESHOLDEDRELU";
+/// Operators that compute each element of the output from those of the first two inputs at its place.
+const BINARY: &str = "\
+    ADD AND DIV FLOORDIV FLOORMOD LOGICALAND LOGICALOR MAX MAXIMUM MIN MINIMUM MOD MUL OR POW SQUAREDDIFFERENCE SUB XOR";
 /// The most pixels of an output that are looked at one by one: far more than a microcontroller holds.
 const MOST_PIXELS: u64 = 1 << 20;
 
 /// Operators whose kernels may ask for memory when they are prepared: in TFLM's reference kernels and in those for
 /// Cortex-M, Ethos-U and Xtensa.
-const ASKING: [&str; 24] = [
+const ASKING: [&str; 25] = [
     "CONV_2D",
     "DEPTHWISE_CONV_2D",
     "TRANSPOSE_CONV",
@@ -47,6 +33,7 @@ const ASKING: [&str; 24] = [
     "MAX_POOL_2D",
     "SVDF",
     "ADD",
+    "ADD_N",
     "UNIDIRECTIONAL_SEQUENCE_LSTM",
     "BATCH_MATMUL",
     "MEAN",
@@ -70,14 +57,36 @@ pub(crate) fn may_ask(kind: &str) -> bool {
     ASKING.contains(&kind) || kind.starts_with("Signal") || kind == "TFLite_Detection_PostProcess"
 }
 
+/// What TFLM's reference kernels are known to ask for: operators, and the bytes that each needs besides its operands. Of
+/// integers, a `TRANSPOSE_CONV` sums in 32 bits for each element of an output of 8 bits, in 64 bits for one of 16.
+pub(crate) fn known_scratch(model: &Model) -> Vec<(u32, u64)> {
+    let asked = |(number, operator): (u32, &Operator)| {
+        let &[output] = operator.outputs.as_slice() else { return None };
+        let Tensor { bytes, shape, .. } = model.tensor(output).filter(|_| operator.kind == "TRANSPOSE_CONV")?;
+        let elements = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d))?;
+        let sum = [(1, 4), (2, 8)].into_iter().find(|&(element, _)| elements.checked_mul(element) == Some(*bytes))?.1;
+        elements.checked_mul(sum).filter(|&asked| asked > 0).map(|asked| (number, asked))
+    };
+    (0..).zip(&model.operators).filter_map(asked).collect()
+}
+
+/// The name of an operator's kind as the lists have it.
+fn listed(kind: &str) -> String {
+    kind.chars().filter(|&c| c != '_').map(|c| c.to_ascii_uppercase()).collect()
+}
+
+/// Whether a list of names has this one.
+fn lists(names: &str, name: &str) -> bool {
+    names.split_ascii_whitespace().any(|known| known == name)
+}
+
 /// The pairs of an input and an output that may be one memory, in the order of preference.
 pub(crate) fn in_place(model: &Model, operator: &Operator) -> Vec<(u32, u32)> {
-    // ONNX has the same names in mixed case.
-    let kind = operator.kind.to_ascii_uppercase();
-    let (&[output], kind) = (operator.outputs.as_slice(), kind.as_str()) else { return Vec::new() };
-    let most = match kind {
-        _ if VIEWS.contains(&kind) || UNARY.contains(&kind) || kind == "SOFTMAX" => 1,
-        _ if BINARY.contains(&kind) => 2,
+    let kind = listed(&operator.kind);
+    let &[output] = operator.outputs.as_slice() else { return Vec::new() };
+    let most = match kind.as_str() {
+        kind if lists(VIEWS, kind) || lists(UNARY, kind) || kind == "SOFTMAX" => 1,
+        kind if lists(BINARY, kind) => 2,
         _ => return Vec::new(),
     };
     let inputs = operator.inputs.iter().take(most);
@@ -90,7 +99,8 @@ pub(crate) fn in_place(model: &Model, operator: &Operator) -> Vec<(u32, u32)> {
 
 /// Whether an operator computes each element of its output from the elements at the same place of its inputs.
 pub(crate) fn is_elementwise(operator: &Operator) -> bool {
-    UNARY.contains(&operator.kind.as_str()) || BINARY.contains(&operator.kind.as_str())
+    let kind = listed(&operator.kind);
+    lists(UNARY, &kind) || lists(BINARY, &kind)
 }
 
 /// How far below a dying input the output of an operator has to begin, in bytes, so that TFLM's reference kernel has

@@ -42,6 +42,8 @@ pub(crate) struct Tensor {
     pub(crate) shape: Vec<u64>,
     /// Whether its value lasts from one run to the next.
     pub(crate) variable: bool,
+    /// Whether the model leaves some of its dimensions open; `shape` has what the file says in their place.
+    pub(crate) open: bool,
 }
 
 /// An operator of a model.
@@ -101,6 +103,21 @@ impl Model {
     /// The bytes that a tensor takes in the arena.
     pub(crate) fn bytes(&self, tensor: u32) -> u64 {
         self.tensor(tensor).map_or(0, |t| t.bytes.next_multiple_of(self.alignment))
+    }
+
+    /// Whether each graph is run: the first, and those that operators of such graphs call.
+    pub(crate) fn is_run(&self) -> Vec<bool> {
+        let mut is_run = vec![false; self.graphs.len()];
+        let mut next = vec![0];
+        while let Some(graph) = next.pop() {
+            if let Some(own) = self.graphs.get(graph)
+                && !std::mem::replace(&mut is_run[graph], true)
+            {
+                let called = self.operators[own.operators.clone()].iter().flat_map(|o| &o.calls);
+                next.extend(called.map(|&graph| graph as usize));
+            }
+        }
+        is_run
     }
 
     pub(crate) fn tensor(&self, tensor: u32) -> Option<&Tensor> {

@@ -1,8 +1,8 @@
 //! The operators of a model one after the other, and the lifetimes that this gives its tensors: those of TFLM's
 //! `MicroAllocator`.
 //!
-//! Time 0 is before the first operator, which runs at time 1. An operator that calls graphs runs at its time, and the
-//! operators of these graphs at the times after it; its inputs stay alive until all of them have run. The inputs of the
+//! Time 0 is before the first operator, which runs at time 1. An operator that calls graphs runs at its time, and again
+//! at the begin of each graph, whose operators run at the times after it; its inputs stay alive until all have run. The inputs of the
 //! model stay alive until their last reader, its outputs until the end.
 
 use std::collections::HashMap;
@@ -85,6 +85,7 @@ impl Schedule {
                 self.touch(tensor, time);
             }
             for &called in &operator.calls {
+                self.steps.push(number);
                 let own = &model.graphs[called as usize].operators;
                 let own: Vec<u32> = own.clone().filter_map(|i| u32::try_from(i).ok()).collect();
                 self.mark(model, called as usize, &own, asked, depth + 1)?;

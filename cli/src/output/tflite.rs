@@ -2,27 +2,35 @@
 //!
 //! The old bytes stay as they are behind a new head, moved by a multiple of 16, so that weights keep their alignment;
 //! writing the model anew would lose it. The head has a table Model of its own. Its fields lead to those of the old
-//! one, and its vectors of buffers and of metadata have one more entry, `OfflineMemoryAllocation`: version 1, the graph
-//! 0, the number of offsets, and the offsets. Operators are reordered by overwriting their vector.
+//! one, and its vectors of buffers and of metadata have one more entry, `OfflineMemoryAllocation`: version 1, the number
+//! of graphs, the number of offsets, and the offsets. Operators are reordered by overwriting their vector. Some models
+//! have weights behind the tables, at positions counted from the begin of the file: these numbers grow by the length of
+//! the head.
 
 use crate::failure::InputError;
 use crate::input::tflite::flat::{Flat, FlatTable};
-use crate::input::tflite::{BUFFERS, GRAPHS, IDENTIFIER, METADATA, OPERATORS, PLAN};
+use crate::input::tflite::{BUFFERS, Far, GRAPHS, IDENTIFIER, METADATA, OPERATORS, PLAN};
 
 /// The number of fields of the table Model: the first is the version, the others are distances.
-const FIELDS: usize = 8;
+const FIELDS: usize = 10;
 const ALIGNMENT: usize = 16;
 
 /// The model with these offsets, one for each tensor, and the operators of its first graph in this order.
 ///
 /// # Errors
-/// A file that is no model, or that distances of 32 bits cannot span.
+/// A file that is no model, or that distances of 32 bits cannot span; a field that is newer than this program.
 pub(crate) fn splice(file: &str, model: &[u8], order: &[u32], offsets: &[i32]) -> Result<Vec<u8>, InputError> {
     let reordered = reorder(file, model, order)?;
     let flat = Flat::new(file, &reordered);
     let root = flat.root()?;
+    if root.has_fields_from(FIELDS)? {
+        return Err(
+            flat.fault(root.at, "the model has fields that this version of sublet does not know: no plan is written")
+        );
+    }
     let mut head = Head::default();
     let entries = metadata(root)?;
+    head.far = far(root)?;
     let buffers = root.vector(BUFFERS, 4)?;
 
     // The parts of the head: distance to the table, identifier, vtable, table.
@@ -52,8 +60,24 @@ pub(crate) fn splice(file: &str, model: &[u8], order: &[u32], offsets: &[i32]) -
         head.vector(table + 4 + 4 * BUFFERS, buffers.tables().map(|t| t.map(|t| t.at)).collect::<Result<_, _>>()?);
     let new_entry = head.vector(table + 4 + 4 * METADATA, entries);
     head.entry(new_entry, buffers.len);
-    head.buffer(new_buffer, offsets);
+    head.buffer(new_buffer, root.vector(GRAPHS, 4)?.len, offsets);
     head.finish(flat, &reordered)
+}
+
+/// What of a model lies behind its tables, each once.
+fn far(root: FlatTable<'_>) -> Result<Vec<Far>, InputError> {
+    let mut found = Vec::new();
+    for buffer in root.vector(BUFFERS, 4)?.tables() {
+        found.extend(Far::of_buffer(buffer?)?);
+    }
+    for graph in root.vector(GRAPHS, 4)?.tables() {
+        for operator in graph?.vector(OPERATORS, 4)?.tables() {
+            found.extend(Far::of_operator(operator?)?);
+        }
+    }
+    found.sort_unstable_by_key(|far| far.at);
+    found.dedup();
+    Ok(found)
 }
 
 /// The entries of the metadata without an earlier plan.
@@ -91,6 +115,8 @@ struct Head {
     bytes: Vec<u8>,
     /// Distances into the old bytes: where they stand, and to which old byte they lead.
     links: Vec<(usize, usize)>,
+    /// What lies behind the old tables.
+    far: Vec<Far>,
 }
 
 impl Head {
@@ -140,7 +166,7 @@ impl Head {
     }
 
     /// Adds the table Buffer with the plan, aligned as weights are.
-    fn buffer(&mut self, slot: usize, offsets: &[i32]) {
+    fn buffer(&mut self, slot: usize, graphs: usize, offsets: &[i32]) {
         let vtable = self.reserve(8);
         for (i, value) in [6, 8, 4].into_iter().enumerate() {
             self.set_u16(vtable + 2 * i, value);
@@ -152,7 +178,8 @@ impl Head {
         let data = self.reserve(4);
         self.set_distance(table + 4, data);
         self.set_u32(data, 4 * (3 + offsets.len()));
-        for word in [1, 0, i32::try_from(offsets.len()).unwrap_or(i32::MAX)].iter().chain(offsets) {
+        let [graphs, count] = [graphs, offsets.len()].map(|n| i32::try_from(n).unwrap_or(i32::MAX));
+        for word in [1, graphs, count].iter().chain(offsets) {
             self.bytes.extend(word.to_le_bytes());
         }
     }
@@ -169,6 +196,9 @@ impl Head {
             self.set_u32(at, len + to - at);
         }
         self.bytes.extend(old);
+        for Far { at, position, .. } in self.far {
+            self.bytes[len + at..len + at + 8].copy_from_slice(&(position + len as u64).to_le_bytes());
+        }
         Ok(self.bytes)
     }
 }

@@ -8,10 +8,12 @@
 //!    bound on the max load of all orders. If the max load of the incumbent is not higher, the incumbent is proved to
 //!    be the best. `cut` finds a higher lower bound: for each operator, the fewest bytes that can be alive while it
 //!    runs; the highest of these figures is the bound.
-//! 2. `exact`: best-first search over the sets of operators that may have run at some time. A set is extended by each
+//! 2. Sources, operators that read nothing, are left out: each runs right before the first operator that reads what it
+//!    makes. `model` says why no order is better.
+//! 3. `exact`: best-first search over the sets of operators that may have run at some time. A set is extended by each
 //!    operator that can run next. The set that can be reached with the least max load is extended first. The search
 //!    proves that the order that it finds is the best. If it runs out of memory, it still proves a lower bound.
-//! 3. `beam`: a beam search, if no order is proved to be the best by then. It extends sets of operators by one operator
+//! 4. `beam`: a beam search, if no order is proved to be the best by then. It extends sets of operators by one operator
 //!    at a time, and of the sets of each size it keeps only the best.
 //!
 //! If an operator is ready, needs no more bytes than the max load so far, and does not raise the load, both searches
@@ -238,13 +240,13 @@ fn least_load_by(
         return Err(Error::BufferTooSmall { buffer: Buffer::Order, needed: nodes, got: order.len() });
     }
     let dependencies = Dependencies::new(graph, &mut scratch)?;
-    let model = of_graph(graph, &dependencies, reuse, &mut scratch)?;
+    let mut model = of_graph(graph, &dependencies, reuse, &mut scratch)?;
     let mut order = Table::new(order);
     for (place, &node) in (0..).zip(dependencies.order()) {
         order[place] = node;
     }
     let lower_bound = if options.states > 0 { by_cuts(&model, &order, scratch.reborrow()) } else { 0 };
-    Ok(search(&model, lower_bound, options, &mut order, scratch, &mut || false))
+    Ok(search(&mut model, lower_bound, options, &mut order, scratch, &mut || false))
 }
 
 /// A lower bound on the max load (the most bytes alive at once) of all orders of the operators, in bytes. A minimum cut
@@ -269,24 +271,59 @@ fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>
 /// the best order found to `order`. `lower_bound` is a known lower bound on the max load of all orders, in bytes. Ends
 /// early when `stops` returns true.
 pub(crate) fn search(
-    model: &Model<'_>,
+    model: &mut Model<'_>,
     lower_bound: u64,
     options: Options,
     order: &mut Table<'_, u32>,
     mut scratch: Workspace<'_>,
     stops: &mut dyn FnMut() -> bool,
 ) -> Ordered {
-    let mut walk = model::Walk::new(model, &mut scratch);
-    let given = walk.max_load(order.first(model.operators));
+    let given = model::Walk::new(model, &mut scratch.reborrow()).max_load(order.first(model.operators));
     let lower_bound = model.lower_bound().max(lower_bound).min(given);
     let mut found = Ordered { max_load: given, given, lower_bound, states: 0 };
+    if found.is_least() {
+        return found;
+    }
+    model.put_off_sources();
+    let mut walk = model::Walk::new(model, &mut scratch);
+    leave_out_late(model, order);
+    found.max_load = walk.max_load(order.first(model.walked()));
     if !found.is_least() && options.states > 0 {
         exact::search(&mut walk, options.states, &mut found, order, scratch.reborrow(), stops);
     }
     if !found.is_least() && options.width > 0 {
-        beam::search(&mut walk, options.width, &mut found, order, scratch, stops);
+        beam::search(&mut walk, options.width, &mut found, order, scratch.reborrow(), stops);
     }
+    put_back_late(model, order, scratch);
     found
+}
+
+/// Takes the operators that are put off out of `order`, an order of all operators.
+fn leave_out_late(model: &Model<'_>, order: &mut Table<'_, u32>) {
+    let mut len = 0;
+    for i in 0..model.operators {
+        if !model.is_late(order[i]) {
+            order[len] = order[i];
+            len += 1;
+        }
+    }
+}
+
+/// Puts the operators that are put off into `order`, which has all others: each right before the first operator that
+/// waits for it.
+fn put_back_late(model: &Model<'_>, order: &mut Table<'_, u32>, mut scratch: Workspace<'_>) {
+    let n = usize::try_from(model.operators).unwrap_or(0);
+    let (mut place, mut aside) = (scratch.indices(n), scratch.indices(n));
+    for (i, &operator) in (0..).zip(order.first(model.walked())) {
+        place[operator] = i;
+    }
+    for late in (0..model.operators).filter(|&operator| model.is_late(operator)) {
+        place[late] = model.successors(late).iter().map(|&next| place[next]).min().unwrap_or(0);
+    }
+    sort::identity(order, model.operators);
+    sort::by_key(order, model.operators, &mut aside, |operator| {
+        2 * u64::from(place[operator]) + u64::from(!model.is_late(operator))
+    });
 }
 
 /// Makes the [`Model`] of a graph, on which the search for an order works: the operators, the tensors that they touch,

@@ -33,6 +33,10 @@ pub(crate) struct ModelOutcome {
     means: Vec<MeansOutcome>,
     /// Kinds of operators whose kernels may ask for scratch; empty where an option tells how much they ask for.
     may_ask: Vec<String>,
+    /// The tensors of which the model leaves a dimension open.
+    open_shapes: Vec<String>,
+    /// The graphs that are not run by the first: their tensors have no place in the plan.
+    unplanned_graphs: Vec<usize>,
 }
 
 /// The result of the search for an order. Sizes in bytes.
@@ -90,6 +94,7 @@ pub(crate) fn scratch(args: &PlanArgs, model: &Model) -> Result<Vec<(u32, u64)>,
     match (&args.model.tflm_log, &args.model.workspace) {
         (Some(file), _) => Ok(crate::input::scratch::of_log(file, model)?),
         (_, Some(file)) => Ok(crate::input::scratch::of_table(file, model)?),
+        _ if model.for_tflm => Ok(kernels::known_scratch(model)),
         _ => Ok(Vec::new()),
     }
 }
@@ -139,6 +144,12 @@ impl ModelOutcome {
             order,
             means,
             may_ask,
+            open_shapes: model.tensors.iter().filter(|t| t.open).map(|t| t.name.clone()).collect(),
+            unplanned_graphs: (0..)
+                .zip(model.is_run())
+                .filter(|&(_, is_run)| !is_run)
+                .map(|(graph, _)| graph)
+                .collect(),
         }
     }
 
@@ -170,9 +181,21 @@ impl ModelOutcome {
         if !self.may_ask.is_empty() {
             writeln!(
                 out,
-                "note      kernels of {} may ask for memory at run time; --tflm-log or --workspace tells how much",
+                "note      kernels of {} may ask for memory at run time, which is not counted here; --tflm-log or \
+                 --workspace tells how much",
                 self.may_ask.join(", ")
             )?;
+        }
+        if let [first, more @ ..] = self.open_shapes.as_slice() {
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            writeln!(
+                out,
+                "note      the model leaves the shape of {first}{more} open; the plan is for the shapes in the file, and \
+                 not valid for others"
+            )?;
+        }
+        for graph in &self.unplanned_graphs {
+            writeln!(out, "note      graph {graph} is not run by graph 0: its tensors have no place in this plan")?;
         }
         Ok(())
     }

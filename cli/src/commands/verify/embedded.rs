@@ -33,14 +33,26 @@ pub(super) fn run(args: &VerifyArgs, model: &Model) -> Result<(), Failure> {
     let seconds = begin.elapsed().as_secs_f64();
     let plan = match verdict {
         Ok(plan) => plan,
-        Err(e @ Error::Invalid(_)) => return Err(refuse(args, &problem, &offsets, &e, seconds)),
+        Err(e @ Error::Invalid(_)) => {
+            // A plan that is valid with overlaps was made with them, and its writer forgot to say so here.
+            let (with, offsets_with) = told(&args.input, model, &schedule, plan, true)?;
+            let with = verified_by(&with, &offsets_with, &constraints, &mut scratch).is_ok();
+            let hint = if with && args.overlap.is_none() { "; it is valid with --overlap reference" } else { "" };
+            return Err(refuse(args, &problem, &offsets, (&e, hint), seconds));
+        }
         Err(e) => return Err(input(problem.explain(&e))),
     };
     super::print(args, &Outcome { seconds, ..Outcome::of(&plan, &args.input) })
 }
 
-fn refuse(args: &VerifyArgs, problem: &Problem, offsets: &[u64], error: &Error, seconds: f64) -> Failure {
-    let message = format!("{}: {}", args.input, problem.explain(error));
+fn refuse(
+    args: &VerifyArgs,
+    problem: &Problem,
+    offsets: &[u64],
+    (error, hint): (&Error, &str),
+    seconds: f64,
+) -> Failure {
+    let message = format!("{}: {}{hint}", args.input, problem.explain(error));
     let end = |(block, offset): (&sublet_core::Block, &u64)| offset.checked_add(block.size);
     let ends: Option<Vec<u64>> = problem.blocks.iter().zip(offsets).map(end).collect();
     super::refuse(args, problem, message, ends.and_then(|e| e.into_iter().max()), seconds)

@@ -94,6 +94,16 @@ impl<'a> FlatTable<'a> {
         Ok((distance > 0).then_some(self.at + distance))
     }
 
+    /// Whether a field with this number or a higher one is set.
+    pub(crate) fn has_fields_from(self, number: usize) -> Result<bool, InputError> {
+        for number in number..(self.vtable_len / 2).saturating_sub(2) {
+            if self.field(number)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     pub(crate) fn u8(self, number: usize) -> Result<u8, InputError> {
         self.field(number)?.map_or(Ok(0), |at| self.flat.array::<1>(at).map(|[byte]| byte))
     }
@@ -108,6 +118,11 @@ impl<'a> FlatTable<'a> {
 
     pub(crate) fn u64(self, number: usize) -> Result<u64, InputError> {
         self.field(number)?.map_or(Ok(0), |at| self.flat.array(at).map(u64::from_le_bytes))
+    }
+
+    /// Whether `bytes` bytes from `position` on are in the file.
+    pub(crate) fn holds(self, position: u64, bytes: u64) -> bool {
+        position.checked_add(bytes).is_some_and(|end| end <= self.flat.bytes.len() as u64)
     }
 
     pub(crate) fn table(self, number: usize) -> Result<Option<FlatTable<'a>>, InputError> {

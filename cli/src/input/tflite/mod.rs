@@ -27,6 +27,9 @@ pub(crate) const OPERATOR_CODES: usize = 1;
 pub(crate) const GRAPHS: usize = 2;
 pub(crate) const BUFFERS: usize = 4;
 pub(crate) const METADATA: usize = 6;
+/// Numbers of types of the schema's `TensorType`: texts, and a handle of a variable, which lies in no arena.
+const STRING: u8 = 5;
+const RESOURCE: u8 = 13;
 /// The field of the table `SubGraph` with its operators.
 pub(crate) const OPERATORS: usize = 3;
 
@@ -60,11 +63,40 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Model, InputError> {
     for graph in graphs.tables() {
         reader.graph(graph?, graphs.len)?;
     }
-    if reader.model.operators.is_empty() {
-        return Err(InputError::file(file, "the model has no operators"));
+    if reader.model.graphs.is_empty() {
+        return Err(InputError::file(file, "the model has no graph"));
     }
     reader.model.plan = reader.plan(root)?;
     Ok(reader.model)
+}
+
+/// What lies behind the tables of a file: weights, or the options of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Far {
+    /// Where the number of its position stands in the file.
+    pub(crate) at: usize,
+    /// Its position, in bytes from the begin of the file.
+    pub(crate) position: u64,
+    /// Its length, in bytes.
+    bytes: u64,
+}
+
+impl Far {
+    /// What a table tells by these fields: the number of its position, and its length. A length of 1 or less means that
+    /// there is nothing.
+    fn new(table: FlatTable<'_>, [position, bytes]: [usize; 2]) -> Result<Option<Self>, InputError> {
+        let (at, bytes) = (table.field(position)?, table.u64(bytes)?);
+        let Some(at) = at.filter(|_| bytes > 1) else { return Ok(None) };
+        Ok(Some(Self { at, position: table.u64(position)?, bytes }))
+    }
+
+    pub(crate) fn of_buffer(buffer: FlatTable<'_>) -> Result<Option<Self>, InputError> {
+        Self::new(buffer, [1, 2])
+    }
+
+    pub(crate) fn of_operator(operator: FlatTable<'_>) -> Result<Option<Self>, InputError> {
+        Self::new(operator, [9, 10])
+    }
 }
 
 struct Reader<'a> {
@@ -113,20 +145,29 @@ impl<'a> Reader<'a> {
         let name = cell_name(number, &text);
         let (dimensions, buffer) = (table.vector(0, 4)?, table.u32(2)? as usize);
         self.count(table.at, dimensions.len)?;
-        let variable = table.u8(5)? > 0;
+        let (kind, variable) = (table.u8(1)?, table.u8(5)? > 0);
         if buffer >= self.buffers.len {
             return Err(self
                 .flat
                 .fault(table.at, format!("tensor {name} has the buffer {buffer} of {}", self.buffers.len)));
         }
         let data = self.buffers.table(buffer)?;
-        // Data may also lie behind the tables; then the field of its size is above 1.
-        let constant = data.vector(0, 1)?.len > 0 || data.u64(2)? > 1;
+        let far = Far::of_buffer(data)?;
+        if far.is_some_and(|Far { position, bytes, .. }| !data.holds(position, bytes)) {
+            return Err(self
+                .flat
+                .fault(data.at, format!("the data of tensor {name} reaches beyond the end of the file")));
+        }
+        // Data may lie in the table, behind the tables, or in another file.
+        let constant = data.vector(0, 1)?.len > 0 || far.is_some() || table.u32(10)? > 0;
         let shape: Vec<i32> = dimensions.ints().collect::<Result<_, _>>()?;
         let shape: Option<Vec<u64>> = shape.into_iter().map(|d| u64::try_from(d).ok()).collect();
-        let bytes = shape.as_ref().and_then(|shape| bytes(table.u8(1).ok()?, shape));
+        let bytes = shape.as_ref().and_then(|shape| bytes(kind, shape));
         let bytes = match bytes {
-            _ if constant || variable => 0,
+            _ if constant || variable || kind == RESOURCE => 0,
+            _ if kind == STRING => {
+                return Err(self.flat.fault(table.at, format!("tensor {name} holds texts, whose size no model tells")));
+            }
             // An upper limit, so that sums of rounded sizes stay within 64 bits; offsets in a plan are signed numbers
             // of 32 bits.
             Some(bytes) if bytes <= u64::from(u32::MAX >> 1) => bytes,
@@ -138,11 +179,21 @@ impl<'a> Reader<'a> {
             }
             None => return Err(self.flat.fault(table.at, format!("the size of tensor {name} is not known"))),
         };
-        Ok(Tensor { name, bytes, shape: shape.unwrap_or_default(), variable })
+        let signature = table.vector(7, 4)?;
+        self.count(table.at, signature.len)?;
+        let mut open = false;
+        for dimension in signature.ints() {
+            open |= dimension? < 0;
+        }
+        let open = open && bytes > 0;
+        Ok(Tensor { name, bytes, shape: shape.unwrap_or_default(), variable, open })
     }
 
     fn operator(&mut self, table: FlatTable<'a>, first: usize, graphs: usize) -> Result<Operator, InputError> {
         self.count(table.at, 1)?;
+        if Far::of_operator(table)?.is_some_and(|Far { position, bytes, .. }| !table.holds(position, bytes)) {
+            return Err(self.flat.fault(table.at, "the options of an operator reach beyond the end of the file"));
+        }
         let code = table.u32(0)? as usize;
         let Some(kind) = self.codes.get(code).cloned() else {
             return Err(self.flat.fault(table.at, format!("an operator has the code {code} of {}", self.codes.len())));
@@ -176,7 +227,7 @@ impl<'a> Reader<'a> {
         Ok(operands)
     }
 
-    /// The offsets of the plan in the file, if it holds one. The words of a plan are a version, a graph, the number of
+    /// The offsets of the plan in the file, if it holds one. The words of a plan are a version, the graphs, the number of
     /// offsets, and the offsets.
     fn plan(&self, root: FlatTable<'a>) -> Result<Option<Vec<i32>>, InputError> {
         for entry in root.vector(METADATA, 4)?.tables() {
@@ -224,16 +275,17 @@ fn calls(kind: &str, options: FlatTable<'_>) -> Result<Vec<u32>, InputError> {
 
 /// The bytes of a tensor of this type and shape.
 fn bytes(kind: u8, shape: &[u64]) -> Option<u64> {
-    // The size of an element, in half bytes.
+    // The size of an element, in bits.
     let size = match kind {
-        0 | 2 | 13 | 15 => 8,
-        1 | 7 | 16 | 18 => 4,
-        3 | 6 | 9 | 21 | 22 => 2,
-        4 | 8 | 10 | 12 => 16,
-        11 => 32,
-        17 | 20 => 1,
+        0 | 2 | 15 => 32,
+        1 | 7 | 16 | 18 => 16,
+        3 | 6 | 9 | 21 | 22 => 8,
+        4 | 8 | 10 | 12 => 64,
+        11 => 128,
+        17 | 20 => 4,
+        19 => 2,
         _ => return None,
     };
-    let halves = shape.iter().try_fold(size, |bytes: u64, &d| bytes.checked_mul(d))?;
-    Some(halves.div_ceil(2))
+    let bits = shape.iter().try_fold(size, |bits: u64, &d| bits.checked_mul(d))?;
+    Some(bits.div_ceil(8))
 }

@@ -137,13 +137,13 @@ pub(in crate::rewrite) fn rewrite(
     let program = Program::new(rows, blocks, &mut scratch)?;
     let mut pass = Pass::lend(rows.len(), blocks, &mut scratch);
     pass.find_touches(&program);
-    let model = pass.model(recorded, &program, &mut scratch);
+    let mut model = pass.model(recorded, &program, &mut scratch);
     sort::identity(&mut pass.order, pass.operators);
     match goal {
         Reordering::Early => order::early(&model, &mut pass.order, &mut scratch),
         Reordering::LeastLoad => {
             order::early(&model, &mut pass.order, &mut scratch.reborrow());
-            let found = order::search(&model, 0, effort(rows.len()), &mut pass.order, scratch, stops);
+            let found = order::search(&mut model, 0, effort(rows.len()), &mut pass.order, scratch, stops);
             if found.max_load == found.given {
                 return Ok(false);
             }

@@ -127,8 +127,8 @@ pub(super) fn search(
     mut scratch: Workspace<'_>,
     stops: &mut dyn FnMut() -> bool,
 ) {
-    let (n, operators) = (usize::try_from(width).unwrap_or(0), walk.model.operators);
-    let count = usize::try_from(operators).unwrap_or(0);
+    let (n, operators) = (usize::try_from(width).unwrap_or(0), walk.model.walked());
+    let count = usize::try_from(walk.model.operators).unwrap_or(0);
     let words = u32::try_from(Model::set_words(count)).unwrap_or(0);
     let (mut here, mut there) =
         (Level::new(n, Model::set_words(count), &mut scratch), Level::new(n, Model::set_words(count), &mut scratch));
@@ -137,6 +137,9 @@ pub(super) fn search(
     let mut path = scratch.index_records::<2>(n * count);
     let mut seen = scratch.indices(4 * n.next_power_of_two());
     walk.begin();
+    for word in 0..words {
+        here.sets[word] = walk.done[word];
+    }
     (here.load[0], here.key[0]) = (walk.load, found.lower_bound);
     let mut len = 1;
     for level in 0..operators {

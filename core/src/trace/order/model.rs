@@ -6,6 +6,11 @@
 //! v, the fewer tensors v is the first to touch, and the more tensors v is the last to touch. So if v does not raise
 //! the load now, it would not raise the load later either. The move therefore raises the load at none of the operators
 //! before which v now runs, and none of them needs more memory than before.
+//!
+//! Why it is safe to put off a source, an operator that reads nothing (one that unpacks weights, for example): take any
+//! order, and move the source to right before the first operator that reads its tensor. That operator has the tensor
+//! alive anyway, and those in between no longer have. So a search leaves the sources out: the tensor of a source comes
+//! alive with its first reader.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
@@ -47,6 +52,10 @@ pub(crate) struct Model<'a> {
     /// For each operator: how many entries of `next` name it, at least one for each operator that it waits for. It can
     /// run when the operators of all these entries have run.
     waits: Table<'a, u32>,
+    /// A bit for each operator: 1 if it is put off ([`Self::put_off_sources`]).
+    late: Table<'a, u64>,
+    /// How many operators are put off.
+    late_count: u32,
     tensors: u32,
     operands: u32,
     edges: u32,
@@ -55,7 +64,10 @@ pub(crate) struct Model<'a> {
 /// Length of the workspace of a [`Model`], on which the search for an order works. `operands` is how many inputs and
 /// outputs all operators have together, `edges` how many pairs of operators have to run one before the other.
 pub(crate) const fn workspace(tensors: usize, operators: usize, operands: usize, edges: usize) -> WorkspaceLen {
-    WorkspaceLen { words: tensors + 3 * operators, indices: 2 * tensors + 5 * operators + operands + edges + 2 }
+    WorkspaceLen {
+        words: tensors + 3 * operators + Model::set_words(operators),
+        indices: 2 * tensors + 5 * operators + operands + edges + 2,
+    }
 }
 
 impl<'a> Model<'a> {
@@ -83,6 +95,8 @@ impl<'a> Model<'a> {
             first_next: scratch.indices(operators + 1),
             next: scratch.indices(edges),
             waits: scratch.indices(operators),
+            late: scratch.words(Self::set_words(operators)),
+            late_count: 0,
             tensors: 0,
             operands: 0,
             edges: 0,
@@ -148,6 +162,50 @@ impl<'a> Model<'a> {
         for i in 0..self.operands {
             self.users[self.touched[i]] += 1;
         }
+    }
+
+    /// Puts off the sources: operators that read nothing, need no workspace, and make one tensor that all operators
+    /// that wait for them touch. A [`Walk`] takes them to have run from the start, and their tensors to come alive with
+    /// their first readers. No order has a lower max load than the best one in which each source runs right before the
+    /// first reader of its tensor.
+    pub(super) fn put_off_sources(&mut self) {
+        for operator in 0..self.operators {
+            if self.is_source(operator) {
+                self.late[operator / 64] |= 1 << (operator % 64);
+                self.late_count += 1;
+            }
+        }
+        for source in 0..self.operators {
+            if !self.is_late(source) {
+                continue;
+            }
+            let Self { touched, first_touched, users, next, first_next, waits, .. } = self;
+            users[touched[first_touched[source]]] -= 1;
+            for &next in next.range(first_next[source], first_next[source + 1]) {
+                waits[next] -= 1;
+            }
+        }
+    }
+
+    fn is_source(&self, operator: u32) -> bool {
+        let &[tensor] = self.touched(operator) else { return false };
+        let readers = self.successors(operator);
+        self.waits[operator] == 0
+            && self.workspace[operator] == 0
+            && self.how[tensor] & GIVEN == 0
+            && !readers.is_empty()
+            && usize::try_from(self.users[tensor]).is_ok_and(|users| users == readers.len() + 1)
+            && readers.iter().all(|&reader| self.touched(reader).contains(&tensor))
+    }
+
+    /// Whether an operator is put off ([`Self::put_off_sources`]).
+    pub(super) fn is_late(&self, operator: u32) -> bool {
+        self.late[operator / 64] >> (operator % 64) & 1 > 0
+    }
+
+    /// How many operators are not put off.
+    pub(super) fn walked(&self) -> u32 {
+        self.operators - self.late_count
     }
 
     pub(crate) fn successors(&self, operator: u32) -> &[u32] {
@@ -245,9 +303,10 @@ impl<'m, 's> Walk<'m, 's> {
         walk
     }
 
-    /// Goes back to the start, where no operator has run and the load is that of the tensors alive from the start.
+    /// Goes back to the start, where no operator has run but those that are put off, and the load is that of the
+    /// tensors alive from the start.
     pub(super) fn begin(&mut self) {
-        self.done.fill(0);
+        self.done.copy_from(&self.model.late);
         self.load = self.model.given();
         self.key = self.load;
         self.waits.copy_from(&self.model.waits);
@@ -391,10 +450,11 @@ impl<'m, 's> Walk<'m, 's> {
         steps.find(|&(_, (peak, load))| peak <= self.key && load <= self.load)
     }
 
-    /// Runs all operators in the order `order`. Returns the max load, the most bytes that are alive at once.
+    /// Runs all operators in the order `order`, but those that are put off. Returns the max load, the most bytes that
+    /// are alive at once.
     pub(super) fn max_load(&mut self, order: &[u32]) -> u64 {
         self.begin();
-        for &operator in order {
+        for &operator in order.iter().filter(|&&operator| !self.model.is_late(operator)) {
             let step = self.step(operator);
             self.run(operator, step);
         }

@@ -1,0 +1,306 @@
+//! Models of TensorFlow Lite that are made here, field by field: weights behind the tables, graphs that call graphs,
+//! open shapes, and what else a plan must not spoil.
+
+use std::fs;
+
+use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, UnionWIPOffset, WIPOffset};
+
+use crate::support::{Folder, Ran, sublet};
+
+type Table = WIPOffset<TableFinishedWIPOffset>;
+
+/// The types of tensors that are used here.
+const FLOAT32: i8 = 0;
+const STRING: i8 = 5;
+const INT8: i8 = 9;
+const RESOURCE: i8 = 13;
+/// The schema's codes of the operators that are used here, and then their numbers in the model's list of codes.
+const CODES: [i32; 5] = [47, 118, 67, 142, 1];
+const EXP: u32 = 0;
+const IF: u32 = 1;
+const TRANSPOSE_CONV: u32 = 2;
+const VAR_HANDLE: u32 = 3;
+const AVERAGE_POOL_2D: u32 = 4;
+/// The weights that lie behind the tables, and their place until it is known.
+const WEIGHTS: [u8; 16] = *b"weights far away";
+const UNKNOWN: u64 = 0x1234_5678_9abc_def0;
+
+#[derive(Clone, Copy)]
+struct Tensor {
+    shape: &'static [i32],
+    kind: i8,
+    /// The shape with -1 for open dimensions.
+    signature: &'static [i32],
+    /// Whether its weights lie behind the tables.
+    far: bool,
+    /// Whether its weights lie in another file.
+    external: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Operator {
+    code: u32,
+    inputs: &'static [i32],
+    outputs: &'static [i32],
+    /// The graphs that an `IF` runs.
+    branches: Option<[i32; 2]>,
+}
+
+struct Graph {
+    tensors: Vec<Tensor>,
+    operators: Vec<Operator>,
+    inputs: &'static [i32],
+    outputs: &'static [i32],
+}
+
+const fn tensor(shape: &'static [i32]) -> Tensor {
+    Tensor { shape, kind: FLOAT32, signature: &[], far: false, external: false }
+}
+
+const fn operator(code: u32, inputs: &'static [i32], outputs: &'static [i32]) -> Operator {
+    Operator { code, inputs, outputs, branches: None }
+}
+
+/// Where the offset of a field stands in a vtable.
+const fn slot(field: u16) -> u16 {
+    4 + 2 * field
+}
+
+/// A table with these fields.
+fn table(b: &mut FlatBufferBuilder<'_>, fill: impl FnOnce(&mut FlatBufferBuilder<'_>)) -> Table {
+    let start = b.start_table();
+    fill(b);
+    let end = b.end_table(start);
+    WIPOffset::new(end.value())
+}
+
+fn tensor_table(b: &mut FlatBufferBuilder<'_>, t: &Tensor) -> Table {
+    let (shape, signature, name) = (b.create_vector(t.shape), b.create_vector(t.signature), b.create_string("t"));
+    table(b, |b| {
+        b.push_slot_always(slot(0), shape);
+        b.push_slot(slot(1), t.kind, 0);
+        b.push_slot(slot(2), u32::from(t.far), 0);
+        b.push_slot_always(slot(3), name);
+        b.push_slot_always(slot(7), signature);
+        b.push_slot(slot(10), u32::from(t.external), 0);
+    })
+}
+
+fn operator_table(b: &mut FlatBufferBuilder<'_>, o: &Operator) -> Table {
+    let (inputs, outputs) = (b.create_vector(o.inputs), b.create_vector(o.outputs));
+    // The graphs of an `IF`; of a pool, a window of 2 by 2 that moves by 2.
+    let options = match (o.branches, o.code) {
+        (Some(branches), _) => &[branches[0], branches[1]][..],
+        (None, AVERAGE_POOL_2D) => &[0, 2, 2, 2, 2],
+        _ => &[],
+    };
+    let options = (!options.is_empty())
+        .then(|| table(b, |b| (0..).zip(options).for_each(|(field, &value)| b.push_slot(slot(field), value, 0))));
+    table(b, |b| {
+        b.push_slot(slot(0), o.code, 0);
+        b.push_slot_always(slot(1), inputs);
+        b.push_slot_always(slot(2), outputs);
+        if let Some(options) = options {
+            b.push_slot_always(slot(4), WIPOffset::<UnionWIPOffset>::new(options.value()));
+        }
+    })
+}
+
+/// The bytes of a model with these graphs. Buffer 0 is empty; buffer 1 has [`WEIGHTS`] behind the tables. `newer` is a
+/// field of the table Model that gets a vector without elements.
+fn model(graphs: &[Graph], newer: Option<u16>) -> Vec<u8> {
+    let b = &mut FlatBufferBuilder::new();
+    let codes = CODES.map(|code| {
+        table(b, |b| {
+            b.push_slot(slot(0), i8::try_from(code).unwrap_or(127), 0);
+            b.push_slot(slot(3), code, 0);
+        })
+    });
+    let codes = b.create_vector(&codes);
+    let mut made = Vec::new();
+    for graph in graphs {
+        let tensors: Vec<Table> = graph.tensors.iter().map(|t| tensor_table(b, t)).collect();
+        let operators: Vec<Table> = graph.operators.iter().map(|o| operator_table(b, o)).collect();
+        let (tensors, operators) = (b.create_vector(&tensors), b.create_vector(&operators));
+        let (inputs, outputs) = (b.create_vector(graph.inputs), b.create_vector(graph.outputs));
+        made.push(table(b, |b| {
+            b.push_slot_always(slot(0), tensors);
+            b.push_slot_always(slot(1), inputs);
+            b.push_slot_always(slot(2), outputs);
+            b.push_slot_always(slot(3), operators);
+        }));
+    }
+    let graphs = b.create_vector(&made);
+    let far = |b: &mut FlatBufferBuilder<'_>| {
+        b.push_slot_always(slot(1), UNKNOWN);
+        b.push_slot_always(slot(2), WEIGHTS.len() as u64);
+    };
+    let buffers = [table(b, |_| {}), table(b, far)];
+    let (buffers, none) = (b.create_vector(&buffers), b.create_vector::<u32>(&[]));
+    let root = table(b, |b| {
+        b.push_slot_always(slot(0), 3u32);
+        b.push_slot_always(slot(1), codes);
+        b.push_slot_always(slot(2), graphs);
+        b.push_slot_always(slot(4), buffers);
+        if let Some(field) = newer {
+            b.push_slot_always(slot(field), none);
+        }
+    });
+    b.finish(root, Some("TFL3"));
+    let mut bytes = b.finished_data().to_vec();
+    bytes.resize(bytes.len().next_multiple_of(16), 0);
+    let (at, end) = (far_number(&bytes, UNKNOWN), bytes.len() as u64);
+    bytes[at..at + 8].copy_from_slice(&end.to_le_bytes());
+    bytes.extend(WEIGHTS);
+    bytes
+}
+
+/// Where the position of the far weights stands.
+fn far_number(bytes: &[u8], position: u64) -> usize {
+    bytes.windows(8).position(|w| w == position.to_le_bytes()).unwrap()
+}
+
+/// Whether a field of the table Model is there.
+fn has_field(bytes: &[u8], field: u16) -> bool {
+    let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let root = u32_at(0);
+    let vtable = root - u32_at(root);
+    let u16_at = |at: usize| u16::from_le_bytes(bytes[at..at + 2].try_into().unwrap());
+    slot(field) + 2 <= u16_at(vtable) && u16_at(vtable + usize::from(slot(field))) > 0
+}
+
+/// A chain of operators, each of the code, over tensors of this shape.
+fn chain(code: u32, shape: &'static [i32]) -> Graph {
+    let tensors = vec![tensor(shape); 3];
+    Graph {
+        tensors,
+        operators: vec![operator(code, &[0], &[1]), operator(code, &[1], &[2])],
+        inputs: &[0],
+        outputs: &[2],
+    }
+}
+
+/// `sublet plan` of a model, with these options.
+fn plan(folder: &Folder, bytes: &[u8], options: &[&str]) -> Ran {
+    let file = folder.path("model.tflite");
+    fs::write(&file, bytes).unwrap();
+    sublet(&[&["plan", &file], options].concat())
+}
+
+fn peak(folder: &Folder, graphs: &[Graph], options: &[&str]) -> u64 {
+    let ran = plan(folder, &model(graphs, None), &[&["--json"], options].concat());
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.json()["peak"].as_u64().unwrap()
+}
+
+#[test]
+fn weights_behind_the_tables_are_found_again_behind_the_plan() {
+    let (folder, mut graph) = (Folder::new(), chain(EXP, &[4]));
+    graph.tensors.push(Tensor { far: true, ..tensor(&[4]) });
+    graph.operators[0].inputs = &[0, 3];
+    let old = model(&[graph], None);
+    let out = folder.path("planned.tflite");
+    assert_eq!(plan(&folder, &old, &["--output", &out]).status, 0);
+    let new = fs::read(&out).unwrap();
+    let (tables, head) = (old.len() - WEIGHTS.len(), new.len() - old.len());
+    let at = head + far_number(&old, tables as u64);
+    assert_eq!(new[at..at + 8], ((head + tables) as u64).to_le_bytes());
+    assert_eq!(new[head + tables..], WEIGHTS);
+    // A file that ends before its weights do.
+    let short = plan(&folder, &old[..old.len() - 1], &[]);
+    assert_eq!(short.status, 2);
+    assert!(short.err.contains("the data of tensor 3:t reaches beyond the end of the file"), "{}", short.err);
+}
+
+#[test]
+fn no_field_of_a_model_is_lost() {
+    let folder = Folder::new();
+    let mut graph = chain(EXP, &[4]);
+    graph.tensors.push(Tensor { external: true, ..tensor(&[400]) });
+    graph.operators[0].inputs = &[0, 3];
+    let out = folder.path("planned.tflite");
+    let file = model(&[graph], Some(9));
+    let ran = plan(&folder, &file, &["--output", &out, "--json"]);
+    assert_eq!((ran.status, ran.json()["peak"].as_u64()), (0, Some(32)), "{}", ran.err);
+    assert!(has_field(&file, 9) && has_field(&fs::read(&out).unwrap(), 9) && !has_field(&fs::read(&out).unwrap(), 8));
+    let unknown = model(&[chain(EXP, &[4])], Some(10));
+    assert_eq!(plan(&folder, &unknown, &[]).status, 0);
+    let ran = plan(&folder, &unknown, &["--output", &out]);
+    assert!(ran.status == 2 && ran.err.contains("fields that this version of sublet does not know"), "{}", ran.err);
+}
+
+#[test]
+fn a_graph_begins_after_the_one_before_has_ended() {
+    let folder = Folder::new();
+    let both = [
+        Graph {
+            tensors: vec![tensor(&[1]), tensor(&[16]), tensor(&[16])],
+            operators: vec![Operator { branches: Some([1, 2]), ..operator(IF, &[0, 1], &[2]) }],
+            inputs: &[0, 1],
+            outputs: &[2],
+        },
+        Graph {
+            tensors: vec![tensor(&[16]), tensor(&[16])],
+            operators: vec![operator(EXP, &[0], &[1])],
+            inputs: &[0],
+            outputs: &[1],
+        },
+        // Its input is not alive while the other branch runs.
+        Graph { tensors: vec![tensor(&[16])], operators: vec![], inputs: &[0], outputs: &[0] },
+        chain(EXP, &[4096]),
+    ];
+    assert_eq!(peak(&folder, &both, &[]), 16 + 4 * 64);
+    let ran = plan(&folder, &model(&both, None), &[]);
+    assert!(ran.out.contains("graph 3 is not run by graph 0") && !ran.out.contains("graph 2"), "{}", ran.out);
+}
+
+#[test]
+fn what_no_arena_holds_takes_none_and_what_kernels_need_is_planned() {
+    let folder = Folder::new();
+    let handle = Graph {
+        tensors: vec![tensor(&[4]), tensor(&[4]), Tensor { kind: RESOURCE, ..tensor(&[1]) }],
+        operators: vec![operator(VAR_HANDLE, &[], &[2]), operator(EXP, &[0], &[1])],
+        inputs: &[0],
+        outputs: &[1],
+    };
+    assert_eq!(peak(&folder, &[handle], &[]), 32);
+    // 32 bits for each element of the output, while a transposed convolution of integers runs.
+    let mut summing = chain(TRANSPOSE_CONV, &[64]);
+    summing.tensors.iter_mut().for_each(|t| t.kind = INT8);
+    assert_eq!(peak(&folder, &[summing], &[]), 64 + 64 + 4 * 64);
+    assert_eq!(peak(&folder, &[chain(TRANSPOSE_CONV, &[64])], &[]), 2 * 256);
+    // A model whose output is its input.
+    let identity = Graph { tensors: vec![tensor(&[4])], operators: vec![], inputs: &[0], outputs: &[0] };
+    assert_eq!(peak(&folder, &[identity], &[]), 16);
+}
+
+#[test]
+fn open_shapes_and_texts_are_told() {
+    let (folder, mut graph) = (Folder::new(), chain(EXP, &[1, 4]));
+    graph.tensors[0].signature = &[-1, 4];
+    let ran = plan(&folder, &model(&[graph], None), &[]);
+    assert!(ran.out.contains("leaves the shape of 0:t open; the plan is for the shapes in the file"), "{}", ran.out);
+    let ran = plan(&folder, &model(&[chain(EXP, &[1, 4])], None), &[]);
+    assert!(!ran.out.contains("open"), "{}", ran.out);
+    let mut graph = chain(EXP, &[4]);
+    graph.tensors[1].kind = STRING;
+    let ran = plan(&folder, &model(&[graph], None), &[]);
+    assert!(ran.status == 2 && ran.err.contains("tensor 1:t holds texts"), "{}", ran.err);
+}
+
+#[test]
+fn the_plan_in_a_model_can_be_written_as_a_table_and_its_verifier_knows_what_was_forgotten() {
+    let folder = Folder::new();
+    let mut graph = chain(AVERAGE_POOL_2D, &[1, 8, 8, 4]);
+    graph.tensors[1].shape = &[1, 4, 4, 4];
+    graph.tensors[2].shape = &[1, 2, 2, 4];
+    let bytes = model(&[graph], None);
+    let (out, csv) = (folder.path("planned.tflite"), folder.path("plan.csv"));
+    assert_eq!(plan(&folder, &bytes, &["--overlap", "reference", "--output", &out]).status, 0);
+    let forgot = sublet(&["verify", &out]);
+    assert!(forgot.status == 1 && forgot.err.contains("it is valid with --overlap reference"), "{}", forgot.err);
+    assert_eq!(sublet(&["convert", &out, &csv]).status, 1);
+    assert_eq!(sublet(&["convert", &out, &csv, "--overlap", "reference"]).status, 0);
+    let text = fs::read_to_string(&csv).unwrap();
+    assert_eq!((text.lines().count(), text.lines().next()), (4, Some("id,lower,upper,size,offset")));
+}
