@@ -21,6 +21,7 @@
 //! Cost: linear in the number of accesses, besides placement, fit and proof.
 
 mod residency;
+mod stand_ins;
 mod steps;
 
 use crate::error::Buffer;
@@ -28,7 +29,6 @@ use crate::rewrite::fit::{self, Lengths, Means, Using};
 use crate::rewrite::means::swap::Policy;
 use crate::simulate::{Device, Run, Timing};
 use crate::trace::{self, Recorded, Row, liveness, liveness::Residency};
-use crate::verify::Violation;
 use crate::verify::schedule::{self, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, place};
 pub use steps::{Action, Step};
@@ -240,7 +240,9 @@ impl Needed {
             timings: lengths.timings,
             residencies: lengths.residencies,
             steps: lengths.timings,
-            workspace: proof.max(made).max(steps::workspace(blocks)),
+            workspace: proof
+                .max(made)
+                .max(stand_ins::workspace(blocks, lengths.residencies).and(steps::workspace(blocks))),
         }
     }
 }
@@ -373,17 +375,25 @@ pub fn plan(
     let Output { rows, timings, blocks, names, offsets, steps } = output;
     let recorded = recording.recorded();
     let result = fit::Output { rows, timings, blocks, names, offsets };
+    let standing = stand_ins::bytes(recording.memories, options.alignment);
     let (schedule, original_load) = if limited {
-        fitted(&recorded, options, scratch.reborrow(), result)?
+        let with = Options { limit: options.limit.saturating_add(standing), ..*options };
+        fitted(&recorded, &with, scratch.reborrow(), result).map_err(|e| match e {
+            Error::OverLimit { least, .. } => {
+                Error::OverLimit { least: least.saturating_sub(standing), limit: options.limit }
+            }
+            e => e,
+        })?
     } else {
         placed(&recorded, options, scratch.reborrow(), result)?
     };
-    aligned(&schedule, options.alignment)?;
+    let mut scratch = scratch.reborrow();
+    let plan = stand_ins::move_up(&schedule, recording.memories, options.alignment, &mut scratch)?;
     Ok(Planned {
-        steps: steps::write(&schedule, recording.memories, scratch, steps)?,
-        peak: schedule.plan().peak(),
-        max_load: schedule.plan().max_load(),
-        original_load,
+        steps: steps::write(&schedule, plan.offsets(), recording.memories, scratch, steps)?,
+        peak: plan.peak().saturating_sub(standing),
+        max_load: plan.max_load().saturating_sub(standing),
+        original_load: original_load.saturating_sub(standing),
         planned_bytes: recording.planned_bytes,
         kept_bytes: recording.kept_bytes,
         run: *schedule.run(),
@@ -452,16 +462,6 @@ fn fitted<'a>(
     let asked = fit::Options { using, policy: Policy::Auto, least_bytes, alignment, seed, work, ..usual };
     let found = fit::fit(recorded, &asked, scratch, output)?;
     Ok((found.schedule, found.original_peak))
-}
-
-/// Checks that every offset of the plan is a multiple of `alignment`, in bytes.
-fn aligned(schedule: &VerifiedSchedule<'_>, alignment: u64) -> Result<(), Error> {
-    for (block, &offset) in (0..).zip(schedule.plan().offsets()) {
-        if offset & (alignment - 1) != 0 {
-            return Err(Error::Invalid(Violation::Misaligned { block, offset, alignment }));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //!    the last operator that uses it. A memory that the caller says is scratch counts as scratch only if each operator
 //!    writes it before reading it. A kept memory that is written after it was read gets a block of a few bytes that is
 //!    always alive. In the trace this block stands for the memory, so that operators that read it are not recomputed
-//!    after the write.
+//!    after the write. The plan that leaves is without these blocks (`stand_ins`).
 //! 2. For each operator, rows are written in this order: the mallocs of the memories that become resident (get a place
 //!    in the arena), the operator's reads, its writes, and the frees of its scratch memories and of the memories that
 //!    no later operator uses. Several uses of a memory by one operator become at most one read and one write. A read

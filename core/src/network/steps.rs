@@ -68,6 +68,7 @@ pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
 /// on the host.
 pub(super) fn write(
     schedule: &VerifiedSchedule<'_>,
+    offsets: &[u64],
     memories: &[u32],
     mut scratch: Workspace<'_>,
     steps: &mut [Step],
@@ -81,7 +82,7 @@ pub(super) fn write(
         let memory = at(memories, r.block);
         let action = match (r.event, r.op) {
             (Event::Malloc, _) => {
-                let offset = at(schedule.plan().offsets(), residency);
+                let offset = at(offsets, residency);
                 known[r.block][0] = r.bytes;
                 residency += 1;
                 (memory != NONE).then_some(Action::Bind { memory, offset })

@@ -279,6 +279,44 @@ fn what_is_read_first_stays() {
     assert_eq!((planned.planned_bytes, planned.kept_bytes, steps.len()), (640, 640, 1));
 }
 
+/// Layers whose gradients need their inputs and weights; the weights are kept, and updated or only read.
+fn layers(updated: bool) -> Pass {
+    let n = 20;
+    let mut pass = Pass::default();
+    let data: Vec<u32> = (0..=n).map(|_| pass.memory(64, false, false)).collect();
+    let weights: Vec<u32> = (0..n).map(|_| pass.memory(64, true, false)).collect();
+    let gradients: Vec<u32> = (0..=n).map(|_| pass.memory(64, false, false)).collect();
+    pass.operator(1, false, &[(data[0], Use::Overwrite)]);
+    for i in 0..n {
+        pass.operator(1, true, &[(data[i], Use::Read), (weights[i], Use::Read), (data[i + 1], Use::Overwrite)]);
+    }
+    pass.operator(1, true, &[(data[n], Use::Read), (gradients[n], Use::Overwrite)]);
+    for i in (0..n).rev() {
+        let reads = [gradients[i + 1], data[i], weights[i]].map(|memory| (memory, Use::Read));
+        pass.operator(1, true, &[&reads[..], &[(gradients[i], Use::Overwrite)]].concat());
+        pass.operator(
+            1,
+            true,
+            &[(gradients[i + 1], Use::Read), (weights[i], if updated { Use::Write } else { Use::Read })],
+        );
+    }
+    pass
+}
+
+#[test]
+fn what_is_kept_takes_no_memory_of_the_arena() {
+    for limit in [u64::MAX, 640, 320] {
+        let [read, updated] = [false, true].map(|updated| layers(updated).plan(&options(limit)).unwrap());
+        let runs = |steps: &[Step]| steps.iter().filter(|s| matches!(s.action, Action::Run { .. })).count();
+        assert_eq!((updated.0.peak, runs(&updated.1)), (read.0.peak, runs(&read.1)), "{limit}");
+        assert_eq!((updated.0.max_load, updated.0.original_load), (read.0.max_load, read.0.original_load), "{limit}");
+        let ends = updated.1.iter().map(|s| if let Action::Bind { offset, .. } = s.action { offset + 64 } else { 0 });
+        assert_eq!(ends.max(), Some(updated.0.peak), "{limit}");
+    }
+    let [read, updated] = [false, true].map(|updated| layers(updated).plan(&options(128)).unwrap_err());
+    assert_eq!(read, updated);
+}
+
 #[test]
 fn of_scratch_nothing_outlives_an_operator() {
     for (scratch, peak) in [(true, 640), (false, 1280)] {
