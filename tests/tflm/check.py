@@ -63,11 +63,11 @@ def litert(path):
 
 def plan_words(data):
     """Where the offsets of the plan in a model begin, and how many there are: the head is ours, so that they are found by
-    version, graph and number in front of them."""
+    version and numbers in front of them."""
     name = data.index(b"OfflineMemoryAllocation")
     for at in range(name, min(len(data), name + (1 << 20)), 4):
         words = np.frombuffer(data[at : at + 16], "<u4")
-        if len(words) == 4 and words[1] == 1 and words[2] == 0 and words[0] == 4 * (3 + int(words[3])):
+        if len(words) == 4 and words[1] == 1 and words[2] > 0 and words[0] == 4 * (3 + int(words[3])):
             return at + 16, int(words[3])
     raise SystemExit("the plan is not found in the model")
 
