@@ -2699,12 +2699,14 @@ sublet_status sublet_iteration_end(struct sublet_allocator *allocator, struct su
 
 /**
  * Leaves requests out of the plan from here on, until sublet_resume. Such requests are not recorded, and get addresses
- * outside of the arena, the memory that the plan divides up.
+ * outside of the arena, the memory that the plan divides up. Interruptions nest: each needs a sublet_resume of its own,
+ * and only the last of these brings requests back into the plan. They are those of the allocator, not of a thread.
  */
 sublet_status sublet_interrupt(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Ends what sublet_interrupt began: requests from here on are part of the plan again.
+ * Undoes one sublet_interrupt. Once all of them are undone, requests are part of the plan again. Without an
+ * interruption it does nothing.
  */
 sublet_status sublet_resume(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2944,12 +2946,13 @@ sublet_status sublet_recorder_end_op(struct sublet_recorder *recorder, struct su
 
 /**
  * Leaves blocks that are allocated from here on, until sublet_recorder_resume, out of the record, and so out of the
- * plan: all of them get the number SUBLET_OUTSIDE.
+ * plan: all of them get the number SUBLET_OUTSIDE. Interruptions nest: each needs a sublet_recorder_resume of its own.
  */
 sublet_status sublet_recorder_interrupt(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * Ends what sublet_recorder_interrupt began: blocks that are allocated from here on are recorded again.
+ * Undoes one sublet_recorder_interrupt. Once all of them are undone, blocks are recorded again. Without an interruption
+ * it does nothing.
  */
 sublet_status sublet_recorder_resume(struct sublet_recorder *recorder, struct sublet_error *error);
 

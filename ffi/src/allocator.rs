@@ -543,7 +543,8 @@ pub unsafe extern "C" fn sublet_iteration_end(
 }
 
 /// Leaves requests out of the plan from here on, until sublet_resume. Such requests are not recorded, and get addresses
-/// outside of the arena, the memory that the plan divides up.
+/// outside of the arena, the memory that the plan divides up. Interruptions nest: each needs a sublet_resume of its own,
+/// and only the last of these brings requests back into the plan. They are those of the allocator, not of a thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_interrupt(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.
@@ -555,7 +556,8 @@ pub unsafe extern "C" fn sublet_interrupt(allocator: *mut sublet_allocator, erro
     }
 }
 
-/// Ends what sublet_interrupt began: requests from here on are part of the plan again.
+/// Undoes one sublet_interrupt. Once all of them are undone, requests are part of the plan again. Without an
+/// interruption it does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_resume(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

@@ -204,7 +204,7 @@ pub unsafe extern "C" fn sublet_recorder_end_op(
 }
 
 /// Leaves blocks that are allocated from here on, until sublet_recorder_resume, out of the record, and so out of the
-/// plan: all of them get the number SUBLET_OUTSIDE.
+/// plan: all of them get the number SUBLET_OUTSIDE. Interruptions nest: each needs a sublet_recorder_resume of its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_interrupt(
     recorder: *mut sublet_recorder,
@@ -218,7 +218,8 @@ pub unsafe extern "C" fn sublet_recorder_interrupt(
     unsafe { with(recorder, error, body) }
 }
 
-/// Ends what sublet_recorder_interrupt began: blocks that are allocated from here on are recorded again.
+/// Undoes one sublet_recorder_interrupt. Once all of them are undone, blocks are recorded again. Without an interruption
+/// it does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_resume(
     recorder: *mut sublet_recorder,

@@ -89,11 +89,14 @@ static void told_iterations_are_planned_and_replayed(void) {
     CHECK(done.state == SUBLET_STATE_REPLAY && done.plans == 1 && done.hits == 24 && done.misses == 0);
     CHECK(done.arena_peak < 90000);
 
-    /* What stands outside is no part of it. */
+    /* What stands outside is no part of it, also after an inner interruption. */
+    WORKS(sublet_iteration_begin(allocator, &error));
     WORKS(sublet_interrupt(allocator, &error));
+    WORKS(sublet_interrupt(allocator, &error));
+    WORKS(sublet_resume(allocator, &error));
     void *beside = take(allocator, 4000);
     WORKS(sublet_resume(allocator, &error));
-    WORKS(sublet_iteration_begin(allocator, &error));
+    WORKS(sublet_resume(allocator, &error)); /* nothing is left to resume from */
     iteration(allocator, 9);
     WORKS(sublet_iteration_end(allocator, &error));
     done = statistics_of(allocator);
@@ -363,7 +366,7 @@ static void wrong_arguments(void) {
     CHECK(try_create(&params, &allocator) == SUBLET_STATUS_LENGTH_OVERFLOW);
 }
 
-/* A plan that was made elsewhere is followed from its first request on. */
+/* A plan that was made elsewhere is followed from its first request on. A plan of no blocks is none. */
 static void a_plan_is_adopted(void) {
     const sublet_block blocks[] = {
         {.start = 0, .end = 2, .size = 256}, {.start = 1, .end = 4, .size = 512}, {.start = 3, .end = 5, .size = 256}};
@@ -396,6 +399,9 @@ static void a_plan_is_adopted(void) {
     /* An offset that is no multiple of the alignment: placed anew. */
     WORKS(sublet_adopt(allocator, blocks, n, offsets, workspace, layout.size, &error));
     CHECK(statistics_of(allocator).plans == 2);
+    WORKS(sublet_adopt(allocator, NULL, 0, NULL, workspace, layout.size, &error));
+    done = statistics_of(allocator);
+    CHECK(done.state == SUBLET_STATE_PROFILE && done.plans == 2);
     FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_adopt(allocator, NULL, n, offsets, workspace, layout.size, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_adopt(NULL, blocks, n, offsets, workspace, layout.size, &error));
     FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 4, layout.size, 8,

@@ -103,6 +103,10 @@ static void allocators() {
         void *a = owner.allocate(1000);
         {
             sublet::interruption beside(owner);
+            {
+                sublet::interruption within(owner);
+                owner.deallocate(owner.allocate(64));
+            }
             owner.deallocate(owner.allocate(64));
         }
         void *b = owner.allocate(2000);
@@ -115,6 +119,13 @@ static void allocators() {
     const auto trace = owner.export_trace();
     CHECK(trace.rfind("time_ns,event,block,bytes,op\n", 0) == 0 && trace.back() == '\n');
     CHECK(trace.find(",malloc,0,1000,\n") != std::string::npos && trace.find('\0') == std::string::npos);
+
+    const auto learned = owner.export_plan();
+    sublet::allocator fresh(small());
+    owner.adopt(fresh.export_plan());
+    CHECK(owner.statistics().state == SUBLET_STATE_PROFILE && owner.statistics().plans == done.plans);
+    owner.adopt(learned);
+    CHECK(owner.statistics().state == SUBLET_STATE_REPLAY && owner.export_plan() == learned);
 
     const std::vector<sublet_block> blocks = {block(0, 3, 256), block(1, 2, 512)};
     owner.adopt(blocks, {512, 0});

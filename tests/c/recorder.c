@@ -17,6 +17,8 @@ void test_recorder(void) {
     WORKS(sublet_recorder_malloc(recorder, 0, 4096, &block, &error));
     WORKS(sublet_recorder_write(recorder, 10, block, &error));
     WORKS(sublet_recorder_interrupt(recorder, &error));
+    WORKS(sublet_recorder_interrupt(recorder, &error));
+    WORKS(sublet_recorder_resume(recorder, &error)); /* from the inner one */
     WORKS(sublet_recorder_malloc(recorder, 11, 64, &outside, &error));
     WORKS(sublet_recorder_free(recorder, 11, outside, &error));
     WORKS(sublet_recorder_resume(recorder, &error));

@@ -150,6 +150,46 @@ mod tests {
     }
 
     #[test]
+    fn interruptions_nest() {
+        let config = Config { alignment: 64, ..Config::new(1 << 14, 64, 16) };
+        let mut a = allocator(&config);
+        for _ in 0..3 {
+            a.begin_iteration();
+            // Without an interruption there is nothing to resume from.
+            a.resume();
+            let planned = a.malloc(256).unwrap();
+            a.interrupt();
+            a.interrupt();
+            a.resume();
+            let beside = a.malloc(512).unwrap();
+            a.resume();
+            let last = a.malloc(128).unwrap();
+            for block in [planned, beside, last] {
+                a.free(block).unwrap();
+            }
+            a.end_iteration().unwrap();
+        }
+        let done = a.statistics();
+        assert_eq!((a.state(), done.hits, done.misses, done.arena_peak), (State::Replay, 4, 0, 384));
+    }
+
+    #[test]
+    fn a_plan_of_no_blocks_is_none() {
+        let config = Config { alignment: 64, ..Config::new(1 << 16, 64, 16) };
+        let mut a = allocator(&config);
+        let empty = || verify::verify(&[], &[], &Constraints::NONE, Workspace::new(&mut [], &mut [])).unwrap();
+        assert_eq!(a.adopt(&empty()), Ok(()));
+        assert_eq!((a.state(), a.statistics().plans), (State::Profile, 0));
+        iteration(&mut a, &SIZES, 3);
+        assert_eq!(a.state(), State::Replay);
+        assert_eq!(a.adopt(&empty()), Ok(()));
+        assert_eq!((a.state(), a.statistics().plans, a.arena().is_empty()), (State::Profile, 1, true));
+        iteration(&mut a, &SIZES, 3);
+        iteration(&mut a, &SIZES, 3);
+        assert_eq!((a.state(), a.statistics().plans, a.statistics().hits), (State::Replay, 2, 7));
+    }
+
+    #[test]
     fn what_is_live_is_known_by_address_and_size() {
         let config = Config { alignment: 64, ..Config::new(1 << 14, 64, 16) };
         let mut a = allocator(&config);
