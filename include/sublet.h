@@ -201,6 +201,11 @@ enum sublet_status
    */
   SUBLET_STATUS_MISALIGNED_FIELD = 22,
   /**
+   * Argument `index` is a struct whose field at byte `got` holds a number that is too large or too small here;
+   * `needed` is the nearest that is possible.
+   */
+  SUBLET_STATUS_FIELD_OUT_OF_RANGE = 23,
+  /**
    * There are `needed` blocks, but at most `got` can be planned.
    */
   SUBLET_STATUS_TOO_MANY_BLOCKS = 30,

@@ -12,13 +12,14 @@ pub mod requests;
 pub mod trace;
 
 use core::ffi::c_void;
+use core::mem::offset_of;
 use core::ptr;
 
 use sublet_core::replay::{self, Allocator, Config, Memory};
 use sublet_core::{Block, Error, WorkspaceLen};
 
 use self::raw::{Raw, SystemMemory};
-use crate::arguments::{Arguments, ERROR, Params, counted, plain};
+use crate::arguments::{Arguments, ERROR, Params, plain};
 use crate::boundary::{boundary, short, tell};
 use crate::error::{Failure, sublet_error};
 use crate::handle::{self, Marked, handles, marked, unmark};
@@ -195,11 +196,12 @@ const RANGES: usize = 64;
 impl sublet_allocator_params {
     fn config(&self, position: u32) -> Result<Config, Failure> {
         let or = |n: u64, default: u64| if n == 0 { default } else { n };
-        let count = |n: u64| match usize::try_from(n) {
-            Ok(n) => counted(n, position),
-            Err(_) => Err(Failure::new(S::LengthOverflow, position, MOST_COUNTED as u64, n)),
+        let count = |n: u64, at: usize| {
+            let too_many = Failure::new(S::FieldOutOfRange, position, MOST_COUNTED as u64, at as u64);
+            usize::try_from(n).ok().filter(|&n| n <= MOST_COUNTED).ok_or(too_many)
         };
-        let (events, live) = (count(or(self.events, 1 << 16))?, count(or(self.live, 1 << 14))?);
+        let events = count(or(self.events, 1 << 16), offset_of!(Self, events))?;
+        let live = count(or(self.live, 1 << 14), offset_of!(Self, live))?;
         let usual = Config::new(self.capacity, events, live);
         Ok(Config {
             ranges: if self.alloc.is_some() { RANGES } else { 1 },
@@ -255,7 +257,7 @@ pub unsafe extern "C" fn sublet_allocator_create(
 ) -> sublet_status {
     boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what they are to hold.
-        let params = unsafe { arguments.params(params)? };
+        let params = unsafe { arguments.given(params)? };
         let config = params.config(0)?;
         let (needed, kept) = needed(&config);
         let is_systems = workspace.is_null() && workspace_size == 0;

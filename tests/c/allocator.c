@@ -293,6 +293,40 @@ static void ranges_come_and_go(void) {
     CHECK(system.count == 0);
 }
 
+/* Whether a call of sublet_allocator_create fails for the number in this field, and says the nearest that is possible. */
+static bool is_out_of_range(const sublet_allocator_params *params, size_t field, uint64_t nearest) {
+    sublet_allocator *allocator = NULL;
+    sublet_status status = try_create(params, &allocator);
+    return status == SUBLET_STATUS_FIELD_OUT_OF_RANGE && error.status == status && error.index == 0 &&
+           error.got == field && error.needed == nearest && allocator == NULL;
+}
+
+static void numbers_out_of_range_are_named(sublet_allocator_params right) {
+    const uint64_t most = SIZE_MAX > UINT32_MAX ? (1 << 28) - 1 : 1 << 20;
+    sublet_layout layout;
+    sublet_allocator_params params = right;
+    params.events = most + 1;
+    FAILS(SUBLET_STATUS_FIELD_OUT_OF_RANGE, 0, most, offsetof(sublet_allocator_params, events),
+          sublet_allocator_workspace(&params, &layout, &error));
+    params = right;
+    params.live = UINT64_MAX;
+    FAILS(SUBLET_STATUS_FIELD_OUT_OF_RANGE, 0, most, offsetof(sublet_allocator_params, live),
+          sublet_allocator_workspace(&params, &layout, &error));
+
+    params = right;
+    params.range = (void *)4096;
+    params.capacity = UINT64_MAX;
+    CHECK(is_out_of_range(&params, offsetof(sublet_allocator_params, capacity), SIZE_MAX / 2));
+    params.capacity = 255;
+    CHECK(is_out_of_range(&params, offsetof(sublet_allocator_params, capacity), 256));
+    params.alignment = 4096;
+    params.capacity = 4095;
+    CHECK(is_out_of_range(&params, offsetof(sublet_allocator_params, capacity), 4096));
+    params.range = (void *)(SIZE_MAX - 4095);
+    params.capacity = 8192;
+    CHECK(is_out_of_range(&params, offsetof(sublet_allocator_params, capacity), 4095));
+}
+
 static void wrong_arguments(void) {
     sublet_allocator_params params = {.struct_size = sizeof params, .capacity = 16384, .events = 16, .live = 2};
     sublet_allocator *allocator = create(&params);
@@ -359,11 +393,8 @@ static void wrong_arguments(void) {
     params.solver = UINT32_MAX;
     FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 0, 0, UINT32_MAX, sublet_allocator_workspace(&params, &layout, &error));
     params.solver = 0;
-    params.events = UINT64_MAX;
-    CHECK(sublet_allocator_workspace(&params, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW);
-    params.events = 16;
-    params.capacity = UINT64_MAX;
-    CHECK(try_create(&params, &allocator) == SUBLET_STATUS_LENGTH_OVERFLOW);
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_allocator_create(NULL, NULL, 0, &allocator, &error));
+    numbers_out_of_range_are_named(params);
 }
 
 /* A plan that was made elsewhere is followed from its first request on. A plan of no blocks is none. */

@@ -94,7 +94,7 @@ static void allocators() {
     owner.deallocate(kept);
     throws(SUBLET_STATUS_NOT_ALLOCATED, "no live block", [&] { owner.deallocate(kept); });
     throws(SUBLET_STATUS_OUT_OF_MEMORY, "no hole for", [&] { owner.allocate(1 << 20); });
-    throws(SUBLET_STATUS_NULL_POINTER, "argument 0 is NULL", [&] { first.allocate(1); });
+    throws(SUBLET_STATUS_NULL_POINTER, "argument 0 is NULL, but must point to memory here", [&] { first.allocate(1); });
     CHECK(owner.try_allocate(1 << 20) == nullptr && !owner.try_deallocate(kept));
 
     owner.trace_begin();
@@ -140,6 +140,9 @@ static void allocators() {
     auto wrong = small();
     wrong.alignment = 3;
     throws(SUBLET_STATUS_ALIGNMENT, "3 is not a power of two", [&] { sublet::allocator never(wrong); });
+    wrong.alignment = std::uint64_t{1} << 40;
+    throws(SUBLET_STATUS_FIELD_OUT_OF_RANGE, "at byte 8, is out of range; the nearest possible is 1099511627776",
+           [&] { sublet::allocator never(wrong); });
 }
 
 static void containers() {
