@@ -6,6 +6,8 @@
 #include <cstring>
 #include <functional>
 #include <list>
+#include <string>
+#include <thread>
 #include <type_traits>
 
 #include "condition.h"
@@ -145,6 +147,46 @@ static void allocators() {
            [&] { sublet::allocator never(wrong); });
 }
 
+// Texts that grow and shrink between the call that asks for their size and the one that writes them.
+static void texts_that_change() {
+    const std::vector<std::string> texts = {"abc", "abcdefg", "ab"};
+    std::size_t call = 0;
+    const auto text = sublet::detail::whole_text([&](char *buffer, std::size_t capacity, std::size_t *needed, sublet_error *error) {
+        const std::string &now = texts[call < texts.size() ? call : texts.size() - 1];
+        ++call;
+        *needed = now.size() + 1;
+        if (capacity > 0) {
+            buffer[now.copy(buffer, capacity - 1)] = '\0';
+        }
+        const bool cut = capacity > 0 && capacity < *needed;
+        *error = {};
+        error->status = cut ? SUBLET_STATUS_BUFFER_TOO_SMALL : SUBLET_STATUS_OK;
+        return static_cast<sublet_status>(error->status);
+    });
+    CHECK(text == "ab" && call == 3);
+
+    sublet::allocator owner(small());
+    owner.trace_begin();
+    std::thread other([&owner] {
+        for (int i = 0; i < 3000; ++i) {
+            owner.deallocate(owner.allocate(64));
+        }
+    });
+    std::size_t before = 0;
+    bool all = false;
+    while (!all) {
+        const auto trace = owner.export_trace();
+        CHECK(trace.size() >= before && trace.back() == '\n' && trace.find('\0') == std::string::npos);
+        before = trace.size();
+        std::size_t lines = 0;
+        for (const char c : trace) {
+            lines += c == '\n';
+        }
+        all = lines == 1 + 2 * 3000;
+    }
+    other.join();
+}
+
 static void containers() {
     sublet::allocator owner(small());
     sublet::memory_resource resource(owner), same(owner);
@@ -183,6 +225,7 @@ int main() {
     networks();
     plans();
     allocators();
+    texts_that_change();
     containers();
     std::puts("all checks passed");
     return 0;
