@@ -19,9 +19,11 @@
  *   stand elsewhere. Mallocs, frees and copies stand between operators; within one stand only those of the original and
  *   of in-place reuse.
  * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that is recomputed. One with SUBLET_OPERATOR_ONCE never is.
+ *   Persistent blocks that the operator both reads and writes are left out, and are not updated again.
  * - A block that was freed is allocated by another malloc row before it is recomputed or copied in. The operator of
  *   such a malloc, free or copy does not matter.
  * - Offsets go by malloc rows: the n-th offset is that of the n-th malloc, and a block that has two mallocs has two.
+ * - Persistent blocks may begin on the host, and end at other offsets than they begin at: see sublet_fit.
  * - The default sublet_device is one over PCIe 3.0: 12 GB/s and 10 us for a copy, both ways at the same time.
  *
  * Every function returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is
@@ -91,6 +93,11 @@
 /**
  * The flag of an operator that must not be recomputed, for example because it would give another result, as a dropout
  * does.
+ *
+ * A recomputation gets no persistent block (allocated at time 0, never freed) that the operator both reads and writes:
+ * the first run has updated it, and it must not be updated again. An operator that only updates such a block beside
+ * its output may be recomputed, as a batch norm that keeps running statistics. One whose output depends on what it
+ * reads of such a block needs this flag, as the gradient of a layer that updates the weights which it reads.
  */
 #define SUBLET_OPERATOR_ONCE 2
 
@@ -693,7 +700,8 @@ enum sublet_op_kind
    */
   SUBLET_OP_KIND_FIRST = 1,
   /**
-   * The row belongs to the operator of number `op`, recomputed.
+   * The row belongs to the operator of number `op`, recomputed. Its accesses are those of the first run, without
+   * those to persistent blocks that the operator both reads and writes: the recomputation must not update them.
    */
   SUBLET_OP_KIND_RERUN = 2,
 };
@@ -1399,7 +1407,9 @@ typedef struct sublet_trace {
   size_t row_count;
   /**
    * What is known of the operators: entry k tells whether operator k may be recomputed, works in place, or is a
-   * ReLU. Of operators beyond the end nothing is known. NULL, with `operator_count` 0: nothing is known of any.
+   * ReLU. Of operators beyond the end nothing is known. NULL, with `operator_count` 0: nothing is known of any. An
+   * operator that may be recomputed must be able to run without the persistent blocks that it updates, as
+   * SUBLET_OPERATOR_ONCE says.
    */
   const struct sublet_operator *operators;
   /**
@@ -1761,8 +1771,10 @@ typedef struct sublet_fit_params {
    */
   uint32_t means;
   /**
-   * 1: persistent blocks (allocated at time 0 and never freed, as weights are) all stay on the device, because their
-   * memory belongs to somebody else. 0: they may be swapped.
+   * 1: persistent blocks (allocated at time 0 and never freed, as weights are) all stay on the device, each at one
+   * offset, because their memory belongs to somebody else. 0: they may be swapped. Then a persistent block may begin
+   * on the host, and may end an iteration at another offset than the one at which it begins: who follows the rows
+   * without sublet_runtime.h has to do what sublet_fit says of it.
    */
   uint32_t keep_persistent;
   /**
@@ -2515,9 +2527,10 @@ sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
  * its blocks on the device; each malloc row begins such a live range. Also simulates the time of the schedule.
  *
  * Every read must see the value that it saw in the original, and blocks must be accessed and copied only while they
- * are on the device. Persistent blocks (allocated at time 0, never freed) must end where the next iteration needs
- * them. The statuses SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken
- * constraint of a plan.
+ * are on the device. Persistent blocks (allocated at time 0, never freed) must end on the device or on the host,
+ * wherever the next iteration needs them; on the device they may end at another offset than the one at which they
+ * begin, and who follows the rows has to move them back, as sublet_fit says. The statuses SUBLET_STATUS_ROW_... name
+ * the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
  *
  * `params` may be NULL; so may `timings`, one for each row of `schedule`, and `verified`.
  */
@@ -2555,8 +2568,18 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
  * Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. To save
  * memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads later, or
  * replaced by masks (one bit for each element). The blocks of the rewritten trace get offsets, and its time is
- * simulated. The result is verified as an iteration that repeats: persistent blocks must end where the next iteration
- * needs them.
+ * simulated. The result is verified as an iteration that repeats: at its end a persistent block (allocated at time 0,
+ * never freed) has its final value on the device, if it begins there, or on the host, if it begins there.
+ *
+ * The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. Who follows the rows itself
+ * has to do it, as examples/c/fit.c does:
+ * - A persistent block begins on the device where its last malloc stands before the first access and the first copy of
+ *   any block: there it has its value from before the iteration. If it has no such malloc, or is freed again before
+ *   them, it begins on the host.
+ * - Before the first iteration the values are put where the blocks begin. They are put into the copies on the host
+ *   too: a block that begins on the device may be freed without a copy out, and copied in from there.
+ * - Between two iterations, blocks that have ended at other offsets than they begin at are moved back: all are copied
+ *   out before any is copied in, since one may begin where another has ended. With `keep_persistent` none has moved.
  *
  * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
  * entries were written.
