@@ -197,6 +197,8 @@ enum sublet_status
   SUBLET_STATUS_UNKNOWN_NAME = 19,
   /**
    * Argument `index` is no handle of the type that the call takes: it is a handle of another type, or was destroyed.
+   * That it was destroyed is found only where the caller lent the handle's memory and has not used it for anything
+   * else since; to use any other handle after it was destroyed is undefined behaviour.
    */
   SUBLET_STATUS_NOT_A_HANDLE = 20,
   /**
@@ -915,7 +917,11 @@ enum sublet_state
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * There is no plan yet: each request gets an address wherever there is room.
+   * There is no plan: each request gets an address wherever there is room. There was none yet, or the last one was
+   * dropped, although `plans` counts it. A plan is dropped within an iteration if at least eight of its requests,
+   * and a quarter of them, were missed; if more than 16 blocks live on that it has freed; or if memory is short
+   * beside its arena. It is dropped at the end of an iteration that differed from it, if the new plan fails or the
+   * iteration has nothing to plan; and by sublet_forget and sublet_adopt.
    */
   SUBLET_STATE_PROFILE = 0,
   /**
@@ -1942,7 +1948,7 @@ typedef struct sublet_network_params {
    */
   uint64_t limit;
   /**
-   * All offsets are multiples of this power of two, in bytes; 0 is 64.
+   * All offsets are multiples of this power of two, in bytes, and sizes are rounded up to it; 0 is 64.
    */
   uint64_t alignment;
   /**
@@ -2016,7 +2022,7 @@ typedef struct sublet_network_planned {
   uint64_t original_load;
   /**
    * The bytes of all memories (storages of tensors) that are bound to the arena, added up as if each had its own
-   * place.
+   * place, and not rounded up to the alignment.
    */
   uint64_t planned_bytes;
   /**
@@ -2026,7 +2032,8 @@ typedef struct sublet_network_planned {
   uint64_t kept_bytes;
   /**
    * How an iteration that follows the plan runs in the simulation: its time, computed from the times of the
-   * operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host.
+   * operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host. In it and
+   * in `swapped_bytes` the size of each memory is rounded up to the alignment; a framework may copy just its bytes.
    */
   struct sublet_run run;
 } sublet_network_planned;
@@ -2145,7 +2152,8 @@ typedef struct sublet_statistics {
    */
   uint32_t state;
   /**
-   * How many requests got their address from a plan.
+   * How many requests got their address from a plan. A request that is smaller than the plan expects gets the place
+   * of the planned one: an iteration of a smaller batch keeps the plan and its arena.
    */
   uint64_t hits;
   /**
@@ -2161,7 +2169,8 @@ typedef struct sublet_statistics {
    */
   uint64_t arena_peak;
   /**
-   * The most bytes of blocks that were live at once outside the arena, the memory that the plan divides up.
+   * The most bytes of blocks that were live at once outside the arena, the memory that the plan divides up. If a
+   * plan is dropped, its live blocks are outside from then on; each counts with the bytes of its planned place.
    */
   uint64_t fallback_peak;
   /**
@@ -2175,7 +2184,9 @@ typedef struct sublet_statistics {
    */
   uint64_t held;
   /**
-   * The bytes of the blocks that are live now, each size rounded up to the alignment.
+   * The bytes of the blocks that are live now. A block that got its address from a plan counts with the bytes of its
+   * planned place, which are more than were requested if the plan expected a larger request. Any other block counts
+   * with its size, rounded up to the alignment.
    */
   uint64_t live_bytes;
   /**
@@ -2712,6 +2723,15 @@ sublet_status sublet_free(struct sublet_allocator *allocator, void *pointer, str
 /**
  * Marks the begin of an iteration. Before the first such call the allocator finds iterations by itself, in the
  * sequence of requests; after it, only iterations that are marked are planned.
+ *
+ * Allocate what outlives iterations, weights and the state of an optimizer, before the first of them. If it is
+ * allocated within the first iteration, it stays where that iteration had room for it, and the plan's arena is put
+ * beside it: the footprint is then above the max load, the most bytes that are alive at once. If it is allocated
+ * before, the footprint can be the max load itself.
+ *
+ * Where iterations are not marked, a plan is made in the middle of the stream of requests, as for a new batch size:
+ * its arena is put beside the blocks that are alive at that moment, and stays there as long as the plan is followed.
+ * Where they are marked, it is made at the end of an iteration, when the blocks of the iteration are freed.
  */
 sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2768,7 +2788,10 @@ sublet_status sublet_forget(struct sublet_allocator *allocator, struct sublet_er
  * Makes the allocator follow a plan that was made elsewhere: `blocks`, in the order in which an iteration allocates
  * them, and an offset for each. The plan is verified first, in a workspace of the size that sublet_verify_workspace
  * tells. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
- * The next request is then taken to be the first of the plan.
+ * The next request is then taken to be the first of the plan; once iterations were marked, and outside of one, the
+ * first request after the next sublet_iteration_begin is.
+ *
+ * A plan of 0 blocks, such as an allocator without a plan exports, is no plan: this then does what sublet_forget does.
  */
 SUBLET_MUST_USE
 sublet_status sublet_adopt(struct sublet_allocator *allocator,
@@ -2781,7 +2804,8 @@ sublet_status sublet_adopt(struct sublet_allocator *allocator,
 
 /**
  * Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero byte.
- * sublet_plan_read can read the text, in another process too. Without a plan only the line of column names is written.
+ * sublet_plan_read can read the text, in another process too. Without a plan only the line of column names is written:
+ * read and adopted, it makes the other allocator forget its plan.
  *
  * `needed`, which may be NULL, receives the bytes that the whole text takes with its zero byte. If `capacity` is less,
  * the text is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a capacity of 0
@@ -2935,7 +2959,9 @@ sublet_status sublet_recorder_malloc(struct sublet_recorder *recorder,
                                      struct sublet_error *error);
 
 /**
- * Records that the block of number `block` is freed, at `time_ns`.
+ * Records that the block of number `block` is freed, at `time_ns`. That the block is alive is not looked at here: a
+ * second free is recorded too, as is a read or a write after it. The functions that take the rows refuse them, with
+ * SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
@@ -2945,6 +2971,7 @@ sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
 
 /**
  * Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
+ * That the block is alive is not looked at here, as sublet_recorder_free says.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
@@ -2954,6 +2981,7 @@ sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
 
 /**
  * Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
+ * That the block is alive is not looked at here, as sublet_recorder_free says.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_write(struct sublet_recorder *recorder,
@@ -3087,6 +3115,12 @@ sublet_status sublet_replay_free(struct sublet_replay *replay,
 /**
  * Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the iteration that ended was
  * served in full as planned, else 0: then a new plan would fit better.
+ *
+ * A block that is still alive keeps its place: until it is freed, sublet_replay_malloc gives none of its bytes to a
+ * request, not even to that for the block itself, but fails with SUBLET_STATUS_NOT_PLANNED. So a persistent block,
+ * which the plan has from its first step to its last, is freed before this call and requested again after it, in its
+ * turn: it gets the same offset, and keeps its content, since no other block of the plan has bytes of it. Or leave
+ * persistent blocks out of the plan.
  */
 sublet_status sublet_replay_restart(struct sublet_replay *replay, int32_t *followed, struct sublet_error *error);
 

@@ -38,6 +38,8 @@ pub enum sublet_status {
     /// The text in argument `index` is not a name that is known here.
     UnknownName = 19,
     /// Argument `index` is no handle of the type that the call takes: it is a handle of another type, or was destroyed.
+    /// That it was destroyed is found only where the caller lent the handle's memory and has not used it for anything
+    /// else since; to use any other handle after it was destroyed is undefined behaviour.
     NotAHandle = 20,
     /// Argument `index` is a struct whose field at byte `got` is 0 or NULL, but must be set here.
     MissingField = 21,

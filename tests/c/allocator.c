@@ -397,6 +397,23 @@ static void wrong_arguments(void) {
     numbers_out_of_range_are_named(params);
 }
 
+/* A request that is smaller than planned has the place of the planned one, and counts with all of it. */
+static void a_smaller_batch_keeps_the_plan(void) {
+    sublet_allocator_params params = {.struct_size = sizeof params, .capacity = MIB, .events = 64, .live = 8};
+    sublet_allocator *allocator = create(&params);
+    for (int i = 0; i < 4; ++i) {
+        WORKS(sublet_iteration_begin(allocator, &error));
+        void *block = take(allocator, i < 2 ? 2048 : 1000);
+        sublet_statistics now = statistics_of(allocator);
+        CHECK(now.live_bytes == 2048 && now.live_blocks == 1);
+        WORKS(sublet_free(allocator, block, &error));
+        WORKS(sublet_iteration_end(allocator, &error));
+    }
+    sublet_statistics done = statistics_of(allocator);
+    CHECK(done.state == SUBLET_STATE_REPLAY && done.plans == 1 && done.hits == 3 && done.arena_peak == 2048);
+    sublet_allocator_destroy(allocator);
+}
+
 /* A plan that was made elsewhere is followed from its first request on. A plan of no blocks is none. */
 static void a_plan_is_adopted(void) {
     const sublet_block blocks[] = {
@@ -430,9 +447,17 @@ static void a_plan_is_adopted(void) {
     /* An offset that is no multiple of the alignment: placed anew. */
     WORKS(sublet_adopt(allocator, blocks, n, offsets, workspace, layout.size, &error));
     CHECK(statistics_of(allocator).plans == 2);
+    /* Iterations were marked: what is requested outside of one is not from the plan. */
+    uint64_t hits = statistics_of(allocator).hits;
+    WORKS(sublet_free(allocator, take(allocator, 256), &error));
+    CHECK(statistics_of(allocator).hits == hits);
+    WORKS(sublet_iteration_begin(allocator, &error));
+    WORKS(sublet_free(allocator, take(allocator, 256), &error));
+    CHECK(statistics_of(allocator).hits == hits + 1);
+    WORKS(sublet_iteration_end(allocator, &error));
     WORKS(sublet_adopt(allocator, NULL, 0, NULL, workspace, layout.size, &error));
     done = statistics_of(allocator);
-    CHECK(done.state == SUBLET_STATE_PROFILE && done.plans == 2);
+    CHECK(done.state == SUBLET_STATE_PROFILE && done.plans == 3);
     FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_adopt(allocator, NULL, n, offsets, workspace, layout.size, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_adopt(NULL, blocks, n, offsets, workspace, layout.size, &error));
     FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 4, layout.size, 8,
@@ -524,6 +549,7 @@ void test_allocator(void) {
     the_range_comes_from_anywhere();
     ranges_come_and_go();
     wrong_arguments();
+    a_smaller_batch_keeps_the_plan();
     a_plan_is_adopted();
     a_trace_is_exported();
     threads_share_it();

@@ -173,6 +173,33 @@ mod tests {
         assert_eq!((a.state(), done.hits, done.misses, done.arena_peak), (State::Replay, 4, 0, 384));
     }
 
+    /// The C header tells frameworks to allocate what outlives iterations before the first one.
+    #[test]
+    fn blocks_that_stay_are_allocated_before_the_first_iteration_or_the_footprint_is_more() {
+        let footprint = |before: bool| {
+            let mut a = allocator(&Config { alignment: 64, ..Config::new(1 << 16, 64, 16) });
+            let mut kept = if before { vec![a.malloc(256).unwrap(), a.malloc(256).unwrap()] } else { Vec::new() };
+            for _ in 0..3 {
+                a.begin_iteration();
+                let first = a.malloc(1024).unwrap();
+                if kept.is_empty() {
+                    kept = vec![a.malloc(256).unwrap(), a.malloc(256).unwrap()];
+                }
+                let second = a.malloc(2048).unwrap();
+                a.free(first).unwrap();
+                let third = a.malloc(1024).unwrap();
+                a.free(second).unwrap();
+                a.free(third).unwrap();
+                a.end_iteration().unwrap();
+            }
+            a.reset_peaks();
+            assert_eq!((a.state(), a.statistics().arena_peak), (State::Replay, 3072));
+            a.statistics().footprint
+        };
+        assert_eq!(footprint(true), 2 * 256 + 3072);
+        assert!(footprint(false) > 2 * 256 + 3072, "{}", footprint(false));
+    }
+
     #[test]
     fn a_plan_of_no_blocks_is_none() {
         let config = Config { alignment: 64, ..Config::new(1 << 16, 64, 16) };
