@@ -19,9 +19,11 @@
  *   stand elsewhere. Mallocs, frees and copies stand between operators; within one stand only those of the original and
  *   of in-place reuse.
  * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that is recomputed. One with SUBLET_OPERATOR_ONCE never is.
+ *   Persistent blocks that the operator both reads and writes are left out, and are not updated again.
  * - A block that was freed is allocated by another malloc row before it is recomputed or copied in. The operator of
  *   such a malloc, free or copy does not matter.
  * - Offsets go by malloc rows: the n-th offset is that of the n-th malloc, and a block that has two mallocs has two.
+ * - Persistent blocks may begin on the host, and end at other offsets than they begin at: see sublet_fit.
  * - The default sublet_device is one over PCIe 3.0: 12 GB/s and 10 us for a copy, both ways at the same time.
  *
  * Every function returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is
@@ -91,6 +93,11 @@
 /**
  * The flag of an operator that must not be recomputed, for example because it would give another result, as a dropout
  * does.
+ *
+ * A recomputation gets no persistent block (allocated at time 0, never freed) that the operator both reads and writes:
+ * the first run has updated it, and it must not be updated again. An operator that only updates such a block beside
+ * its output may be recomputed, as a batch norm that keeps running statistics. One whose output depends on what it
+ * reads of such a block needs this flag, as the gradient of a layer that updates the weights which it reads.
  */
 #define SUBLET_OPERATOR_ONCE 2
 
@@ -190,6 +197,8 @@ enum sublet_status
   SUBLET_STATUS_UNKNOWN_NAME = 19,
   /**
    * Argument `index` is no handle of the type that the call takes: it is a handle of another type, or was destroyed.
+   * That it was destroyed is found only where the caller lent the handle's memory and has not used it for anything
+   * else since; to use any other handle after it was destroyed is undefined behaviour.
    */
   SUBLET_STATUS_NOT_A_HANDLE = 20,
   /**
@@ -200,6 +209,11 @@ enum sublet_status
    * Argument `index` is a struct whose field at byte `got` holds an address that is not aligned to `needed` bytes.
    */
   SUBLET_STATUS_MISALIGNED_FIELD = 22,
+  /**
+   * Argument `index` is a struct whose field at byte `got` holds a number that is too large or too small here;
+   * `needed` is the nearest that is possible.
+   */
+  SUBLET_STATUS_FIELD_OUT_OF_RANGE = 23,
   /**
    * There are `needed` blocks, but at most `got` can be planned.
    */
@@ -688,7 +702,8 @@ enum sublet_op_kind
    */
   SUBLET_OP_KIND_FIRST = 1,
   /**
-   * The row belongs to the operator of number `op`, recomputed.
+   * The row belongs to the operator of number `op`, recomputed. Its accesses are those of the first run, without
+   * those to persistent blocks that the operator both reads and writes: the recomputation must not update them.
    */
   SUBLET_OP_KIND_RERUN = 2,
 };
@@ -902,7 +917,11 @@ enum sublet_state
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * There is no plan yet: each request gets an address wherever there is room.
+   * There is no plan: each request gets an address wherever there is room. There was none yet, or the last one was
+   * dropped, although `plans` counts it. A plan is dropped within an iteration if at least eight of its requests,
+   * and a quarter of them, were missed; if more than 16 blocks live on that it has freed; or if memory is short
+   * beside its arena. It is dropped at the end of an iteration that differed from it, if the new plan fails or the
+   * iteration has nothing to plan; and by sublet_forget and sublet_adopt.
    */
   SUBLET_STATE_PROFILE = 0,
   /**
@@ -1394,7 +1413,9 @@ typedef struct sublet_trace {
   size_t row_count;
   /**
    * What is known of the operators: entry k tells whether operator k may be recomputed, works in place, or is a
-   * ReLU. Of operators beyond the end nothing is known. NULL, with `operator_count` 0: nothing is known of any.
+   * ReLU. Of operators beyond the end nothing is known. NULL, with `operator_count` 0: nothing is known of any. An
+   * operator that may be recomputed must be able to run without the persistent blocks that it updates, as
+   * SUBLET_OPERATOR_ONCE says.
    */
   const struct sublet_operator *operators;
   /**
@@ -1756,8 +1777,10 @@ typedef struct sublet_fit_params {
    */
   uint32_t means;
   /**
-   * 1: persistent blocks (allocated at time 0 and never freed, as weights are) all stay on the device, because their
-   * memory belongs to somebody else. 0: they may be swapped.
+   * 1: persistent blocks (allocated at time 0 and never freed, as weights are) all stay on the device, each at one
+   * offset, because their memory belongs to somebody else. 0: they may be swapped. Then a persistent block may begin
+   * on the host, and may end an iteration at another offset than the one at which it begins: who follows the rows
+   * without sublet_runtime.h has to do what sublet_fit says of it.
    */
   uint32_t keep_persistent;
   /**
@@ -1925,7 +1948,7 @@ typedef struct sublet_network_params {
    */
   uint64_t limit;
   /**
-   * All offsets are multiples of this power of two, in bytes; 0 is 64.
+   * All offsets are multiples of this power of two, in bytes, and sizes are rounded up to it; 0 is 64.
    */
   uint64_t alignment;
   /**
@@ -1999,7 +2022,7 @@ typedef struct sublet_network_planned {
   uint64_t original_load;
   /**
    * The bytes of all memories (storages of tensors) that are bound to the arena, added up as if each had its own
-   * place.
+   * place, and not rounded up to the alignment.
    */
   uint64_t planned_bytes;
   /**
@@ -2009,7 +2032,8 @@ typedef struct sublet_network_planned {
   uint64_t kept_bytes;
   /**
    * How an iteration that follows the plan runs in the simulation: its time, computed from the times of the
-   * operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host.
+   * operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host. In it and
+   * in `swapped_bytes` the size of each memory is rounded up to the alignment; a framework may copy just its bytes.
    */
   struct sublet_run run;
 } sublet_network_planned;
@@ -2128,7 +2152,8 @@ typedef struct sublet_statistics {
    */
   uint32_t state;
   /**
-   * How many requests got their address from a plan.
+   * How many requests got their address from a plan. A request that is smaller than the plan expects gets the place
+   * of the planned one: an iteration of a smaller batch keeps the plan and its arena.
    */
   uint64_t hits;
   /**
@@ -2144,7 +2169,8 @@ typedef struct sublet_statistics {
    */
   uint64_t arena_peak;
   /**
-   * The most bytes of blocks that were live at once outside the arena, the memory that the plan divides up.
+   * The most bytes of blocks that were live at once outside the arena, the memory that the plan divides up. If a
+   * plan is dropped, its live blocks are outside from then on; each counts with the bytes of its planned place.
    */
   uint64_t fallback_peak;
   /**
@@ -2158,7 +2184,9 @@ typedef struct sublet_statistics {
    */
   uint64_t held;
   /**
-   * The bytes of the blocks that are live now, each size rounded up to the alignment.
+   * The bytes of the blocks that are live now. A block that got its address from a plan counts with the bytes of its
+   * planned place, which are more than were requested if the plan expected a larger request. Any other block counts
+   * with its size, rounded up to the alignment.
    */
   uint64_t live_bytes;
   /**
@@ -2510,9 +2538,10 @@ sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
  * its blocks on the device; each malloc row begins such a live range. Also simulates the time of the schedule.
  *
  * Every read must see the value that it saw in the original, and blocks must be accessed and copied only while they
- * are on the device. Persistent blocks (allocated at time 0, never freed) must end where the next iteration needs
- * them. The statuses SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken
- * constraint of a plan.
+ * are on the device. Persistent blocks (allocated at time 0, never freed) must end on the device or on the host,
+ * wherever the next iteration needs them; on the device they may end at another offset than the one at which they
+ * begin, and who follows the rows has to move them back, as sublet_fit says. The statuses SUBLET_STATUS_ROW_... name
+ * the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
  *
  * `params` may be NULL; so may `timings`, one for each row of `schedule`, and `verified`.
  */
@@ -2550,8 +2579,18 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
  * Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. To save
  * memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads later, or
  * replaced by masks (one bit for each element). The blocks of the rewritten trace get offsets, and its time is
- * simulated. The result is verified as an iteration that repeats: persistent blocks must end where the next iteration
- * needs them.
+ * simulated. The result is verified as an iteration that repeats: at its end a persistent block (allocated at time 0,
+ * never freed) has its final value on the device, if it begins there, or on the host, if it begins there.
+ *
+ * The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. Who follows the rows itself
+ * has to do it, as examples/c/fit.c does:
+ * - A persistent block begins on the device where its last malloc stands before the first access and the first copy of
+ *   any block: there it has its value from before the iteration. If it has no such malloc, or is freed again before
+ *   them, it begins on the host.
+ * - Before the first iteration the values are put where the blocks begin. They are put into the copies on the host
+ *   too: a block that begins on the device may be freed without a copy out, and copied in from there.
+ * - Between two iterations, blocks that have ended at other offsets than they begin at are moved back: all are copied
+ *   out before any is copied in, since one may begin where another has ended. With `keep_persistent` none has moved.
  *
  * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
  * entries were written.
@@ -2684,6 +2723,15 @@ sublet_status sublet_free(struct sublet_allocator *allocator, void *pointer, str
 /**
  * Marks the begin of an iteration. Before the first such call the allocator finds iterations by itself, in the
  * sequence of requests; after it, only iterations that are marked are planned.
+ *
+ * Allocate what outlives iterations, weights and the state of an optimizer, before the first of them. If it is
+ * allocated within the first iteration, it stays where that iteration had room for it, and the plan's arena is put
+ * beside it: the footprint is then above the max load, the most bytes that are alive at once. If it is allocated
+ * before, the footprint can be the max load itself.
+ *
+ * Where iterations are not marked, a plan is made in the middle of the stream of requests, as for a new batch size:
+ * its arena is put beside the blocks that are alive at that moment, and stays there as long as the plan is followed.
+ * Where they are marked, it is made at the end of an iteration, when the blocks of the iteration are freed.
  */
 sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2699,12 +2747,14 @@ sublet_status sublet_iteration_end(struct sublet_allocator *allocator, struct su
 
 /**
  * Leaves requests out of the plan from here on, until sublet_resume. Such requests are not recorded, and get addresses
- * outside of the arena, the memory that the plan divides up.
+ * outside of the arena, the memory that the plan divides up. Interruptions nest: each needs a sublet_resume of its own,
+ * and only the last of these brings requests back into the plan. They are those of the allocator, not of a thread.
  */
 sublet_status sublet_interrupt(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Ends what sublet_interrupt began: requests from here on are part of the plan again.
+ * Undoes one sublet_interrupt. Once all of them are undone, requests are part of the plan again. Without an
+ * interruption it does nothing.
  */
 sublet_status sublet_resume(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2738,7 +2788,10 @@ sublet_status sublet_forget(struct sublet_allocator *allocator, struct sublet_er
  * Makes the allocator follow a plan that was made elsewhere: `blocks`, in the order in which an iteration allocates
  * them, and an offset for each. The plan is verified first, in a workspace of the size that sublet_verify_workspace
  * tells. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
- * The next request is then taken to be the first of the plan.
+ * The next request is then taken to be the first of the plan; once iterations were marked, and outside of one, the
+ * first request after the next sublet_iteration_begin is.
+ *
+ * A plan of 0 blocks, such as an allocator without a plan exports, is no plan: this then does what sublet_forget does.
  */
 SUBLET_MUST_USE
 sublet_status sublet_adopt(struct sublet_allocator *allocator,
@@ -2751,7 +2804,8 @@ sublet_status sublet_adopt(struct sublet_allocator *allocator,
 
 /**
  * Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero byte.
- * sublet_plan_read can read the text, in another process too. Without a plan only the line of column names is written.
+ * sublet_plan_read can read the text, in another process too. Without a plan only the line of column names is written:
+ * read and adopted, it makes the other allocator forget its plan.
  *
  * `needed`, which may be NULL, receives the bytes that the whole text takes with its zero byte. If `capacity` is less,
  * the text is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a capacity of 0
@@ -2905,7 +2959,9 @@ sublet_status sublet_recorder_malloc(struct sublet_recorder *recorder,
                                      struct sublet_error *error);
 
 /**
- * Records that the block of number `block` is freed, at `time_ns`.
+ * Records that the block of number `block` is freed, at `time_ns`. That the block is alive is not looked at here: a
+ * second free is recorded too, as is a read or a write after it. The functions that take the rows refuse them, with
+ * SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
@@ -2915,6 +2971,7 @@ sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
 
 /**
  * Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
+ * That the block is alive is not looked at here, as sublet_recorder_free says.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
@@ -2924,6 +2981,7 @@ sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
 
 /**
  * Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
+ * That the block is alive is not looked at here, as sublet_recorder_free says.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_write(struct sublet_recorder *recorder,
@@ -2944,12 +3002,13 @@ sublet_status sublet_recorder_end_op(struct sublet_recorder *recorder, struct su
 
 /**
  * Leaves blocks that are allocated from here on, until sublet_recorder_resume, out of the record, and so out of the
- * plan: all of them get the number SUBLET_OUTSIDE.
+ * plan: all of them get the number SUBLET_OUTSIDE. Interruptions nest: each needs a sublet_recorder_resume of its own.
  */
 sublet_status sublet_recorder_interrupt(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * Ends what sublet_recorder_interrupt began: blocks that are allocated from here on are recorded again.
+ * Undoes one sublet_recorder_interrupt. Once all of them are undone, blocks are recorded again. Without an interruption
+ * it does nothing.
  */
 sublet_status sublet_recorder_resume(struct sublet_recorder *recorder, struct sublet_error *error);
 
@@ -3056,6 +3115,12 @@ sublet_status sublet_replay_free(struct sublet_replay *replay,
 /**
  * Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the iteration that ended was
  * served in full as planned, else 0: then a new plan would fit better.
+ *
+ * A block that is still alive keeps its place: until it is freed, sublet_replay_malloc gives none of its bytes to a
+ * request, not even to that for the block itself, but fails with SUBLET_STATUS_NOT_PLANNED. So a persistent block,
+ * which the plan has from its first step to its last, is freed before this call and requested again after it, in its
+ * turn: it gets the same offset, and keeps its content, since no other block of the plan has bytes of it. Or leave
+ * persistent blocks out of the plan.
  */
 sublet_status sublet_replay_restart(struct sublet_replay *replay, int32_t *followed, struct sublet_error *error);
 

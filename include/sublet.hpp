@@ -84,6 +84,27 @@ inline std::vector<std::uint64_t> workspace(const sublet_layout &layout) {
     return std::vector<std::uint64_t>(layout.size / sizeof(std::uint64_t));
 }
 
+// The whole of a text that `write(buffer, capacity, &needed, &error)` writes as sublet_export_plan does. The text may
+// become longer or shorter between two calls, as other threads go on.
+template <class Write>
+std::string whole_text(Write write) {
+    std::string text;
+    for (;;) {
+        sublet_error error;
+        std::size_t needed = 0;
+        const sublet_status status = write(&text[0], text.size(), &needed, &error);
+        if (status != SUBLET_STATUS_BUFFER_TOO_SMALL) {
+            check(status, error);
+        }
+        const bool is_whole = needed <= text.size();
+        // Without the zero byte that ends it.
+        text.resize(is_whole ? needed - 1 : needed);
+        if (is_whole) {
+            return text;
+        }
+    }
+}
+
 }  // namespace detail
 
 // A framework that keeps its tensors: what its hooks have seen, and the plan. It throws nothing but std::bad_alloc.
@@ -303,13 +324,9 @@ class allocator {
 
     // The plan that is followed, as CSV.
     std::string export_plan() const {
-        sublet_error error;
-        std::size_t needed = 0;
-        check(sublet_export_plan(handle_, nullptr, 0, &needed, &error), error);
-        std::string text(needed, '\0');
-        check(sublet_export_plan(handle_, &text[0], text.size(), nullptr, &error), error);
-        text.pop_back();
-        return text;
+        return detail::whole_text([this](char *buffer, std::size_t capacity, std::size_t *needed, sublet_error *error) {
+            return sublet_export_plan(handle_, buffer, capacity, needed, error);
+        });
     }
     // Follows a plan as CSV, as export_plan and `sublet plan` write it.
     void adopt(const std::string &text) {
@@ -353,13 +370,9 @@ class allocator {
     }
     // The trace as CSV, once it has ended.
     std::string export_trace() const {
-        sublet_error error;
-        std::size_t needed = 0;
-        check(sublet_export_trace(handle_, nullptr, 0, &needed, &error), error);
-        std::string text(needed, '\0');
-        check(sublet_export_trace(handle_, &text[0], text.size(), nullptr, &error), error);
-        text.pop_back();
-        return text;
+        return detail::whole_text([this](char *buffer, std::size_t capacity, std::size_t *needed, sublet_error *error) {
+            return sublet_export_trace(handle_, buffer, capacity, needed, error);
+        });
     }
 
     // Every address is a multiple of this, in bytes.
@@ -383,7 +396,8 @@ class iteration {
     allocator &owner_;
 };
 
-// Requests are no part of the plan as long as the scope lasts.
+// Requests are no part of the plan as long as the scope lasts. Scopes nest: requests are part of it again after the
+// outermost.
 class interruption {
   public:
     explicit interruption(allocator &owner) : owner_(owner) { owner_.interrupt(); }

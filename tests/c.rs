@@ -97,6 +97,7 @@ fn cpp11_without_exceptions() {
 }
 
 const EXAMPLE: &str = "6 requests served from a plan of 12 MiB\n";
+const FITTED: &str = "the same weights within 2048 KiB, where 3840 are alive without a plan\n";
 
 fn example() -> PathBuf {
     Path::new(ROOT).join("examples/c")
@@ -126,6 +127,16 @@ fn the_example_builds_by_pkg_config() {
             program.env("LD_LIBRARY_PATH", &lib);
         }
         assert_eq!(run(&mut program), EXAMPLE);
+    }
+}
+
+#[test]
+fn the_example_that_follows_a_rewritten_trace() {
+    for (name, flags) in [("fit", &[][..]), ("fit_sanitized", &SANITIZERS[..])] {
+        let to = folder().join(name);
+        if Language::C.compile(&PREFIX, &[example().join("fit.c")], flags, &to) {
+            assert_eq!(run(&mut Command::new(to)), FITTED);
+        }
     }
 }
 
@@ -176,8 +187,8 @@ fn the_example_builds_by_cmake() {
         .arg(&build)
         .arg(format!("-DCMAKE_PREFIX_PATH={}", PREFIX.display())));
     run(Command::new(cmake).arg("--build").arg(&build));
-    for program in ["replay", "replay_static"] {
-        assert_eq!(run(&mut Command::new(build.join(program))), EXAMPLE);
+    for (program, said) in [("replay", EXAMPLE), ("replay_static", EXAMPLE), ("fit", FITTED)] {
+        assert_eq!(run(&mut Command::new(build.join(program))), said);
     }
 }
 

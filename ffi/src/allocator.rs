@@ -12,13 +12,14 @@ pub mod requests;
 pub mod trace;
 
 use core::ffi::c_void;
+use core::mem::offset_of;
 use core::ptr;
 
 use sublet_core::replay::{self, Allocator, Config, Memory};
 use sublet_core::{Block, Error, WorkspaceLen};
 
 use self::raw::{Raw, SystemMemory};
-use crate::arguments::{Arguments, ERROR, Params, counted, plain};
+use crate::arguments::{Arguments, ERROR, Params, plain};
 use crate::boundary::{boundary, short, tell};
 use crate::error::{Failure, sublet_error};
 use crate::handle::{self, Marked, handles, marked, unmark};
@@ -100,7 +101,11 @@ pub struct sublet_allocator_params {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_state {
-    /// There is no plan yet: each request gets an address wherever there is room.
+    /// There is no plan: each request gets an address wherever there is room. There was none yet, or the last one was
+    /// dropped, although `plans` counts it. A plan is dropped within an iteration if at least eight of its requests,
+    /// and a quarter of them, were missed; if more than 16 blocks live on that it has freed; or if memory is short
+    /// beside its arena. It is dropped at the end of an iteration that differed from it, if the new plan fails or the
+    /// iteration has nothing to plan; and by sublet_forget and sublet_adopt.
     Profile = 0,
     /// A plan is followed: requests get the addresses that it has for them.
     Replay = 1,
@@ -118,7 +123,8 @@ pub struct sublet_statistics {
     pub struct_size: u32,
     /// What the allocator is doing: a sublet_state.
     pub state: u32,
-    /// How many requests got their address from a plan.
+    /// How many requests got their address from a plan. A request that is smaller than the plan expects gets the place
+    /// of the planned one: an iteration of a smaller batch keeps the plan and its arena.
     pub hits: u64,
     /// How many requests came while a plan was followed, and did not get their address from the plan.
     pub misses: u64,
@@ -126,7 +132,8 @@ pub struct sublet_statistics {
     pub plans: u64,
     /// The bytes of the largest arena so far. An arena is the memory that a plan divides up.
     pub arena_peak: u64,
-    /// The most bytes of blocks that were live at once outside the arena, the memory that the plan divides up.
+    /// The most bytes of blocks that were live at once outside the arena, the memory that the plan divides up. If a
+    /// plan is dropped, its live blocks are outside from then on; each counts with the bytes of its planned place.
     pub fallback_peak: u64,
     /// The highest end of a block so far, in bytes from the start of the allocator's range of addresses. With several
     /// ranges: the sum, over the ranges, of the highest end of a block in each.
@@ -134,7 +141,9 @@ pub struct sublet_statistics {
     /// The bytes of all ranges of addresses that the allocator has now. Memory of the system that was never touched
     /// counts here, but takes no space.
     pub held: u64,
-    /// The bytes of the blocks that are live now, each size rounded up to the alignment.
+    /// The bytes of the blocks that are live now. A block that got its address from a plan counts with the bytes of its
+    /// planned place, which are more than were requested if the plan expected a larger request. Any other block counts
+    /// with its size, rounded up to the alignment.
     pub live_bytes: u64,
     /// How many blocks are live now.
     pub live_blocks: u64,
@@ -195,11 +204,12 @@ const RANGES: usize = 64;
 impl sublet_allocator_params {
     fn config(&self, position: u32) -> Result<Config, Failure> {
         let or = |n: u64, default: u64| if n == 0 { default } else { n };
-        let count = |n: u64| match usize::try_from(n) {
-            Ok(n) => counted(n, position),
-            Err(_) => Err(Failure::new(S::LengthOverflow, position, MOST_COUNTED as u64, n)),
+        let count = |n: u64, at: usize| {
+            let too_many = Failure::new(S::FieldOutOfRange, position, MOST_COUNTED as u64, at as u64);
+            usize::try_from(n).ok().filter(|&n| n <= MOST_COUNTED).ok_or(too_many)
         };
-        let (events, live) = (count(or(self.events, 1 << 16))?, count(or(self.live, 1 << 14))?);
+        let events = count(or(self.events, 1 << 16), offset_of!(Self, events))?;
+        let live = count(or(self.live, 1 << 14), offset_of!(Self, live))?;
         let usual = Config::new(self.capacity, events, live);
         Ok(Config {
             ranges: if self.alloc.is_some() { RANGES } else { 1 },
@@ -255,7 +265,7 @@ pub unsafe extern "C" fn sublet_allocator_create(
 ) -> sublet_status {
     boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what they are to hold.
-        let params = unsafe { arguments.params(params)? };
+        let params = unsafe { arguments.given(params)? };
         let config = params.config(0)?;
         let (needed, kept) = needed(&config);
         let is_systems = workspace.is_null() && workspace_size == 0;
@@ -513,6 +523,15 @@ pub unsafe extern "C" fn sublet_free(
 
 /// Marks the begin of an iteration. Before the first such call the allocator finds iterations by itself, in the
 /// sequence of requests; after it, only iterations that are marked are planned.
+///
+/// Allocate what outlives iterations, weights and the state of an optimizer, before the first of them. If it is
+/// allocated within the first iteration, it stays where that iteration had room for it, and the plan's arena is put
+/// beside it: the footprint is then above the max load, the most bytes that are alive at once. If it is allocated
+/// before, the footprint can be the max load itself.
+///
+/// Where iterations are not marked, a plan is made in the middle of the stream of requests, as for a new batch size:
+/// its arena is put beside the blocks that are alive at that moment, and stays there as long as the plan is followed.
+/// Where they are marked, it is made at the end of an iteration, when the blocks of the iteration are freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_iteration_begin(
     allocator: *mut sublet_allocator,
@@ -543,7 +562,8 @@ pub unsafe extern "C" fn sublet_iteration_end(
 }
 
 /// Leaves requests out of the plan from here on, until sublet_resume. Such requests are not recorded, and get addresses
-/// outside of the arena, the memory that the plan divides up.
+/// outside of the arena, the memory that the plan divides up. Interruptions nest: each needs a sublet_resume of its own,
+/// and only the last of these brings requests back into the plan. They are those of the allocator, not of a thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_interrupt(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.
@@ -555,7 +575,8 @@ pub unsafe extern "C" fn sublet_interrupt(allocator: *mut sublet_allocator, erro
     }
 }
 
-/// Ends what sublet_interrupt began: requests from here on are part of the plan again.
+/// Undoes one sublet_interrupt. Once all of them are undone, requests are part of the plan again. Without an
+/// interruption it does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_resume(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

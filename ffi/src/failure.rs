@@ -51,6 +51,9 @@ impl From<Failure> for sublet_error {
     }
 }
 
+/// The numbers of the statuses that are about an argument: whatever the function does, it was called wrongly.
+const ARGUMENT_STATUSES: core::ops::Range<i32> = S::NullPointer as i32..S::TooManyBlocks as i32;
+
 /// The value of `index` in an error that is about all blocks, in place of the number of one block.
 const ALL_BLOCKS: u32 = u32::MAX;
 
@@ -210,17 +213,13 @@ impl sublet_error {
             _ => return None,
         })
     }
-}
 
-impl Display for sublet_error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Writes what an error about an argument says: one whose status is among [`ARGUMENT_STATUSES`].
+    fn fmt_argument(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { status, index, needed, got } = *self;
         let is = |s: S| status == s as i32;
-        if let Some(error) = self.origin() {
-            return write!(f, "{error}");
-        }
         match status {
-            _ if is(S::NullPointer) => write!(f, "argument {index} is NULL, and its length is not 0"),
+            _ if is(S::NullPointer) => write!(f, "argument {index} is NULL, but must point to memory here"),
             _ if is(S::MisalignedPointer) => write!(f, "argument {index} is not aligned to {needed} bytes"),
             _ if is(S::LengthOverflow) => {
                 write!(f, "the length {got} in argument {index} is more than the {needed} that are possible")
@@ -252,6 +251,26 @@ impl Display for sublet_error {
             _ if is(S::MisalignedField) => {
                 write!(f, "the address in argument {index}, at byte {got}, is not aligned to {needed} bytes")
             }
+            _ if is(S::FieldOutOfRange) => {
+                write!(
+                    f,
+                    "the number in argument {index}, at byte {got}, is out of range; the nearest possible is {needed}"
+                )
+            }
+            _ => f.write_str(status::words(status).to_str().unwrap_or_default()),
+        }
+    }
+}
+
+impl Display for sublet_error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, index, needed, got } = *self;
+        let is = |s: S| status == s as i32;
+        if let Some(error) = self.origin() {
+            return write!(f, "{error}");
+        }
+        match status {
+            _ if ARGUMENT_STATUSES.contains(&status) => self.fmt_argument(f),
             _ if is(S::PlanText) => {
                 write!(f, "line {index} of the plan is not as expected: id,lower,upper,size,offset")
             }

@@ -83,8 +83,10 @@ pub struct sublet_fit_params {
     /// the trace does not describe all operators of its rows, 0 also leaves out SUBLET_MEANS_RECOMPUTE, because an
     /// operator that is not described may give random results.
     pub means: u32,
-    /// 1: persistent blocks (allocated at time 0 and never freed, as weights are) all stay on the device, because their
-    /// memory belongs to somebody else. 0: they may be swapped.
+    /// 1: persistent blocks (allocated at time 0 and never freed, as weights are) all stay on the device, each at one
+    /// offset, because their memory belongs to somebody else. 0: they may be swapped. Then a persistent block may begin
+    /// on the host, and may end an iteration at another offset than the one at which it begins: who follows the rows
+    /// without sublet_runtime.h has to do what sublet_fit says of it.
     pub keep_persistent: u32,
     /// Every offset is a multiple of this power of two, in bytes, and sizes are rounded up to it; 0 is 256, which the
     /// runtime needs.
@@ -326,8 +328,18 @@ impl<'a> Written<'a> {
 /// Rewrites a trace so that all its blocks fit into `limit` bytes, at as little cost in time as is found. To save
 /// memory, blocks may be swapped, and values may be recomputed, written over inputs that nobody reads later, or
 /// replaced by masks (one bit for each element). The blocks of the rewritten trace get offsets, and its time is
-/// simulated. The result is verified as an iteration that repeats: persistent blocks must end where the next iteration
-/// needs them.
+/// simulated. The result is verified as an iteration that repeats: at its end a persistent block (allocated at time 0,
+/// never freed) has its final value on the device, if it begins there, or on the host, if it begins there.
+///
+/// The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. Who follows the rows itself
+/// has to do it, as examples/c/fit.c does:
+/// - A persistent block begins on the device where its last malloc stands before the first access and the first copy of
+///   any block: there it has its value from before the iteration. If it has no such malloc, or is freed again before
+///   them, it begins on the host.
+/// - Before the first iteration the values are put where the blocks begin. They are put into the copies on the host
+///   too: a block that begins on the device may be freed without a copy out, and copied in from there.
+/// - Between two iterations, blocks that have ended at other offsets than they begin at are moved back: all are copied
+///   out before any is copied in, since one may begin where another has ended. With `keep_persistent` none has moved.
 ///
 /// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
 /// entries were written.

@@ -28,9 +28,11 @@ const OPENING: &str = "\
  *   stand elsewhere. Mallocs, frees and copies stand between operators; within one stand only those of the original and
  *   of in-place reuse.
  * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that is recomputed. One with SUBLET_OPERATOR_ONCE never is.
+ *   Persistent blocks that the operator both reads and writes are left out, and are not updated again.
  * - A block that was freed is allocated by another malloc row before it is recomputed or copied in. The operator of
  *   such a malloc, free or copy does not matter.
  * - Offsets go by malloc rows: the n-th offset is that of the n-th malloc, and a block that has two mallocs has two.
+ * - Persistent blocks may begin on the host, and end at other offsets than they begin at: see sublet_fit.
  * - The default sublet_device is one over PCIe 3.0: 12 GB/s and 10 us for a copy, both ways at the same time.
  *
  * Every function returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is

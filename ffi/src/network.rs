@@ -124,7 +124,7 @@ pub struct sublet_network_params {
     pub means: u32,
     /// The most bytes of the arena; 0 is no limit, and then nothing is swapped or recomputed.
     pub limit: u64,
-    /// All offsets are multiples of this power of two, in bytes; 0 is 64.
+    /// All offsets are multiples of this power of two, in bytes, and sizes are rounded up to it; 0 is 64.
     pub alignment: u64,
     /// A budget for the search for a plan within the limit, for each row of the network's trace: how many operators,
     /// and gaps (times between two uses of a tensor's storage), it may look at. 0 is 5,000. Rows beyond the first
@@ -188,13 +188,14 @@ pub struct sublet_network_planned {
     /// The most bytes that would be used at once if nothing were swapped or recomputed.
     pub original_load: u64,
     /// The bytes of all memories (storages of tensors) that are bound to the arena, added up as if each had its own
-    /// place.
+    /// place, and not rounded up to the alignment.
     pub planned_bytes: u64,
     /// The bytes of all memories (storages of tensors) that keep their own place, which the plan does not bind to the
     /// arena.
     pub kept_bytes: u64,
     /// How an iteration that follows the plan runs in the simulation: its time, computed from the times of the
-    /// operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host.
+    /// operators, and the bytes that it copies. The field `host_bytes` is what the copies take on the host. In it and
+    /// in `swapped_bytes` the size of each memory is rounded up to the alignment; a framework may copy just its bytes.
     pub run: sublet_run,
 }
 

@@ -13,6 +13,11 @@ pub const SUBLET_OPERATOR_IN_PLACE: u32 = 1;
 
 /// The flag of an operator that must not be recomputed, for example because it would give another result, as a dropout
 /// does.
+///
+/// A recomputation gets no persistent block (allocated at time 0, never freed) that the operator both reads and writes:
+/// the first run has updated it, and it must not be updated again. An operator that only updates such a block beside
+/// its output may be recomputed, as a batch norm that keeps running statistics. One whose output depends on what it
+/// reads of such a block needs this flag, as the gradient of a layer that updates the weights which it reads.
 pub const SUBLET_OPERATOR_ONCE: u32 = 2;
 
 /// The flag of an operator that may run as soon as the values that it reads are there. Operators without the flag keep

@@ -135,7 +135,9 @@ pub unsafe extern "C" fn sublet_recorder_malloc(
     })
 }
 
-/// Records that the block of number `block` is freed, at `time_ns`.
+/// Records that the block of number `block` is freed, at `time_ns`. That the block is alive is not looked at here: a
+/// second free is recorded too, as is a read or a write after it. The functions that take the rows refuse them, with
+/// SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_free(
@@ -149,6 +151,7 @@ pub unsafe extern "C" fn sublet_recorder_free(
 }
 
 /// Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
+/// That the block is alive is not looked at here, as sublet_recorder_free says.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_read(
@@ -162,6 +165,7 @@ pub unsafe extern "C" fn sublet_recorder_read(
 }
 
 /// Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
+/// That the block is alive is not looked at here, as sublet_recorder_free says.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_write(
@@ -204,7 +208,7 @@ pub unsafe extern "C" fn sublet_recorder_end_op(
 }
 
 /// Leaves blocks that are allocated from here on, until sublet_recorder_resume, out of the record, and so out of the
-/// plan: all of them get the number SUBLET_OUTSIDE.
+/// plan: all of them get the number SUBLET_OUTSIDE. Interruptions nest: each needs a sublet_recorder_resume of its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_interrupt(
     recorder: *mut sublet_recorder,
@@ -218,7 +222,8 @@ pub unsafe extern "C" fn sublet_recorder_interrupt(
     unsafe { with(recorder, error, body) }
 }
 
-/// Ends what sublet_recorder_interrupt began: blocks that are allocated from here on are recorded again.
+/// Undoes one sublet_recorder_interrupt. Once all of them are undone, blocks are recorded again. Without an interruption
+/// it does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_resume(
     recorder: *mut sublet_recorder,

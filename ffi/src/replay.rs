@@ -132,6 +132,12 @@ pub unsafe extern "C" fn sublet_replay_free(
 
 /// Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the iteration that ended was
 /// served in full as planned, else 0: then a new plan would fit better.
+///
+/// A block that is still alive keeps its place: until it is freed, sublet_replay_malloc gives none of its bytes to a
+/// request, not even to that for the block itself, but fails with SUBLET_STATUS_NOT_PLANNED. So a persistent block,
+/// which the plan has from its first step to its last, is freed before this call and requested again after it, in its
+/// turn: it gets the same offset, and keeps its content, since no other block of the plan has bytes of it. Or leave
+/// persistent blocks out of the plan.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_restart(
     replay: *mut sublet_replay,

@@ -119,9 +119,10 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
 /// its blocks on the device; each malloc row begins such a live range. Also simulates the time of the schedule.
 ///
 /// Every read must see the value that it saw in the original, and blocks must be accessed and copied only while they
-/// are on the device. Persistent blocks (allocated at time 0, never freed) must end where the next iteration needs
-/// them. The statuses SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken
-/// constraint of a plan.
+/// are on the device. Persistent blocks (allocated at time 0, never freed) must end on the device or on the host,
+/// wherever the next iteration needs them; on the device they may end at another offset than the one at which they
+/// begin, and who follows the rows has to move them back, as sublet_fit says. The statuses SUBLET_STATUS_ROW_... name
+/// the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
 ///
 /// `params` may be NULL; so may `timings`, one for each row of `schedule`, and `verified`.
 #[must_use]

@@ -38,11 +38,16 @@ pub enum sublet_status {
     /// The text in argument `index` is not a name that is known here.
     UnknownName = 19,
     /// Argument `index` is no handle of the type that the call takes: it is a handle of another type, or was destroyed.
+    /// That it was destroyed is found only where the caller lent the handle's memory and has not used it for anything
+    /// else since; to use any other handle after it was destroyed is undefined behaviour.
     NotAHandle = 20,
     /// Argument `index` is a struct whose field at byte `got` is 0 or NULL, but must be set here.
     MissingField = 21,
     /// Argument `index` is a struct whose field at byte `got` holds an address that is not aligned to `needed` bytes.
     MisalignedField = 22,
+    /// Argument `index` is a struct whose field at byte `got` holds a number that is too large or too small here;
+    /// `needed` is the nearest that is possible.
+    FieldOutOfRange = 23,
 
     /// There are `needed` blocks, but at most `got` can be planned.
     TooManyBlocks = 30,
@@ -230,7 +235,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status, and in a few words what it means.
-const WORDS: [(S, &CStr); 83] = [
+const WORDS: [(S, &CStr); 84] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -247,6 +252,7 @@ const WORDS: [(S, &CStr); 83] = [
     (S::NotAHandle, c"an argument is no handle of its type, or one that was destroyed"),
     (S::MissingField, c"an argument lacks a field that has no default"),
     (S::MisalignedField, c"an address in a field of an argument is not aligned"),
+    (S::FieldOutOfRange, c"a number in a field of an argument is too large or too small"),
     (S::TooManyBlocks, c"more blocks than can be planned"),
     (S::ZeroSize, c"a block has size 0"),
     (S::EmptyLifetime, c"a block has an empty lifetime"),

@@ -35,7 +35,8 @@ pub enum sublet_op_kind {
     None = 0,
     /// The row belongs to the operator of number `op`, in its first run.
     First = 1,
-    /// The row belongs to the operator of number `op`, recomputed.
+    /// The row belongs to the operator of number `op`, recomputed. Its accesses are those of the first run, without
+    /// those to persistent blocks that the operator both reads and writes: the recomputation must not update them.
     Rerun = 2,
 }
 

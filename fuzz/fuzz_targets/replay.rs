@@ -293,7 +293,7 @@ fn record(steps: &[Step]) {
     let mut recorder = Recorder::new(buffers.next().expect("there are some").as_mut_slice());
     let mut live: Vec<(u64, u32)> = Vec::new();
     let mut expected = Vec::new();
-    let mut interrupted = false;
+    let mut interruptions = 0u32;
     for (time, &step) in (0u64..).zip(steps) {
         let mut call = |recorder: &mut Recorder<&mut [Row]>| match step {
             Step::Malloc(bytes) => recorder.malloc(time, bytes).map(|block| live.push((bytes, block))),
@@ -314,19 +314,19 @@ fn record(steps: &[Step]) {
             done = call(&mut recorder);
         }
         match step {
-            Step::Malloc(0) if !interrupted => assert!(matches!(done, Err(Error::Row { .. }))),
+            Step::Malloc(0) if interruptions == 0 => assert!(matches!(done, Err(Error::Row { .. }))),
             Step::FreeStray(address) if address > 1 << 16 => assert!(matches!(done, Err(Error::Row { .. }))),
             _ => assert_eq!(done, Ok(())),
         }
         match step {
-            Step::Malloc(bytes) if bytes > 0 && !interrupted => expected.push((Event::Malloc, bytes)),
+            Step::Malloc(bytes) if bytes > 0 && interruptions == 0 => expected.push((Event::Malloc, bytes)),
             Step::Interrupt => {
                 recorder.interrupt();
-                interrupted = true;
+                interruptions += 1;
             }
             Step::Resume => {
                 recorder.resume();
-                interrupted = false;
+                interruptions = interruptions.saturating_sub(1);
             }
             Step::Begin => {
                 recorder.begin_op();

@@ -89,11 +89,14 @@ static void told_iterations_are_planned_and_replayed(void) {
     CHECK(done.state == SUBLET_STATE_REPLAY && done.plans == 1 && done.hits == 24 && done.misses == 0);
     CHECK(done.arena_peak < 90000);
 
-    /* What stands outside is no part of it. */
+    /* What stands outside is no part of it, also after an inner interruption. */
+    WORKS(sublet_iteration_begin(allocator, &error));
     WORKS(sublet_interrupt(allocator, &error));
+    WORKS(sublet_interrupt(allocator, &error));
+    WORKS(sublet_resume(allocator, &error));
     void *beside = take(allocator, 4000);
     WORKS(sublet_resume(allocator, &error));
-    WORKS(sublet_iteration_begin(allocator, &error));
+    WORKS(sublet_resume(allocator, &error)); /* nothing is left to resume from */
     iteration(allocator, 9);
     WORKS(sublet_iteration_end(allocator, &error));
     done = statistics_of(allocator);
@@ -290,6 +293,40 @@ static void ranges_come_and_go(void) {
     CHECK(system.count == 0);
 }
 
+/* Whether a call of sublet_allocator_create fails for the number in this field, and says the nearest that is possible. */
+static bool is_out_of_range(const sublet_allocator_params *params, size_t field, uint64_t nearest) {
+    sublet_allocator *allocator = NULL;
+    sublet_status status = try_create(params, &allocator);
+    return status == SUBLET_STATUS_FIELD_OUT_OF_RANGE && error.status == status && error.index == 0 &&
+           error.got == field && error.needed == nearest && allocator == NULL;
+}
+
+static void numbers_out_of_range_are_named(sublet_allocator_params right) {
+    const uint64_t most = SIZE_MAX > UINT32_MAX ? (1 << 28) - 1 : 1 << 20;
+    sublet_layout layout;
+    sublet_allocator_params params = right;
+    params.events = most + 1;
+    FAILS(SUBLET_STATUS_FIELD_OUT_OF_RANGE, 0, most, offsetof(sublet_allocator_params, events),
+          sublet_allocator_workspace(&params, &layout, &error));
+    params = right;
+    params.live = UINT64_MAX;
+    FAILS(SUBLET_STATUS_FIELD_OUT_OF_RANGE, 0, most, offsetof(sublet_allocator_params, live),
+          sublet_allocator_workspace(&params, &layout, &error));
+
+    params = right;
+    params.range = (void *)4096;
+    params.capacity = UINT64_MAX;
+    CHECK(is_out_of_range(&params, offsetof(sublet_allocator_params, capacity), SIZE_MAX / 2));
+    params.capacity = 255;
+    CHECK(is_out_of_range(&params, offsetof(sublet_allocator_params, capacity), 256));
+    params.alignment = 4096;
+    params.capacity = 4095;
+    CHECK(is_out_of_range(&params, offsetof(sublet_allocator_params, capacity), 4096));
+    params.range = (void *)(SIZE_MAX - 4095);
+    params.capacity = 8192;
+    CHECK(is_out_of_range(&params, offsetof(sublet_allocator_params, capacity), 4095));
+}
+
 static void wrong_arguments(void) {
     sublet_allocator_params params = {.struct_size = sizeof params, .capacity = 16384, .events = 16, .live = 2};
     sublet_allocator *allocator = create(&params);
@@ -356,14 +393,28 @@ static void wrong_arguments(void) {
     params.solver = UINT32_MAX;
     FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 0, 0, UINT32_MAX, sublet_allocator_workspace(&params, &layout, &error));
     params.solver = 0;
-    params.events = UINT64_MAX;
-    CHECK(sublet_allocator_workspace(&params, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW);
-    params.events = 16;
-    params.capacity = UINT64_MAX;
-    CHECK(try_create(&params, &allocator) == SUBLET_STATUS_LENGTH_OVERFLOW);
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_allocator_create(NULL, NULL, 0, &allocator, &error));
+    numbers_out_of_range_are_named(params);
 }
 
-/* A plan that was made elsewhere is followed from its first request on. */
+/* A request that is smaller than planned has the place of the planned one, and counts with all of it. */
+static void a_smaller_batch_keeps_the_plan(void) {
+    sublet_allocator_params params = {.struct_size = sizeof params, .capacity = MIB, .events = 64, .live = 8};
+    sublet_allocator *allocator = create(&params);
+    for (int i = 0; i < 4; ++i) {
+        WORKS(sublet_iteration_begin(allocator, &error));
+        void *block = take(allocator, i < 2 ? 2048 : 1000);
+        sublet_statistics now = statistics_of(allocator);
+        CHECK(now.live_bytes == 2048 && now.live_blocks == 1);
+        WORKS(sublet_free(allocator, block, &error));
+        WORKS(sublet_iteration_end(allocator, &error));
+    }
+    sublet_statistics done = statistics_of(allocator);
+    CHECK(done.state == SUBLET_STATE_REPLAY && done.plans == 1 && done.hits == 3 && done.arena_peak == 2048);
+    sublet_allocator_destroy(allocator);
+}
+
+/* A plan that was made elsewhere is followed from its first request on. A plan of no blocks is none. */
 static void a_plan_is_adopted(void) {
     const sublet_block blocks[] = {
         {.start = 0, .end = 2, .size = 256}, {.start = 1, .end = 4, .size = 512}, {.start = 3, .end = 5, .size = 256}};
@@ -396,6 +447,17 @@ static void a_plan_is_adopted(void) {
     /* An offset that is no multiple of the alignment: placed anew. */
     WORKS(sublet_adopt(allocator, blocks, n, offsets, workspace, layout.size, &error));
     CHECK(statistics_of(allocator).plans == 2);
+    /* Iterations were marked: what is requested outside of one is not from the plan. */
+    uint64_t hits = statistics_of(allocator).hits;
+    WORKS(sublet_free(allocator, take(allocator, 256), &error));
+    CHECK(statistics_of(allocator).hits == hits);
+    WORKS(sublet_iteration_begin(allocator, &error));
+    WORKS(sublet_free(allocator, take(allocator, 256), &error));
+    CHECK(statistics_of(allocator).hits == hits + 1);
+    WORKS(sublet_iteration_end(allocator, &error));
+    WORKS(sublet_adopt(allocator, NULL, 0, NULL, workspace, layout.size, &error));
+    done = statistics_of(allocator);
+    CHECK(done.state == SUBLET_STATE_PROFILE && done.plans == 3);
     FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_adopt(allocator, NULL, n, offsets, workspace, layout.size, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_adopt(NULL, blocks, n, offsets, workspace, layout.size, &error));
     FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 4, layout.size, 8,
@@ -487,6 +549,7 @@ void test_allocator(void) {
     the_range_comes_from_anywhere();
     ranges_come_and_go();
     wrong_arguments();
+    a_smaller_batch_keeps_the_plan();
     a_plan_is_adopted();
     a_trace_is_exported();
     threads_share_it();

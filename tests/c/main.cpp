@@ -6,6 +6,8 @@
 #include <cstring>
 #include <functional>
 #include <list>
+#include <string>
+#include <thread>
 #include <type_traits>
 
 #include "condition.h"
@@ -94,7 +96,7 @@ static void allocators() {
     owner.deallocate(kept);
     throws(SUBLET_STATUS_NOT_ALLOCATED, "no live block", [&] { owner.deallocate(kept); });
     throws(SUBLET_STATUS_OUT_OF_MEMORY, "no hole for", [&] { owner.allocate(1 << 20); });
-    throws(SUBLET_STATUS_NULL_POINTER, "argument 0 is NULL", [&] { first.allocate(1); });
+    throws(SUBLET_STATUS_NULL_POINTER, "argument 0 is NULL, but must point to memory here", [&] { first.allocate(1); });
     CHECK(owner.try_allocate(1 << 20) == nullptr && !owner.try_deallocate(kept));
 
     owner.trace_begin();
@@ -103,6 +105,10 @@ static void allocators() {
         void *a = owner.allocate(1000);
         {
             sublet::interruption beside(owner);
+            {
+                sublet::interruption within(owner);
+                owner.deallocate(owner.allocate(64));
+            }
             owner.deallocate(owner.allocate(64));
         }
         void *b = owner.allocate(2000);
@@ -115,6 +121,13 @@ static void allocators() {
     const auto trace = owner.export_trace();
     CHECK(trace.rfind("time_ns,event,block,bytes,op\n", 0) == 0 && trace.back() == '\n');
     CHECK(trace.find(",malloc,0,1000,\n") != std::string::npos && trace.find('\0') == std::string::npos);
+
+    const auto learned = owner.export_plan();
+    sublet::allocator fresh(small());
+    owner.adopt(fresh.export_plan());
+    CHECK(owner.statistics().state == SUBLET_STATE_PROFILE && owner.statistics().plans == done.plans);
+    owner.adopt(learned);
+    CHECK(owner.statistics().state == SUBLET_STATE_REPLAY && owner.export_plan() == learned);
 
     const std::vector<sublet_block> blocks = {block(0, 3, 256), block(1, 2, 512)};
     owner.adopt(blocks, {512, 0});
@@ -129,6 +142,49 @@ static void allocators() {
     auto wrong = small();
     wrong.alignment = 3;
     throws(SUBLET_STATUS_ALIGNMENT, "3 is not a power of two", [&] { sublet::allocator never(wrong); });
+    wrong.alignment = std::uint64_t{1} << 40;
+    throws(SUBLET_STATUS_FIELD_OUT_OF_RANGE, "at byte 8, is out of range; the nearest possible is 1099511627776",
+           [&] { sublet::allocator never(wrong); });
+}
+
+// Texts that grow and shrink between the call that asks for their size and the one that writes them.
+static void texts_that_change() {
+    const std::vector<std::string> texts = {"abc", "abcdefg", "ab"};
+    std::size_t call = 0;
+    const auto text = sublet::detail::whole_text([&](char *buffer, std::size_t capacity, std::size_t *needed, sublet_error *error) {
+        const std::string &now = texts[call < texts.size() ? call : texts.size() - 1];
+        ++call;
+        *needed = now.size() + 1;
+        if (capacity > 0) {
+            buffer[now.copy(buffer, capacity - 1)] = '\0';
+        }
+        const bool cut = capacity > 0 && capacity < *needed;
+        *error = {};
+        error->status = cut ? SUBLET_STATUS_BUFFER_TOO_SMALL : SUBLET_STATUS_OK;
+        return static_cast<sublet_status>(error->status);
+    });
+    CHECK(text == "ab" && call == 3);
+
+    sublet::allocator owner(small());
+    owner.trace_begin();
+    std::thread other([&owner] {
+        for (int i = 0; i < 3000; ++i) {
+            owner.deallocate(owner.allocate(64));
+        }
+    });
+    std::size_t before = 0;
+    bool all = false;
+    while (!all) {
+        const auto trace = owner.export_trace();
+        CHECK(trace.size() >= before && trace.back() == '\n' && trace.find('\0') == std::string::npos);
+        before = trace.size();
+        std::size_t lines = 0;
+        for (const char c : trace) {
+            lines += c == '\n';
+        }
+        all = lines == 1 + 2 * 3000;
+    }
+    other.join();
 }
 
 static void containers() {
@@ -169,6 +225,7 @@ int main() {
     networks();
     plans();
     allocators();
+    texts_that_change();
     containers();
     std::puts("all checks passed");
     return 0;

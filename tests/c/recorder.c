@@ -1,6 +1,34 @@
 #include "check.h"
 
+/* That a block is freed already is found by those who take the rows. */
+static void a_second_free_is_recorded(void) {
+    sublet_layout layout;
+    WORKS(sublet_recorder_workspace(4, &layout, &error));
+    void *workspace = lend(layout);
+    sublet_recorder *recorder = NULL;
+    WORKS(sublet_recorder_create(4, workspace, layout.size, &recorder, &error));
+    uint32_t block = 7;
+    WORKS(sublet_recorder_malloc(recorder, 0, 64, &block, &error));
+    WORKS(sublet_recorder_free(recorder, 1, block, &error));
+    WORKS(sublet_recorder_free(recorder, 2, block, &error));
+    sublet_row rows[4];
+    size_t count = 0, blocks = 0;
+    WORKS(sublet_recorder_rows(recorder, rows, COUNT(rows), &count, &blocks, &error));
+    free(workspace);
+    const sublet_trace trace = {.struct_size = sizeof trace, .rows = rows, .row_count = count, .block_count = blocks};
+    size_t residencies = 0;
+    WORKS(sublet_residencies(rows, count, &residencies, &error));
+    WORKS(sublet_lifetimes_workspace(&trace, residencies, &layout, &error));
+    workspace = lend(layout);
+    sublet_block found;
+    sublet_residency name;
+    FAILS(SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC, 2, 0, 0,
+          sublet_lifetimes(&trace, workspace, layout.size, &found, &name, 1, &residencies, &error));
+    free(workspace);
+}
+
 void test_recorder(void) {
+    a_second_free_is_recorded();
     enum { CAPACITY = 6 };
     sublet_layout layout;
     WORKS(sublet_recorder_workspace(CAPACITY, &layout, &error));
@@ -17,6 +45,8 @@ void test_recorder(void) {
     WORKS(sublet_recorder_malloc(recorder, 0, 4096, &block, &error));
     WORKS(sublet_recorder_write(recorder, 10, block, &error));
     WORKS(sublet_recorder_interrupt(recorder, &error));
+    WORKS(sublet_recorder_interrupt(recorder, &error));
+    WORKS(sublet_recorder_resume(recorder, &error)); /* from the inner one */
     WORKS(sublet_recorder_malloc(recorder, 11, 64, &outside, &error));
     WORKS(sublet_recorder_free(recorder, 11, outside, &error));
     WORKS(sublet_recorder_resume(recorder, &error));

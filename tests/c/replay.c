@@ -1,6 +1,38 @@
 #include "check.h"
 
+/* What outlives iterations is freed before a restart and requested again: it keeps its place. */
+static void what_persists_is_requested_in_each_iteration(void) {
+    const sublet_block blocks[] = {
+        {.start = 0, .end = 5, .size = 64}, {.start = 1, .end = 3, .size = 32}, {.start = 2, .end = 4, .size = 64}};
+    const uint64_t offsets[] = {64, 0, 128};
+    sublet_layout layout;
+    WORKS(sublet_replay_workspace(COUNT(blocks), &layout, &error));
+    void *workspace = lend(layout);
+    sublet_replay *replay = NULL;
+    WORKS(sublet_replay_create(blocks, COUNT(blocks), offsets, NULL, workspace, layout.size, &replay, &error));
+    for (int i = 0; i < 3; ++i) {
+        uint64_t persistent = 7, a = 7, b = 7;
+        int32_t followed = 7;
+        WORKS(sublet_replay_malloc(replay, 64, &persistent, &error));
+        WORKS(sublet_replay_malloc(replay, 32, &a, &error));
+        WORKS(sublet_replay_malloc(replay, 64, &b, &error));
+        CHECK(persistent == 64 && a == 0 && b == 128);
+        WORKS(sublet_replay_free(replay, a, &error));
+        WORKS(sublet_replay_free(replay, b, &error));
+        if (i < 2) {
+            WORKS(sublet_replay_free(replay, persistent, &error));
+        }
+        WORKS(sublet_replay_restart(replay, &followed, &error));
+        CHECK(followed == 1);
+    }
+    uint64_t persistent = 7;
+    FAILS(SUBLET_STATUS_NOT_PLANNED, 1, 0, 64, sublet_replay_malloc(replay, 64, &persistent, &error));
+    free(workspace);
+}
+
 void test_replay(void) {
+    what_persists_is_requested_in_each_iteration();
+
     const sublet_block blocks[] = {
         {.start = 0, .end = 2, .size = 64}, {.start = 1, .end = 4, .size = 32}, {.start = 3, .end = 5, .size = 64}};
     const uint64_t offsets[] = {0, 64, 0};

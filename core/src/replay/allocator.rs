@@ -133,7 +133,8 @@ pub struct Allocator<'a, S: Source = Fixed> {
     /// fast path of [`malloc`](Self::malloc). It is the length of the arena; 0 if no plan answers requests now.
     most: u64,
     iterations: Iterations,
-    interrupted: bool,
+    /// How many calls of [`interrupt`](Self::interrupt) no [`resume`](Self::resume) has undone yet.
+    interruptions: u32,
     /// Whether mallocs and frees are recorded now.
     pub(super) recording: bool,
     /// How many events the running iteration has had so far: mallocs, and frees of blocks that were allocated in it.
@@ -201,7 +202,7 @@ impl<'a, S: Source> Allocator<'a, S> {
             arena_len: 0,
             most: 0,
             iterations: Iterations::Found,
-            interrupted: false,
+            interruptions: 0,
             recording: true,
             events: 0,
             frees: 0,
@@ -287,21 +288,23 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Says that requests from here on are not part of an iteration: they are neither recorded nor answered from the
-    /// plan, until [`resume`](Self::resume) is called.
+    /// plan, until [`resume`](Self::resume) is called. Interruptions nest: each is undone by one such call.
     pub fn interrupt(&mut self) {
-        self.interrupted = true;
+        self.interruptions = self.interruptions.saturating_add(1);
         self.update();
     }
 
-    /// Says that requests from here on are part of an iteration again, after an [`interrupt`](Self::interrupt).
+    /// Undoes one [`interrupt`](Self::interrupt). Once all are undone, requests are part of an iteration again. Without
+    /// an interruption it does nothing.
     pub fn resume(&mut self) {
-        self.interrupted = false;
+        self.interruptions = self.interruptions.saturating_sub(1);
         self.update();
     }
 
-    /// Follows a plan that was made elsewhere: the next request is taken to be the plan's first. The blocks of the plan
-    /// are those that an iteration allocates and frees. If an offset is not a multiple of the allocator's alignment,
-    /// the blocks are placed anew, at multiples of it.
+    /// Follows a plan that was made elsewhere: the next request is taken to be the plan's first; between two iterations
+    /// that the caller marks, the first request of the next one is. The blocks of the plan are those that an iteration
+    /// allocates and frees. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at
+    /// multiples of it. A plan of no blocks is none: the allocator [forgets](Self::forget) the one that it has.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the plan has more than half as many blocks as an iteration may have events (mallocs
@@ -312,6 +315,10 @@ impl<'a, S: Source> Allocator<'a, S> {
         let (needed, got) = (plan.blocks().len(), self.config.events / 2);
         if needed > got {
             return Err(Error::BufferTooSmall { buffer: Buffer::Events, needed, got });
+        }
+        if needed == 0 {
+            self.forget();
+            return Ok(());
         }
         self.give_up_plan();
         if plan.offsets().iter().all(|offset| offset & (alignment - 1) == 0) {
@@ -549,9 +556,9 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Whether requests that come now are part of an iteration. They are not after [`interrupt`](Self::interrupt),
-    /// until [`resume`](Self::resume) is called; nor between two iterations that the caller marks.
+    /// until [`resume`](Self::resume) undoes it; nor between two iterations that the caller marks.
     fn is_covered(&self) -> bool {
-        !self.interrupted && self.iterations != Iterations::Between
+        self.interruptions == 0 && self.iterations != Iterations::Between
     }
 }
 

@@ -150,6 +150,73 @@ mod tests {
     }
 
     #[test]
+    fn interruptions_nest() {
+        let config = Config { alignment: 64, ..Config::new(1 << 14, 64, 16) };
+        let mut a = allocator(&config);
+        for _ in 0..3 {
+            a.begin_iteration();
+            // Without an interruption there is nothing to resume from.
+            a.resume();
+            let planned = a.malloc(256).unwrap();
+            a.interrupt();
+            a.interrupt();
+            a.resume();
+            let beside = a.malloc(512).unwrap();
+            a.resume();
+            let last = a.malloc(128).unwrap();
+            for block in [planned, beside, last] {
+                a.free(block).unwrap();
+            }
+            a.end_iteration().unwrap();
+        }
+        let done = a.statistics();
+        assert_eq!((a.state(), done.hits, done.misses, done.arena_peak), (State::Replay, 4, 0, 384));
+    }
+
+    /// The C header tells frameworks to allocate what outlives iterations before the first one.
+    #[test]
+    fn blocks_that_stay_are_allocated_before_the_first_iteration_or_the_footprint_is_more() {
+        let footprint = |before: bool| {
+            let mut a = allocator(&Config { alignment: 64, ..Config::new(1 << 16, 64, 16) });
+            let mut kept = if before { vec![a.malloc(256).unwrap(), a.malloc(256).unwrap()] } else { Vec::new() };
+            for _ in 0..3 {
+                a.begin_iteration();
+                let first = a.malloc(1024).unwrap();
+                if kept.is_empty() {
+                    kept = vec![a.malloc(256).unwrap(), a.malloc(256).unwrap()];
+                }
+                let second = a.malloc(2048).unwrap();
+                a.free(first).unwrap();
+                let third = a.malloc(1024).unwrap();
+                a.free(second).unwrap();
+                a.free(third).unwrap();
+                a.end_iteration().unwrap();
+            }
+            a.reset_peaks();
+            assert_eq!((a.state(), a.statistics().arena_peak), (State::Replay, 3072));
+            a.statistics().footprint
+        };
+        assert_eq!(footprint(true), 2 * 256 + 3072);
+        assert!(footprint(false) > 2 * 256 + 3072, "{}", footprint(false));
+    }
+
+    #[test]
+    fn a_plan_of_no_blocks_is_none() {
+        let config = Config { alignment: 64, ..Config::new(1 << 16, 64, 16) };
+        let mut a = allocator(&config);
+        let empty = || verify::verify(&[], &[], &Constraints::NONE, Workspace::new(&mut [], &mut [])).unwrap();
+        assert_eq!(a.adopt(&empty()), Ok(()));
+        assert_eq!((a.state(), a.statistics().plans), (State::Profile, 0));
+        iteration(&mut a, &SIZES, 3);
+        assert_eq!(a.state(), State::Replay);
+        assert_eq!(a.adopt(&empty()), Ok(()));
+        assert_eq!((a.state(), a.statistics().plans, a.arena().is_empty()), (State::Profile, 1, true));
+        iteration(&mut a, &SIZES, 3);
+        iteration(&mut a, &SIZES, 3);
+        assert_eq!((a.state(), a.statistics().plans, a.statistics().hits), (State::Replay, 2, 7));
+    }
+
+    #[test]
     fn what_is_live_is_known_by_address_and_size() {
         let config = Config { alignment: 64, ..Config::new(1 << 14, 64, 16) };
         let mut a = allocator(&config);

@@ -46,14 +46,15 @@ pub struct Recorder<B> {
     blocks: u32,
     ops: u32,
     op: Op,
-    interrupted: bool,
+    /// How many calls of [`interrupt`](Self::interrupt) no [`resume`](Self::resume) has undone yet.
+    interruptions: u32,
 }
 
 impl<B> Recorder<B> {
     /// An empty recorder, which can record as many rows as the buffer is long.
     #[must_use]
     pub const fn new(rows: B) -> Self {
-        Self { rows, len: 0, blocks: 0, ops: 0, op: Op::None, interrupted: false }
+        Self { rows, len: 0, blocks: 0, ops: 0, op: Op::None, interruptions: 0 }
     }
 }
 
@@ -79,7 +80,7 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
     /// [`Error::BufferTooSmall`] if the buffer is full: nothing is recorded, and the call may be repeated after
     /// [`hand_over`](Self::hand_over). [`Error::Row`] if `bytes` is 0, or the time is before the time of the last row.
     pub fn malloc(&mut self, time_ns: u64, bytes: u64) -> Result<u32, Error> {
-        if self.interrupted {
+        if self.interruptions > 0 {
             return Ok(OUTSIDE);
         }
         if bytes == 0 {
@@ -132,14 +133,15 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
     }
 
     /// Blocks that are allocated from here on, until [`resume`](Self::resume), are not recorded, and are no part of the
-    /// plan.
+    /// plan. Interruptions nest: each is undone by one such call.
     pub const fn interrupt(&mut self) {
-        self.interrupted = true;
+        self.interruptions = self.interruptions.saturating_add(1);
     }
 
-    /// Blocks that are allocated from here on are recorded again.
+    /// Undoes one [`interrupt`](Self::interrupt). Once all are undone, blocks are recorded again. Without an
+    /// interruption it does nothing.
     pub const fn resume(&mut self) {
-        self.interrupted = false;
+        self.interruptions = self.interruptions.saturating_sub(1);
     }
 
     /// The rows recorded so far: one for each malloc, free, read or write.
@@ -168,8 +170,8 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         for (to, from) in front.iter_mut().zip(self.rows()) {
             *to = *from;
         }
-        let Self { len, blocks, ops, op, interrupted, .. } = *self;
-        Ok(Recorder { rows: larger, len, blocks, ops, op, interrupted })
+        let Self { len, blocks, ops, op, interruptions, .. } = *self;
+        Ok(Recorder { rows: larger, len, blocks, ops, op, interruptions })
     }
 
     fn follow(&mut self, time_ns: u64, block: u32, event: Event) -> Result<(), Error> {
@@ -269,6 +271,20 @@ mod tests {
         assert_eq!((before, outside, after), (0, OUTSIDE, 1));
         let rows = recorder.rows().iter().map(|r| (r.event, r.block));
         assert!(rows.eq([(Event::Malloc, 0), (Event::Read, 0), (Event::Free, 0), (Event::Malloc, 1)]));
+    }
+
+    #[test]
+    fn interruptions_nest_also_in_a_larger_buffer() {
+        let mut recorder = crate::Recorder::<1>::default();
+        recorder.resume();
+        assert_eq!(recorder.malloc(0, 8), Ok(0), "there was nothing to resume from");
+        recorder.interrupt();
+        recorder.interrupt();
+        let mut recorder = recorder.hand_over([Row::default(); 4]).unwrap();
+        recorder.resume();
+        assert_eq!(recorder.malloc(1, 8), Ok(OUTSIDE));
+        recorder.resume();
+        assert_eq!(recorder.malloc(2, 8), Ok(1));
     }
 
     #[test]

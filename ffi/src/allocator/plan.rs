@@ -16,7 +16,10 @@ use crate::workspace::Needed;
 /// Makes the allocator follow a plan that was made elsewhere: `blocks`, in the order in which an iteration allocates
 /// them, and an offset for each. The plan is verified first, in a workspace of the size that sublet_verify_workspace
 /// tells. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
-/// The next request is then taken to be the first of the plan.
+/// The next request is then taken to be the first of the plan; once iterations were marked, and outside of one, the
+/// first request after the next sublet_iteration_begin is.
+///
+/// A plan of 0 blocks, such as an allocator without a plan exports, is no plan: this then does what sublet_forget does.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_adopt(
@@ -46,7 +49,8 @@ pub unsafe extern "C" fn sublet_adopt(
 }
 
 /// Writes the plan that the allocator follows as CSV, `id,lower,upper,size,offset`, ended by a zero byte.
-/// sublet_plan_read can read the text, in another process too. Without a plan only the line of column names is written.
+/// sublet_plan_read can read the text, in another process too. Without a plan only the line of column names is written:
+/// read and adopted, it makes the other allocator forget its plan.
 ///
 /// `needed`, which may be NULL, receives the bytes that the whole text takes with its zero byte. If `capacity` is less,
 /// the text is cut, still ended by a zero byte, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL. With a capacity of 0

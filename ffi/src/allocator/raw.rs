@@ -47,8 +47,12 @@ impl Raw {
         caller: &'static Caller,
     ) -> Result<Self, Failure> {
         let missing = |at: usize| Failure::new(S::MissingField, 0, 0, at as u64);
-        let too_much = Failure::new(S::LengthOverflow, 0, MOST_BYTES as u64, config.capacity);
-        let bytes = usize::try_from(config.capacity).ok().filter(|&bytes| bytes <= MOST_BYTES).ok_or(too_much)?;
+        let capacity = |possible: u64| {
+            let at = offset_of!(sublet_allocator_params, capacity) as u64;
+            Failure::new(S::FieldOutOfRange, 0, possible, at)
+        };
+        let bytes = usize::try_from(config.capacity).ok().filter(|&bytes| bytes <= MOST_BYTES);
+        let bytes = bytes.ok_or_else(|| capacity(MOST_BYTES as u64))?;
         let alignment = usize::try_from(config.alignment).ok().filter(|a| a.is_power_of_two());
         let alignment = alignment.ok_or(Failure::new(S::Alignment, u32::MAX, 0, config.alignment))?;
         let callbacks = match (params.alloc, params.free) {
@@ -61,6 +65,9 @@ impl Raw {
         if bytes == 0 && (callbacks.is_none() || !params.range.is_null()) {
             return Err(missing(offset_of!(sublet_allocator_params, capacity)));
         }
+        if bytes > 0 && bytes < alignment {
+            return Err(capacity(config.alignment));
+        }
         let lent = if params.range.is_null() {
             None
         } else {
@@ -68,7 +75,10 @@ impl Raw {
                 let at = offset_of!(sublet_allocator_params, range) as u64;
                 return Err(Failure::new(S::MisalignedField, 0, config.alignment, at));
             }
-            params.range.addr().checked_add(bytes).ok_or(too_much)?;
+            let room = usize::MAX - params.range.addr();
+            if bytes > room {
+                return Err(capacity(room as u64));
+            }
             Some(Range { begin: params.range.expose_provenance() as u64, bytes: config.capacity })
         };
         Ok(Self { lent, lent_in_use: false, alignment, callbacks, caller })

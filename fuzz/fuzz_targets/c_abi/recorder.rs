@@ -45,7 +45,7 @@ fn make(
 
 pub(crate) fn recorder(h: &mut Hostile<'_, '_>) {
     let Some((mut recorder, mut memory, mut capacity)) = make(h, None) else { return };
-    let (mut blocks, mut recorded, mut time, mut interrupted) = (0u32, 0usize, 0u64, false);
+    let (mut blocks, mut recorded, mut time, mut interruptions) = (0u32, 0usize, 0u64, 0u32);
     for _ in 0..h.u.int_in_range(0..=60).unwrap_or(0) {
         h.spoiled = false;
         let asked = h.u.int_in_range(0..=9).unwrap_or(0);
@@ -73,8 +73,8 @@ pub(crate) fn recorder(h: &mut Hostile<'_, '_>) {
                     let out_pointer = h.pointer(&mut out, false);
                     let status = sublet_recorder_malloc(to, now, bytes, out_pointer, error);
                     if status == sublet_status::Ok {
-                        assert_eq!(out.memory[0], if interrupted { SUBLET_OUTSIDE } else { blocks });
-                        if !interrupted {
+                        assert_eq!(out.memory[0], if interruptions > 0 { SUBLET_OUTSIDE } else { blocks });
+                        if interruptions == 0 {
                             (blocks, recorded, time) = (blocks + 1, recorded + 1, now);
                         }
                     }
@@ -95,7 +95,7 @@ pub(crate) fn recorder(h: &mut Hostile<'_, '_>) {
                     let call = if wanted { sublet_recorder_interrupt } else { sublet_recorder_resume };
                     let status = call(to, error);
                     if status == sublet_status::Ok {
-                        interrupted = wanted;
+                        interruptions = if wanted { interruptions + 1 } else { interruptions.saturating_sub(1) };
                     }
                     status
                 }
