@@ -134,7 +134,7 @@ pub struct Allocator<'a, S: Source = Fixed> {
     most: u64,
     iterations: Iterations,
     /// How many calls of [`interrupt`](Self::interrupt) no [`resume`](Self::resume) has undone yet.
-    interruptions: u32,
+    pub(super) interruptions: u32,
     /// Whether mallocs and frees are recorded now.
     pub(super) recording: bool,
     /// How many events the running iteration has had so far: mallocs, and frees of blocks that were allocated in it.
@@ -285,20 +285,6 @@ impl<'a, S: Source> Allocator<'a, S> {
             return Err(Error::BufferTooSmall { buffer: Buffer::Events, needed: self.events, got: self.config.events });
         }
         self.plan_newest(self.detector.held(), 0)
-    }
-
-    /// Says that requests from here on are not part of an iteration: they are neither recorded nor answered from the
-    /// plan, until [`resume`](Self::resume) is called. Interruptions nest: each is undone by one such call.
-    pub fn interrupt(&mut self) {
-        self.interruptions = self.interruptions.saturating_add(1);
-        self.update();
-    }
-
-    /// Undoes one [`interrupt`](Self::interrupt). Once all are undone, requests are part of an iteration again. Without
-    /// an interruption it does nothing.
-    pub fn resume(&mut self) {
-        self.interruptions = self.interruptions.saturating_sub(1);
-        self.update();
     }
 
     /// Follows a plan that was made elsewhere: the next request is taken to be the plan's first; between two iterations

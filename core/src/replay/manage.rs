@@ -1,5 +1,5 @@
-//! The calls that a framework makes to an allocator beside malloc and free: aligned requests, questions about
-//! addresses, and the resetting of what the allocator has learned.
+//! The calls that a framework makes to an allocator beside malloc and free: aligned requests, interruptions, questions
+//! about addresses, and the resetting of what the allocator has learned.
 
 use super::allocator::Allocator;
 use super::ranges::Source;
@@ -26,6 +26,20 @@ impl<S: Source> Allocator<'_, S> {
         }
         self.done.fallback_peak = self.done.fallback_peak.max(self.pool.live() - self.arena_len);
         answer
+    }
+
+    /// Says that requests from here on are not part of an iteration: they are neither recorded nor answered from the
+    /// plan, until [`resume`](Self::resume) is called. Interruptions nest: each is undone by one such call.
+    pub fn interrupt(&mut self) {
+        self.interruptions = self.interruptions.saturating_add(1);
+        self.update();
+    }
+
+    /// Undoes one [`interrupt`](Self::interrupt). Once all are undone, requests are part of an iteration again. Without
+    /// an interruption it does nothing.
+    pub fn resume(&mut self) {
+        self.interruptions = self.interruptions.saturating_sub(1);
+        self.update();
     }
 
     /// The usable bytes of the live block that begins at `address`: at least as many as were requested. `None` if no
