@@ -32,7 +32,7 @@ def fit(sublet, trace, limit, using, folder):
         process = subprocess.Popen([*map(str, command)], stdout=said)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode not in (0, 1):
+        if process.returncode not in (0, 1, 3):
             sys.exit(f"{command}: status {process.returncode}")
         said.seek(0)
         return json.load(said), process.returncode == 0, used.ru_utime, used.ru_maxrss / 1024

@@ -166,7 +166,7 @@ impl ConstraintArgs {
 }
 
 /// How to place.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct SolveArgs {
     /// The method that places the blocks
     #[arg(long, value_name = "NAME", value_parser = solvers(), default_value = Solver::Auto.name())]

@@ -177,7 +177,10 @@ impl Problem {
                 self.id(second)
             ),
             Error::SizeOverflow { block } => {
-                format!("up to block {} the sizes add up to more than 64 bits hold", self.id(block))
+                format!(
+                    "up to block {} the sizes, alignments and pins add up to more than 64 bits hold",
+                    self.id(block)
+                )
             }
             // As the file calls it.
             Error::Row { row, fault: fault @ RowFault::PersistentLate } => {

@@ -127,7 +127,7 @@ fn sums_beyond_64_bits() {
     refused(
         instance(&format!("a,0,1,{half}\n\nb,7,8,{half}\n")),
         ":4",
-        "up to block b the sizes add up to more than 64 bits hold",
+        "up to block b the sizes, alignments and pins add up to more than 64 bits hold",
     );
     refused(trace(&format!("0,malloc,a,{half},\n0,read,a,,\n0,malloc,b,{half},\n")), ":4", "up to block b the sizes");
     let last = u64::MAX;

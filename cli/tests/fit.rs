@@ -107,7 +107,7 @@ fn below_what_is_possible_the_least_limit_is_told() {
     let least = ran.json()["least_limit"].as_u64().unwrap();
     assert!(ran.err.contains(&least.to_string()), "{ran:?}");
     assert_eq!(sublet(&["fit", &trace, "--limit", &least.to_string()]).status, 0);
-    assert_eq!(sublet(&["fit", &trace, "--limit", &(least - 1).to_string()]).status, 1);
+    assert_eq!(sublet(&["fit", &trace, "--limit", &(least - 1).to_string()]).status, 3);
 }
 
 #[test]

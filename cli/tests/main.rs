@@ -11,6 +11,7 @@ mod fit;
 mod graph;
 mod model;
 mod monotone;
+mod onnx;
 mod order;
 mod plan;
 mod proof;

@@ -275,6 +275,26 @@ fn what_no_arena_holds_takes_none_and_what_kernels_need_is_planned() {
 }
 
 #[test]
+fn what_a_graph_gives_back_is_not_written_over() {
+    let folder = Folder::new();
+    for (outputs, bytes) in [(&[2][..], 256), (&[1, 2], 512)] {
+        let graph = Graph { outputs, ..chain(EXP, &[64]) };
+        for options in [&["--in-place"][..], &["--overlap", "reference"]] {
+            assert_eq!(peak(&folder, &[Graph { outputs, ..chain(EXP, &[64]) }], options), bytes);
+        }
+        // Nor is it in a graph that another one runs.
+        let calling = Graph {
+            tensors: vec![tensor(&[1]), tensor(&[1])],
+            operators: vec![Operator { branches: Some([1, 2]), ..operator(IF, &[0], &[1]) }],
+            inputs: &[0],
+            outputs: &[1],
+        };
+        let other = Graph { tensors: vec![tensor(&[1])], operators: vec![], inputs: &[0], outputs: &[0] };
+        assert_eq!(peak(&folder, &[calling, graph, other], &["--in-place"]), 32 + bytes);
+    }
+}
+
+#[test]
 fn open_shapes_and_texts_are_told() {
     let (folder, mut graph) = (Folder::new(), chain(EXP, &[1, 4]));
     graph.tensors[0].signature = &[-1, 4];

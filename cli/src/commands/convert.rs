@@ -36,7 +36,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
         Format::Instance => output::write(&args.output, |out| output::instance(&problem, out)),
         Format::Trace => {
             fits_trace(&problem)?;
-            output::write(&args.output, |out| output::trace(&problem, out))
+            output::write(&args.output, |out| output::trace(&problem, out))?;
+            operators_beside(args, &problem)
         }
         Format::Plan => plan(args, &problem),
         Format::Lp => {
@@ -62,6 +63,21 @@ fn by_name(file: &str) -> Result<Format, Failure> {
         () if is(stem, "trace") => Ok(Format::Trace),
         () => Ok(Format::Instance),
     }
+}
+
+/// Writes the operators of a trace beside it, as `NAME.ops.csv`.
+fn operators_beside(args: &ConvertArgs, problem: &Problem) -> Result<(), Failure> {
+    let Some(trace) = problem.trace.as_ref().filter(|trace| !trace.operators.is_empty()) else { return Ok(()) };
+    if args.output == "-" {
+        eprintln!(
+            "note      the operators of {} are not in a trace; name a file, and they are written beside it",
+            args.input
+        );
+        return Ok(());
+    }
+    let beside = Path::new(&args.output).with_extension("ops.csv");
+    output::write(&beside.to_string_lossy(), |out| output::ops_of(trace, out))?;
+    Ok(())
 }
 
 /// Refuses alignments and pins, which a trace cannot have.

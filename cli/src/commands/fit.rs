@@ -351,8 +351,15 @@ fn refuse(
         _ => return InputError::file(&args.common.input, problem.explain(error)).into(),
     };
     let bound = problem.trace.as_ref().and_then(|trace| ladder::lower_bound(trace, options).ok().flatten());
+    let proved = bound == Some(f64::INFINITY) || least.is_none();
     let never = if bound == Some(f64::INFINITY) { ", and no schedule by these means can" } else { "" };
-    let error = format!("{error}{never}");
+    // A limit that the trace is within, but for the rounding of its sizes.
+    let rounded = if options.limit >= problem.max_load() {
+        format!("; sizes are rounded up to {} bytes: --alignment", options.alignment)
+    } else {
+        String::new()
+    };
+    let error = format!("{error}{never}{rounded}");
     if args.json {
         let outcome = Outcome {
             input: &args.common.input,
@@ -370,7 +377,7 @@ fn refuse(
             return Failure::printing(&e);
         }
     }
-    Failure::No(error)
+    if proved { Failure::No(error) } else { Failure::Unknown(error) }
 }
 
 impl Outcome<'_> {

@@ -26,9 +26,7 @@ use sublet_core::owned::Scratch;
 /// # Errors
 /// No plan within the capacity, or a file that cannot be read or written.
 pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
-    if args.json && args.output.as_deref() == Some("-") {
-        return Err(Failure::Usage("--json and --output - both want standard output".into()));
-    }
+    each_elsewhere(args)?;
     let mut problem = if args.bank.is_empty() { input::read(&args.input) } else { input::read_in_banks(&args.input) }?;
     proof::check(args, &problem)?;
     let model = problem.model.take();
@@ -104,6 +102,27 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     print(args, &outcome)?;
     if let (Some(said), false) = (proved?, args.json) {
         eprintln!("proof     {said}");
+    }
+    Ok(())
+}
+
+/// Refuses two results in one file, or on standard output.
+fn each_elsewhere(args: &PlanArgs) -> Result<(), Failure> {
+    let json = args.json.then_some("-");
+    let files = [
+        ("--json", json),
+        ("--output", args.output.as_deref()),
+        ("--report", args.report.as_deref()),
+        ("--certificate", args.certificate.as_deref()),
+        ("--header", args.model.header.as_deref()),
+    ];
+    for (i, &(second, file)) in files.iter().enumerate() {
+        let first = files[..i].iter().find(|(_, other)| file.is_some() && *other == file);
+        if let (Some((first, _)), Some(file)) = (first, file) {
+            let place = if file == "-" { "standard output" } else { file };
+            let second = if file == "-" { format!("{second} -") } else { second.into() };
+            return Err(Failure::Usage(format!("{first} and {second} both want {place}")));
+        }
     }
     Ok(())
 }

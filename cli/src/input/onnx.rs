@@ -5,7 +5,7 @@
 //! model is refused with the value's name. Graphs inside of an operator are not planned; what they read of the outer
 //! graph counts as read by the operator.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::BufRead;
 
 use prost::Message;
@@ -51,6 +51,8 @@ struct NodeProto {
     op_type: String,
     #[prost(message, repeated, tag = "5")]
     attribute: Vec<AttributeProto>,
+    #[prost(string, tag = "7")]
+    domain: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -129,7 +131,8 @@ pub(super) fn read(file: &str, mut reader: impl BufRead) -> Result<Problem, Inpu
 #[derive(Default)]
 struct Values<'a> {
     numbers: HashMap<&'a str, u32>,
-    types: HashMap<&'a str, &'a TensorTypeProto>,
+    /// The types that the file tells; none for what is no tensor.
+    types: HashMap<&'a str, Option<&'a TensorTypeProto>>,
     constants: HashSet<&'a str>,
     tensors: Vec<Tensor>,
 }
@@ -143,12 +146,7 @@ impl<'a> Values<'a> {
         if let Some(&number) = self.numbers.get(name) {
             return Ok(Some(number));
         }
-        let shape = self.types.get(name).and_then(|t| shape(t));
-        let (bytes, shape) = shape.ok_or_else(|| {
-            format!(
-                "the shape of tensor {name} is not known; fix the shapes of the inputs, and infer the others: docs/embedded.md, ONNX"
-            )
-        })?;
+        let (bytes, shape) = self.shape(name)?;
         let number = u32::try_from(self.tensors.len()).map_err(|_| "there are too many tensors".to_owned())?;
         self.tensors.push(Tensor {
             name: cell_name(self.tensors.len(), name),
@@ -159,6 +157,21 @@ impl<'a> Values<'a> {
         });
         self.numbers.insert(name, number);
         Ok(Some(number))
+    }
+
+    /// The bytes and the dimensions of a value.
+    fn shape(&self, name: &str) -> Result<(u64, Vec<u64>), String> {
+        match self.types.get(name) {
+            Some(None) => Err(format!("{name} is no tensor: sequences, maps and optional values are not planned")),
+            Some(Some(tensor)) if bits(tensor.elem_type).is_none() && tensor.elem_type > 0 => {
+                Err(format!("tensor {name} has the type {} of ONNX, whose size is not known", tensor.elem_type))
+            }
+            told => told.copied().flatten().and_then(shape).ok_or_else(|| {
+                format!(
+                    "the shape of tensor {name} is not known, or larger than any memory; fix the shapes of the inputs, and infer the others: docs/embedded.md, ONNX"
+                )
+            }),
+        }
     }
 
     fn list(&mut self, names: impl Iterator<Item = &'a str>) -> Result<Vec<u32>, String> {
@@ -176,18 +189,20 @@ fn read_graph(graph: &GraphProto) -> Result<Model, String> {
     let sparse = graph.sparse_initializer.iter().filter_map(|t| t.values.as_ref());
     values.constants.extend(sparse.map(|t| t.name.as_str()));
     for info in graph.value_info.iter().chain(&graph.output).chain(&graph.input) {
-        if let Some(tensor) = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) {
-            values.types.insert(&info.name, tensor);
+        if let Some(told) = &info.r#type {
+            values.types.insert(&info.name, told.tensor_type.as_ref());
         }
     }
     let inputs = values.list(graph.input.iter().map(|info| info.name.as_str()))?;
-    let mut operators = Vec::new();
+    let (mut operators, mut with_graphs) = (Vec::new(), BTreeSet::new());
     let mut written: HashSet<u32> = inputs.iter().copied().collect();
-    for node in &graph.node {
+    let read = graph.node.iter().flat_map(|node| node.input.iter().map(String::as_str).chain(inner_reads(node)));
+    let read: HashSet<&str> = read.chain(graph.output.iter().map(|info| info.name.as_str())).collect();
+    for (node, number) in graph.node.iter().zip(0u32..) {
         let inner = inner_reads(node);
         let constant = |name: &String| name.is_empty() || values.constants.contains(name.as_str());
-        if node.op_type == "Constant" || (!node.input.is_empty() && inner.is_empty() && node.input.iter().all(constant))
-        {
+        let folds = !node.input.is_empty() && inner.is_empty() && !is_random(node);
+        if node.op_type == "Constant" || (folds && node.input.iter().all(constant)) {
             values.constants.extend(node.output.iter().map(String::as_str));
             continue;
         }
@@ -199,20 +214,43 @@ fn read_graph(graph: &GraphProto) -> Result<Model, String> {
                 node.op_type, values.tensors[early as usize].name
             ));
         }
-        let outputs = values.list(node.output.iter().map(String::as_str))?;
+        // What nobody reads may have a shape that nobody knows: old models have a mask of each dropout.
+        let outputs = node.output.iter().map(String::as_str);
+        let outputs: Vec<&str> = outputs.filter(|name| read.contains(name) || values.shape(name).is_ok()).collect();
+        let outputs = values.list(outputs.into_iter())?;
         if let Some(&twice) = outputs.iter().find(|&&t| !written.insert(t)) {
             return Err(format!("tensor {} is written twice", values.tensors[twice as usize].name));
         }
-        let kind =
-            node.op_type.chars().take(64).map(|c| if c.is_control() || ",\"".contains(c) { '_' } else { c }).collect();
-        operators.push(Operator { kind, inputs: reads, outputs, ..Operator::default() });
+        let kind = kind(node);
+        if node.attribute.iter().any(|a| a.g.is_some() || !a.graphs.is_empty()) {
+            with_graphs.insert(kind.clone());
+        }
+        let operand = |place: usize| values.numbers.get(node.input.get(place)?.as_str()).copied();
+        let leading = [operand(0), operand(1)];
+        operators.push(Operator { kind, number, inputs: reads, leading, outputs, ..Operator::default() });
     }
     if operators.is_empty() {
         return Err("the model has no operators".into());
     }
     let outputs = values.list(graph.output.iter().map(|info| info.name.as_str()))?;
+    if let Some(&never) = outputs.iter().find(|t| !written.contains(t)) {
+        return Err(format!("no operator writes the output {}", values.tensors[never as usize].name));
+    }
     let own = Graph { tensors: 0..values.tensors.len(), operators: 0..operators.len(), inputs, outputs };
-    Ok(Model { tensors: values.tensors, operators, graphs: vec![own], alignment: 1, for_tflm: false, plan: None })
+    let inner = with_graphs.into_iter().collect();
+    Ok(Model { tensors: values.tensors, operators, graphs: vec![own], alignment: 1, inner, ..Model::default() })
+}
+
+/// What an operator is called; with its domain, if that is not ONNX's own.
+fn kind(node: &NodeProto) -> String {
+    let domain = if matches!(node.domain.as_str(), "" | "ai.onnx") { "" } else { &node.domain };
+    let name = domain.chars().chain((!domain.is_empty()).then_some('.')).chain(node.op_type.chars());
+    name.take(64).map(|c| if c.is_control() || ",\"".contains(c) { '_' } else { c }).collect()
+}
+
+/// Whether an operator gives other values each time.
+fn is_random(node: &NodeProto) -> bool {
+    node.op_type.starts_with("Random") || matches!(node.op_type.as_str(), "Bernoulli" | "Multinomial")
 }
 
 /// The names of what the graphs inside of an operator read.
@@ -224,19 +262,23 @@ fn inner_reads(node: &NodeProto) -> Vec<&str> {
 
 /// The bytes and the dimensions of a type; none where the file does not have all of them.
 fn shape(tensor: &TensorTypeProto) -> Option<(u64, Vec<u64>)> {
-    // The size of an element, in half bytes.
-    let size: u64 = match tensor.elem_type {
-        1 | 6 | 12 => 8,
-        2 | 3 | 9 | 17..=20 | 24 => 2,
-        4 | 5 | 10 | 16 => 4,
-        7 | 11 | 13 | 14 => 16,
-        15 => 32,
-        21..=23 => 1,
-        _ => return None,
-    };
+    let size = bits(tensor.elem_type)?;
     let dimension = |d: &DimensionProto| u64::try_from(d.dim_value?).ok();
     let shape: Vec<u64> = tensor.shape.as_ref()?.dim.iter().map(dimension).collect::<Option<_>>()?;
-    let halves = shape.iter().try_fold(size, |halves, &d| halves.checked_mul(d))?;
+    let bits = shape.iter().try_fold(size, |bits, &d| bits.checked_mul(d))?;
     // An upper limit, so that sums of sizes stay within 64 bits.
-    (halves < 1 << 50).then_some((halves.div_ceil(2), shape))
+    (bits < 1 << 52).then_some((bits.div_ceil(8), shape))
+}
+
+/// The size of an element of a type, in bits.
+fn bits(kind: i32) -> Option<u64> {
+    Some(match kind {
+        1 | 6 | 12 => 32,
+        2 | 3 | 9 | 17..=20 | 24 => 8,
+        4 | 5 | 10 | 16 => 16,
+        7 | 11 | 13 | 14 => 64,
+        15 => 128,
+        21..=23 => 4,
+        _ => return None,
+    })
 }

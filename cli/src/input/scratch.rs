@@ -70,9 +70,11 @@ pub(crate) fn of_table(file: &str, model: &Model) -> Result<Vec<(u32, u64)>, Inp
         let operator = table
             .number(op, "")
             .map_err(|_| table.fault(op, "the number of an operator, counted from 0 in the order of the file"))?;
-        let operator = u32::try_from(operator).ok().filter(|&k| (k as usize) < model.operators.len());
-        let operator =
-            operator.ok_or_else(|| table.at_cell(op, format!("the model has {} operators", model.operators.len())))?;
+        let operator = model.operators.iter().position(|o| u64::from(o.number) == operator);
+        let operator = operator.and_then(|k| u32::try_from(k).ok()).ok_or_else(|| {
+            let count = model.operators.len();
+            table.at_cell(op, format!("no operator has this number: the model has {count} operators beside constants"))
+        })?;
         let asked = table.number(column, "bytes")?;
         if asked > 0 {
             found.push((operator, bytes(asked, |message| table.at_cell(column, message))?));

@@ -89,12 +89,12 @@ pub(crate) fn in_place(model: &Model, operator: &Operator) -> Vec<(u32, u32)> {
         kind if lists(BINARY, kind) => 2,
         _ => return Vec::new(),
     };
-    let inputs = operator.inputs.iter().take(most);
+    let inputs = operator.leading.into_iter().take(most).flatten();
     let alike = |&input: &u32| {
-        let bytes = |tensor| model.tensor(tensor).map(|t| t.bytes);
-        model.is_planned(input) && input != output && bytes(input) == bytes(output)
+        let of = |tensor| model.tensor(tensor).map(|t| (t.bytes, t.shape.iter().product::<u64>()));
+        model.is_planned(input) && input != output && of(input) == of(output)
     };
-    inputs.copied().filter(alike).map(|input| (input, output)).collect()
+    inputs.filter(alike).map(|input| (input, output)).collect()
 }
 
 /// Whether an operator computes each element of its output from the elements at the same place of its inputs.

@@ -19,6 +19,8 @@ pub(crate) struct Model {
     pub(crate) alignment: u64,
     /// Whether TFLM runs it: the format holds a plan, and its kernels are known.
     pub(crate) for_tflm: bool,
+    /// The kinds of operators that have graphs inside of them which are not planned.
+    pub(crate) inner: Vec<String>,
     /// The plan that the file holds, an offset for each tensor, negative where the runtime decides.
     pub(crate) plan: Option<Vec<i32>>,
 }
@@ -51,8 +53,12 @@ pub(crate) struct Tensor {
 pub(crate) struct Operator {
     /// What it computes, as the format calls it: `CONV_2D`, `Conv`.
     pub(crate) kind: String,
-    /// The tensors that it reads, constants among them, each once.
+    /// Its number in the file, where the operators of all graphs are counted from 0.
+    pub(crate) number: u32,
+    /// The tensors that it reads, each once.
     pub(crate) inputs: Vec<u32>,
+    /// The first two of its operands; none where there is none, or a constant that is no tensor of the model.
+    pub(crate) leading: [Option<u32>; 2],
     /// The tensors that it writes, each once.
     pub(crate) outputs: Vec<u32>,
     /// How its window moves over an image.

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+use std::time::Instant;
 
 use indicatif::ProgressBar;
 use sublet_core::place::{Summary, overlap};
@@ -79,7 +80,8 @@ pub(crate) fn told(
 ) -> Result<(Problem, Vec<u64>), InputError> {
     let offset = |tensor: u32| plan.get(tensor as usize).and_then(|&offset| u64::try_from(offset).ok());
     let told: Vec<_> = (0..).zip(&schedule.lives).map(|(t, life)| life.filter(|_| offset(t).is_some())).collect();
-    let schedule = Schedule { steps: schedule.steps.clone(), lives: told, scratch: Vec::new() };
+    let schedule =
+        Schedule { steps: schedule.steps.clone(), lives: told, kept: schedule.kept.clone(), scratch: Vec::new() };
     let sharing = Sharing::where_allowed(model, &schedule, |input, output| offset(input) == offset(output));
     let traced = trace(model, &schedule, &sharing);
     let mut problem = traced.problem(name, model, &schedule)?;
@@ -99,6 +101,8 @@ pub(crate) fn told(
 pub(crate) struct Plans<'a> {
     model: &'a Model,
     request: Request<'a>,
+    /// When the first plan was asked for.
+    begin: Instant,
     made: HashMap<Means, Rc<Planned>>,
     /// By means: what the search for an order has found, and the order, whose operators are numbered from the first
     /// graph's first.
@@ -107,7 +111,7 @@ pub(crate) struct Plans<'a> {
 
 impl<'a> Plans<'a> {
     pub(crate) fn new(model: &'a Model, request: Request<'a>) -> Self {
-        Self { model, request, made: HashMap::new(), orders: HashMap::new() }
+        Self { model, request, begin: Instant::now(), made: HashMap::new(), orders: HashMap::new() }
     }
 
     /// From now on a plan may exceed the capacity.
@@ -127,7 +131,9 @@ impl<'a> Plans<'a> {
             plan.ok_or_else(|| PlanError::Input(InputError::file(self.request.name, "there is no plan")))
         });
         for fewer in means.fewer() {
-            if best.as_ref().is_ok_and(|best| best.solved.summary.peak == best.solved.summary.lower_bound) {
+            if self.is_over()
+                || best.as_ref().is_ok_and(|best| best.solved.summary.peak == best.solved.summary.lower_bound)
+            {
                 break;
             }
             let peak = best.as_ref().map_or(u64::MAX, |best| best.solved.summary.peak);
@@ -140,6 +146,18 @@ impl<'a> Plans<'a> {
         best
     }
 
+    /// The options for the next search: what is left of the time limit, which is for all searches together.
+    fn solve(&self) -> SolveArgs {
+        let mut solve = self.request.solve.clone();
+        solve.time_limit = solve.time_limit.map(|limit| limit.saturating_sub(self.begin.elapsed()));
+        solve
+    }
+
+    /// Whether the time limit is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.request.solve.time_limit.is_some_and(|limit| self.begin.elapsed() >= limit)
+    }
+
     /// Plans by all of these means together; none where a lower bound shows that the peak is not below `below`, in
     /// bytes.
     fn by(&mut self, means: Means, below: u64, bar: &ProgressBar) -> Result<Option<Rc<Planned>>, PlanError> {
@@ -149,7 +167,8 @@ impl<'a> Plans<'a> {
             return Ok(Some(Rc::clone(made)));
         }
         let order = if means.reorder { Some(self.order(means)?.clone()) } else { None };
-        let Some(planned) = by_all_means(self.model, &self.request, (means, order), below, bar)? else {
+        let request = Request { solve: &self.solve(), ..self.request };
+        let Some(planned) = by_all_means(self.model, &request, (means, order), below, bar)? else {
             return Ok(None);
         };
         let planned = Rc::new(planned);
@@ -301,10 +320,11 @@ fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<
 
 /// The outputs that may reach into an input that dies with their operator.
 fn overlaps(model: &Model, schedule: &Schedule, sharing: &Sharing, residencies: &[Option<u32>]) -> Vec<Overlap> {
-    // The first and the last time of each block.
+    // The first time of each block, and the last at which it is needed.
     let mut lives: HashMap<u32, [u32; 2]> = HashMap::new();
-    for (life, residency) in schedule.lives.iter().zip(residencies) {
-        if let (&Some([first, last]), &Some(residency)) = (life, residency) {
+    for (tensor, (life, residency)) in (0..).zip(schedule.lives.iter().zip(residencies)) {
+        if let (&Some([first, _]), &Some(residency)) = (life, residency) {
+            let last = schedule.until(tensor);
             let own = lives.entry(residency).or_insert([first, last]);
             *own = [own[0].min(first), own[1].max(last)];
         }

@@ -25,6 +25,8 @@ pub(crate) struct Schedule {
     pub(crate) steps: Vec<u32>,
     /// First and last time of each tensor that takes memory of the arena.
     pub(crate) lives: Vec<Option<[u32; 2]>>,
+    /// Whether a tensor is an output of a graph, which lasts after the graph's last operator has read it.
+    pub(crate) kept: Vec<bool>,
     /// The scratch that operators ask for: the first and the last time at which it is needed, and its bytes.
     pub(crate) scratch: Vec<([u32; 2], u64)>,
 }
@@ -36,7 +38,9 @@ impl Schedule {
     /// # Errors
     /// Graphs that call themselves, or far too many calls.
     pub(crate) fn new(model: &Model, order: &[u32], scratch: &[(u32, u64)]) -> Result<Self, String> {
-        let mut new = Self { steps: Vec::new(), lives: vec![None; model.tensors.len()], scratch: Vec::new() };
+        let tensors = model.tensors.len();
+        let mut new =
+            Self { steps: Vec::new(), lives: vec![None; tensors], kept: vec![false; tensors], scratch: Vec::new() };
         let mut asked: HashMap<u32, Vec<u64>> = HashMap::new();
         for &(operator, bytes) in scratch {
             asked.entry(operator).or_default().push(bytes);
@@ -50,6 +54,13 @@ impl Schedule {
 
     fn now(&self) -> u32 {
         u32::try_from(self.steps.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The last time at which a tensor is needed: later than all others for what a graph gives back.
+    pub(crate) fn until(&self, tensor: u32) -> u32 {
+        let life = self.lives.get(tensor as usize).copied().flatten();
+        let kept = self.kept.get(tensor as usize).is_some_and(|&kept| kept);
+        life.map_or(0, |[_, last]| if kept { u32::MAX } else { last })
     }
 
     fn touch(&mut self, tensor: u32, time: u32) {
@@ -103,6 +114,9 @@ impl Schedule {
         }
         for &tensor in &graph.outputs {
             self.touch(tensor, self.now());
+            if let Some(kept) = self.kept.get_mut(tensor as usize) {
+                *kept = true;
+            }
         }
         Ok(())
     }
@@ -119,15 +133,16 @@ impl Sharing {
     }
 
     /// Each output is written over the first dying input that its operator may write over, if `allowed(input, output)`
-    /// says so.
+    /// says so. What a graph gives back does not die.
     pub(crate) fn where_allowed(model: &Model, schedule: &Schedule, allowed: impl Fn(u32, u32) -> bool) -> Self {
         let mut sharing = Self::none(model);
         // By first tensor of a block: the last time at which the block is needed.
-        let mut until: Vec<u32> = schedule.lives.iter().map(|life| life.map_or(0, |[_, last]| last)).collect();
+        let until = (0..).zip(&schedule.lives).map(|(tensor, life)| life.map_or(0, |_| schedule.until(tensor)));
+        let mut until: Vec<u32> = until.collect();
         for (&number, time) in schedule.steps.iter().zip(1u32..) {
             let operator = &model.operators[number as usize];
             for (input, output) in kernels::in_place(model, operator) {
-                let (Some([_, last]), Some([first, end])) =
+                let (Some([_, last]), Some([first, _])) =
                     (schedule.lives[input as usize], schedule.lives[output as usize])
                 else {
                     continue;
@@ -135,7 +150,7 @@ impl Sharing {
                 let block = sharing.0[input as usize];
                 if last == time && first == time && until[block as usize] == time && allowed(input, output) {
                     sharing.0[output as usize] = block;
-                    until[block as usize] = end;
+                    until[block as usize] = schedule.until(output);
                     break;
                 }
             }

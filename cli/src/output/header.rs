@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use crate::model::Model;
 use crate::model::plan::Planned;
+use crate::model::{Model, Operator};
 
 /// Writes the size of the arena, and the offset and size of each tensor in it.
 pub(crate) fn write(model: &Model, planned: &Planned, out: &mut impl Write) -> io::Result<()> {
@@ -27,11 +27,8 @@ pub(crate) fn write(model: &Model, planned: &Planned, out: &mut impl Write) -> i
     writeln!(out, "#define SUBLET_OPERATORS {}u", planned.order.len())?;
     writeln!(out, "static const uint32_t sublet_operators[SUBLET_OPERATORS] = {{")?;
     for &operator in &planned.order {
-        writeln!(
-            out,
-            "    {operator}u, /* {} */",
-            model.operators[operator as usize].kind.replace(['*', '\\', '?'], "_")
-        )?;
+        let Operator { number, kind, .. } = &model.operators[operator as usize];
+        writeln!(out, "    {number}u, /* {} */", kind.replace(['*', '\\', '?'], "_"))?;
     }
     writeln!(out, "}};\n\n#endif")
 }

@@ -17,7 +17,7 @@ pub(crate) use graph::{operators as graph, tensors};
 pub(crate) use header::write as header;
 pub(crate) use instance::write as instance;
 pub(crate) use lp::{ample as ample_capacity, write as lp};
-pub(crate) use ops::write as ops;
+pub(crate) use ops::{write as ops, write_read as ops_of};
 pub(crate) use plan::write as plan;
 pub(crate) use tflite::splice;
 pub(crate) use trace::write as trace;

@@ -37,6 +37,8 @@ pub(crate) struct ModelOutcome {
     open_shapes: Vec<String>,
     /// The graphs that are not run by the first: their tensors have no place in the plan.
     unplanned_graphs: Vec<usize>,
+    /// The kinds of operators that have graphs inside of them, whose tensors have no place in the plan.
+    inner_graphs: Vec<String>,
 }
 
 /// The result of the search for an order. Sizes in bytes.
@@ -76,6 +78,11 @@ pub(crate) fn plans<'a>(args: &'a PlanArgs, model: &'a Model, scratch: &'a [(u32
 /// Refuses options that only models for TFLM can have.
 pub(super) fn check(args: &PlanArgs, model: &Model) -> Result<(), Failure> {
     let into_model = args.output.as_deref().is_some_and(is_model);
+    let is_onnx =
+        |file: &String| std::path::Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx"));
+    if let Some(file) = args.output.as_ref().filter(|file| is_onnx(file)) {
+        return Err(Failure::Usage(format!("{file}: an .onnx holds no plan; name a .csv")));
+    }
     if !model.for_tflm && (into_model || args.model.overlap.is_some() || args.model.tflm_log.is_some()) {
         let message = "only a .tflite holds a plan, and only kernels of TFLM are known for --overlap and --tflm-log";
         return Err(Failure::Usage(format!("{}: {message}", args.input)));
@@ -114,6 +121,9 @@ impl ModelOutcome {
         for (options, choice) in
             CHOICES.into_iter().filter(|&(_, choice)| choice != own && (model.for_tflm || !choice.overlap))
         {
+            if plans.is_over() {
+                break;
+            }
             if let Ok(planned) = plans.best(choice, &ProgressBar::hidden()) {
                 let summary = planned.solved.summary;
                 means.push(MeansOutcome { options, peak: summary.peak, lower_bound: summary.lower_bound });
@@ -144,6 +154,7 @@ impl ModelOutcome {
             order,
             means,
             may_ask,
+            inner_graphs: model.inner.clone(),
             open_shapes: model.tensors.iter().filter(|t| t.open).map(|t| t.name.clone()).collect(),
             unplanned_graphs: (0..)
                 .zip(model.is_run())
@@ -194,6 +205,13 @@ impl ModelOutcome {
                  not valid for others"
             )?;
         }
+        if !self.inner_graphs.is_empty() {
+            let kinds = self.inner_graphs.join(", ");
+            writeln!(
+                out,
+                "note      what the graphs inside of {kinds} need beside their inputs and outputs is not counted"
+            )?;
+        }
         for graph in &self.unplanned_graphs {
             writeln!(out, "note      graph {graph} is not run by graph 0: its tensors have no place in this plan")?;
         }
@@ -221,6 +239,11 @@ pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Plan
         output::write(file, |out| out.write_all(&spliced))?;
     }
     if let Some(file) = &args.model.header {
+        let bytes = planned.solved.summary.peak;
+        if i32::try_from(bytes).is_err() {
+            let message = format!("the arena has {bytes} bytes; a header holds offsets below 2 GiB");
+            return Err(Failure::Input(InputError::file(&args.input, message)));
+        }
         output::write(file, |out| output::header(model, planned, out))?;
     }
     Ok(())

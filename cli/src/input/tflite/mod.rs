@@ -207,7 +207,9 @@ impl<'a> Reader<'a> {
         if let Some(&graph) = calls.iter().find(|&&g| g as usize >= graphs) {
             return Err(self.flat.fault(table.at, format!("an operator {kind} calls the graph {graph} of {graphs}")));
         }
-        Ok(Operator { kind, inputs, outputs, window, calls })
+        let number = u32::try_from(self.model.operators.len()).unwrap_or(u32::MAX);
+        let leading = [0, 1].map(|place| inputs.get(place).copied());
+        Ok(Operator { kind, number, inputs, leading, outputs, window, calls })
     }
 
     /// The tensors of a list of operands, each once; -1 is an operand that is left out.

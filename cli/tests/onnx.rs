@@ -1,0 +1,165 @@
+//! Models of ONNX that are made here, field by field: what an operator may write over, what is counted, and what is told.
+
+use std::fs;
+
+use crate::support::{Folder, Ran, sublet};
+
+/// A field of a message with a length: text, bytes or another message.
+fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![number << 3 | 2];
+    bytes.extend(varint(content.len()));
+    bytes.extend(content);
+    bytes
+}
+
+/// A field with a number.
+fn number(field: u8, value: usize) -> Vec<u8> {
+    let mut bytes = vec![field << 3];
+    bytes.extend(varint(value));
+    bytes
+}
+
+fn varint(mut value: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value > 0x7f {
+        bytes.push(u8::try_from(value & 0x7f).unwrap() | 0x80);
+        value >>= 7;
+    }
+    bytes.push(u8::try_from(value).unwrap());
+    bytes
+}
+
+const FLOAT: usize = 1;
+const INT64: usize = 7;
+const TEXT: usize = 8;
+
+/// A value with its type and its shape.
+fn value(name: &str, kind: usize, shape: &[usize]) -> Vec<u8> {
+    let shape: Vec<u8> = shape.iter().flat_map(|&d| field(1, &number(1, d))).collect();
+    let tensor = [number(1, kind), field(2, &shape)].concat();
+    [field(1, name.as_bytes()), field(2, &field(1, &tensor))].concat()
+}
+
+/// An operator `Domain.Name` or `Name`, with its inputs and outputs as words.
+fn node(name: &str, inputs: &str, outputs: &str) -> Vec<u8> {
+    let (domain, name) = name.split_once('.').unwrap_or(("", name));
+    let list = |number, words: &str| words.split(' ').flat_map(|w| field(number, w.as_bytes())).collect::<Vec<u8>>();
+    let inputs = if inputs.is_empty() { Vec::new() } else { list(1, inputs) };
+    [inputs, list(2, outputs), field(4, name.as_bytes()), field(7, domain.as_bytes())].concat()
+}
+
+/// A model: operators, names of constants, inputs, outputs, and other values.
+fn model(nodes: &[Vec<u8>], constants: &str, values: [&[Vec<u8>]; 3]) -> Vec<u8> {
+    let mut graph: Vec<u8> = nodes.iter().flat_map(|node| field(1, node)).collect();
+    graph.extend(constants.split_ascii_whitespace().flat_map(|name| field(5, &field(8, name.as_bytes()))));
+    for (number, values) in [11, 12, 13].into_iter().zip(values) {
+        graph.extend(values.iter().flat_map(|value| field(number, value)));
+    }
+    [number(1, 8), field(7, &graph)].concat()
+}
+
+fn plan(model: &[u8], options: &[&str]) -> Ran {
+    let folder = Folder::new();
+    let file = folder.path("model.onnx");
+    fs::write(&file, model).unwrap();
+    sublet(&[&["plan", &file], options].concat())
+}
+
+/// The peak of a plan with in-place reuse, in bytes.
+fn peak(model: &[u8]) -> u64 {
+    let ran = plan(model, &["--in-place", "--json"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.json()["peak"].as_u64().unwrap()
+}
+
+fn refused(model: &[u8], options: &[&str]) -> String {
+    let ran = plan(model, options);
+    assert_eq!(ran.status, 2, "{}", ran.out);
+    ran.err
+}
+
+/// Values of 64 bytes with these names.
+fn floats(names: &str) -> Vec<Vec<u8>> {
+    names.split_ascii_whitespace().map(|name| value(name, FLOAT, &[4, 4])).collect()
+}
+
+#[test]
+fn what_a_model_gives_back_is_not_written_over() {
+    let last = [node("Neg", "x", "logits"), node("Softmax", "logits", "probs")];
+    assert_eq!(peak(&model(&last, "", [&floats("x"), &floats("logits probs"), &[]])), 128);
+    assert_eq!(peak(&model(&last, "", [&floats("x"), &floats("probs"), &floats("logits")])), 64);
+    let through = [node("Relu", "x", "y")];
+    assert_eq!(peak(&model(&through, "", [&floats("x"), &floats("x y"), &[]])), 128);
+}
+
+#[test]
+fn only_an_operand_that_is_read_no_later_than_it_is_written_is_written_over() {
+    // The third operand of a maximum that takes them two by two, from the left.
+    let three = |first: &str| [node("Neg", "x", "c"), node("Max", &format!("{first} K c"), "y")];
+    assert_eq!(peak(&model(&three("K"), "K", [&floats("x"), &floats("y"), &floats("c")])), 128);
+    let two = [node("Neg", "x", "c"), node("Max", "c K", "y")];
+    assert_eq!(peak(&model(&two, "K", [&floats("x"), &floats("y"), &floats("c")])), 64);
+    // As many bytes, but half of the elements, each of which is read twice.
+    let power = [node("Cast", "x", "p"), node("Pow", "K p", "y")];
+    let exponent = [value("p", INT64, &[1, 8])];
+    assert_eq!(peak(&model(&power, "K", [&floats("x"), &[value("y", FLOAT, &[2, 8])], &exponent])), 128);
+    // Someone else's operator of the same name.
+    let own = [node("my.Relu", "x", "y")];
+    assert_eq!(peak(&model(&own, "", [&floats("x"), &floats("y"), &[]])), 128);
+    // The first operand of a view is a constant: the shape is no view of anything.
+    let view = [node("Neg", "x", "t"), node("Reshape", "K t", "y")];
+    assert_eq!(peak(&model(&view, "K", [&floats("x"), &floats("y"), &floats("t")])), 128);
+}
+
+#[test]
+fn operators_keep_the_numbers_of_the_file() {
+    let folder = Folder::new();
+    let nodes = [node("Constant", "", "K"), node("Relu", "x", "y"), node("Add", "y K", "z")];
+    let model = model(&nodes, "", [&floats("x"), &floats("z"), &floats("y")]);
+    let (asked, header) = (folder.path("asked.csv"), folder.path("plan.h"));
+    fs::write(&asked, "op,bytes\n2,1000\n").unwrap();
+    let ran = plan(&model, &["--workspace", &asked, "--header", &header, "--json"]);
+    assert_eq!(ran.json()["peak"], 1000 + 128, "{}", ran.err);
+    let text = fs::read_to_string(&header).unwrap();
+    assert!(text.contains("    1u, /* Relu */\n    2u, /* Add */\n"), "{text}");
+    fs::write(&asked, "op,bytes\n0,1000\n").unwrap();
+    assert!(refused(&model, &["--workspace", &asked]).contains("no operator has this number"));
+    // A header holds offsets of 31 bits.
+    let large = [value("x", FLOAT, &[1 << 30])];
+    let large = self::model(&[node("Relu", "x", "y")], "", [&large, &[value("y", FLOAT, &[1 << 30])], &[]]);
+    assert!(refused(&large, &["--header", &header]).contains("a header holds offsets below 2 GiB"));
+}
+
+#[test]
+fn what_is_not_counted_is_told_and_what_is_random_is_counted() {
+    let inner = field(5, &field(6, &field(1, &node("Neg", "x", "inside"))));
+    let branch = [[node("If", "c", "y"), inner].concat()];
+    let condition = [value("c", FLOAT, &[1]), value("x", FLOAT, &[4, 4])];
+    let ran = plan(&model(&branch, "", [&condition, &floats("y"), &[]]), &[]);
+    assert!(
+        ran.out.contains("what the graphs inside of If need beside their inputs and outputs is not counted"),
+        "{}",
+        ran.out
+    );
+    let random = |kind: &str| [node(kind, "K", "r"), node("Add", "x r", "y")];
+    for (kind, peak) in [("RandomNormalLike", 192), ("Neg", 128)] {
+        let model = model(&random(kind), "K", [&floats("x"), &floats("y"), &floats("r")]);
+        assert_eq!(plan(&model, &["--json"]).json()["peak"], peak, "{kind}");
+    }
+}
+
+#[test]
+fn shapes_are_needed_of_what_is_read() {
+    // The mask of a dropout, which nobody reads and whose shape the file does not tell.
+    let dropout = [node("Dropout", "x", "y mask"), node("Neg", "y", "z")];
+    let values = |more: &str| model(&dropout, "", [&floats("x"), &floats("z"), &floats(more)]);
+    assert_eq!(plan(&values("y"), &["--json"]).json()["peak"], 128);
+    assert!(refused(&values(""), &[]).contains("the shape of tensor y is not known"));
+    let texts = [value("x", TEXT, &[4])];
+    assert!(
+        refused(&model(&dropout, "", [&texts, &floats("z"), &floats("y")]), &[]).contains("tensor x has the type 8")
+    );
+    let never = model(&[node("Neg", "x", "y")], "", [&floats("x"), &floats("y w"), &[]]);
+    assert!(refused(&never, &[]).contains("no operator writes the output 2:w"));
+    assert!(refused(&values("y"), &["--output", "plan.onnx"]).contains("an .onnx holds no plan"));
+}
