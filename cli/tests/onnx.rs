@@ -112,6 +112,19 @@ fn only_an_operand_that_is_read_no_later_than_it_is_written_is_written_over() {
 }
 
 #[test]
+fn a_table_of_other_blocks_is_told_apart_from_a_wrong_plan() {
+    let folder = Folder::new();
+    let chain = [node("Neg", "x", "y"), node("Neg", "y", "z")];
+    let (file, table) = (folder.path("model.onnx"), folder.path("plan.csv"));
+    fs::write(&file, model(&chain, "", [&floats("x"), &floats("z"), &floats("y")])).unwrap();
+    for (options, status) in [(&[][..], 0), (&["--in-place"], 1)] {
+        assert_eq!(sublet(&[&["plan", &file, "--output", &table], options].concat()).status, 0);
+        let ran = sublet(&["verify", &file, &table]);
+        assert!(ran.status == status && ran.err.contains("--in-place") == (status == 1), "{ran:?}");
+    }
+}
+
+#[test]
 fn operators_keep_the_numbers_of_the_file() {
     let folder = Folder::new();
     let nodes = [node("Constant", "", "K"), node("Relu", "x", "y"), node("Add", "y K", "z")];

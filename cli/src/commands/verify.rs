@@ -32,7 +32,13 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     };
     let offsets = match input::plan::read(file, &problem) {
         Ok(offsets) => offsets,
-        Err(Failure::No(message)) => return Err(refuse(args, &problem, message, None, 0.0)),
+        Err(Failure::No(mut message)) => {
+            if problem.model.is_some() {
+                message +=
+                    "; a plan by --in-place, --reorder or --overlap has other blocks, and is checked in a .tflite only";
+            }
+            return Err(refuse(args, &problem, message, None, 0.0));
+        }
         Err(failure) => return Err(failure),
     };
     let mut scratch = Scratch::of(verify::workspace(offsets.len()));

@@ -197,7 +197,7 @@ impl Head {
         }
         self.bytes.extend(old);
         for Far { at, position, .. } in self.far {
-            self.bytes[len + at..len + at + 8].copy_from_slice(&(position + len as u64).to_le_bytes());
+            self.bytes[len + at..len + at + 8].copy_from_slice(&position.saturating_add(len as u64).to_le_bytes());
         }
         Ok(self.bytes)
     }
