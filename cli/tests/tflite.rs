@@ -61,7 +61,7 @@ const fn operator(code: u32, inputs: &'static [i32], outputs: &'static [i32]) ->
     Operator { code, inputs, outputs, branches: None }
 }
 
-/// Where the offset of a field stands in a vtable.
+/// Where the field of this number is told in a vtable: the list of a `FlatBuffers` table's fields, behind two lengths.
 const fn slot(field: u16) -> u16 {
     4 + 2 * field
 }

@@ -8,7 +8,6 @@ use super::plan::verified_by;
 use crate::args::{ConvertArgs, Format};
 use crate::failure::{Failure, InputError};
 use crate::model::plan::{overlaps_in_file_order, told};
-use crate::model::schedule::in_file_order;
 use crate::problem::Problem;
 use crate::{input, output};
 use sublet_core::owned::Scratch;
@@ -98,9 +97,7 @@ fn plan(args: &ConvertArgs, problem: &Problem) -> Result<(), Failure> {
     if let Some((model, _)) = problem.model.as_deref()
         && let Some(held) = &model.plan
     {
-        let input = |message| InputError::file(&args.input, message);
-        let schedule = in_file_order(model, &[]).map_err(input)?;
-        let (problem, offsets) = told(&args.input, model, &schedule, held, args.overlap.is_some())?;
+        let (problem, offsets) = told(&args.input, model, held, args.overlap.is_some())?;
         return write_plan(args, &problem, &offsets);
     }
     let offset = |(id, block): (&String, &sublet_core::Block)| {

@@ -351,8 +351,8 @@ fn refuse(
         _ => return InputError::file(&args.common.input, problem.explain(error)).into(),
     };
     let bound = problem.trace.as_ref().and_then(|trace| ladder::lower_bound(trace, options).ok().flatten());
-    let proved = bound == Some(f64::INFINITY) || least.is_none();
-    let never = if bound == Some(f64::INFINITY) { ", and no schedule by these means can" } else { "" };
+    let impossible = bound == Some(f64::INFINITY);
+    let never = if impossible { ", and no schedule by these means can" } else { "" };
     // A limit that the trace is within, but for the rounding of its sizes.
     let rounded = if options.limit >= problem.max_load() {
         format!("; sizes are rounded up to {} bytes: --alignment", options.alignment)
@@ -377,7 +377,7 @@ fn refuse(
             return Failure::printing(&e);
         }
     }
-    if proved { Failure::No(error) } else { Failure::Unknown(error) }
+    if impossible || least.is_none() { Failure::No(error) } else { Failure::Unknown(error) }
 }
 
 impl Outcome<'_> {

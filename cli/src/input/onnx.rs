@@ -248,7 +248,7 @@ fn kind(node: &NodeProto) -> String {
     name.take(64).map(|c| if c.is_control() || ",\"".contains(c) { '_' } else { c }).collect()
 }
 
-/// Whether an operator gives other values each time.
+/// Whether an operator draws random numbers, so that its output is no constant even if all its inputs are.
 fn is_random(node: &NodeProto) -> bool {
     node.op_type.starts_with("Random") || matches!(node.op_type.as_str(), "Bernoulli" | "Multinomial")
 }

@@ -70,18 +70,12 @@ pub(crate) fn overlaps_in_file_order(model: &Model) -> Result<Vec<Overlap>, Stri
 /// may be written over where both have the same offset. Tensors whose offset the runtime decides are left out.
 ///
 /// # Errors
-/// Blocks that do not make a valid trace.
-pub(crate) fn told(
-    name: &str,
-    model: &Model,
-    schedule: &Schedule,
-    plan: &[i32],
-    overlap: bool,
-) -> Result<(Problem, Vec<u64>), InputError> {
+/// A model that cannot run; blocks that do not make a valid trace.
+pub(crate) fn told(name: &str, model: &Model, plan: &[i32], overlap: bool) -> Result<(Problem, Vec<u64>), InputError> {
+    let schedule = in_file_order(model, &[]).map_err(|message| InputError::file(name, message))?;
     let offset = |tensor: u32| plan.get(tensor as usize).and_then(|&offset| u64::try_from(offset).ok());
     let told: Vec<_> = (0..).zip(&schedule.lives).map(|(t, life)| life.filter(|_| offset(t).is_some())).collect();
-    let schedule =
-        Schedule { steps: schedule.steps.clone(), lives: told, kept: schedule.kept.clone(), scratch: Vec::new() };
+    let schedule = Schedule { lives: told, ..schedule };
     let sharing = Sharing::where_allowed(model, &schedule, |input, output| offset(input) == offset(output));
     let traced = trace(model, &schedule, &sharing);
     let mut problem = traced.problem(name, model, &schedule)?;

@@ -9,7 +9,6 @@ use crate::commands::plan::verified_by;
 use crate::failure::{Failure, InputError};
 use crate::model::Model;
 use crate::model::plan::told;
-use crate::model::schedule::in_file_order;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use sublet_core::owned::Scratch;
@@ -23,8 +22,7 @@ pub(super) fn run(args: &VerifyArgs, model: &Model) -> Result<(), Failure> {
     let plan = model.plan.as_ref().ok_or_else(|| {
         input("there is no plan in the file; name one, or write one with sublet plan --output".into())
     })?;
-    let schedule = in_file_order(model, &[]).map_err(input)?;
-    let (problem, offsets) = told(&args.input, model, &schedule, plan, args.overlap.is_some())?;
+    let (problem, offsets) = told(&args.input, model, plan, args.overlap.is_some())?;
     let given = args.constraints.get();
     let constraints = Constraints { alignment: given.alignment.max(model.alignment), ..given };
     let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
@@ -35,9 +33,13 @@ pub(super) fn run(args: &VerifyArgs, model: &Model) -> Result<(), Failure> {
         Ok(plan) => plan,
         Err(e @ Error::Invalid(_)) => {
             // A plan that is valid with overlaps was made with them, and its writer forgot to say so here.
-            let (with, offsets_with) = told(&args.input, model, &schedule, plan, true)?;
-            let with = verified_by(&with, &offsets_with, &constraints, &mut scratch).is_ok();
-            let hint = if with && args.overlap.is_none() { "; it is valid with --overlap reference" } else { "" };
+            let mut hint = "";
+            if args.overlap.is_none() {
+                let (with, offsets) = told(&args.input, model, plan, true)?;
+                if verified_by(&with, &offsets, &constraints, &mut scratch).is_ok() {
+                    hint = "; it is valid with --overlap reference";
+                }
+            }
             return Err(refuse(args, &problem, &offsets, (&e, hint), seconds));
         }
         Err(e) => return Err(input(problem.explain(&e))),

@@ -27,11 +27,12 @@ pub(crate) const OPERATOR_CODES: usize = 1;
 pub(crate) const GRAPHS: usize = 2;
 pub(crate) const BUFFERS: usize = 4;
 pub(crate) const METADATA: usize = 6;
-/// Numbers of types of the schema's `TensorType`: texts, and a handle of a variable, which lies in no arena.
-const STRING: u8 = 5;
-const RESOURCE: u8 = 13;
 /// The field of the table `SubGraph` with its operators.
 pub(crate) const OPERATORS: usize = 3;
+/// The number of the type of texts in the schema's `TensorType`.
+const STRING: u8 = 5;
+/// The number of the type of handles of variables, which lie in no arena.
+const RESOURCE: u8 = 13;
 
 /// How a `TensorFlow` Lite model is recognised and read.
 pub(super) const FORMAT: Format = Format {

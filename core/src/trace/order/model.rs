@@ -54,7 +54,7 @@ pub(crate) struct Model<'a> {
     waits: Table<'a, u32>,
     /// A bit for each operator: 1 if it is put off ([`Self::put_off_sources`]).
     late: Table<'a, u64>,
-    /// How many operators are put off.
+    /// How many operators are sources that a search leaves out ([`Self::put_off_sources`]).
     late_count: u32,
     tensors: u32,
     operands: u32,
