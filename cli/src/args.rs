@@ -304,6 +304,12 @@ pub(crate) struct SweepArgs {
     /// A policy of swapping in place of the means; may be given more than once
     #[arg(long, value_name = "NAME", value_parser = policies(), conflicts_with = "using")]
     pub(crate) policy: Vec<Policy>,
+    /// Ends with the curve so far after this time; so does Ctrl-C. The least limit is found first, however long it takes
+    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
+    pub(crate) time_limit: Option<Duration>,
+    /// Fits that run at once; by default as many as there are cores. The curve does not depend on it
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
     /// Writes the curve to this file, a row for each limit and policy; - is standard output
     #[arg(long, short, value_name = "CSV")]
     pub(crate) output: Option<String>,

@@ -65,3 +65,25 @@ fn the_table_has_the_policies_that_are_asked_for() {
     let ran = sublet(&["sweep", &trace, "--output", "-", "--json"]);
     assert_eq!(ran.status, 2, "{ran:?}");
 }
+
+#[test]
+fn the_curve_does_not_depend_on_the_number_of_threads() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/alexnet_train_b32.csv");
+    let swept =
+        |threads| sublet(&["sweep", trace, "--policy", "doa", "--points", "4", "--threads", threads, "--json"]).json();
+    let alone = swept("1");
+    assert_eq!(alone, swept("3"));
+    assert_eq!((&alone["stopped"], alone["points"].as_array().unwrap().is_empty()), (&false.into(), false));
+}
+
+/// Once the time is up, nothing more is fitted, and what was found is a curve still.
+#[test]
+fn a_sweep_whose_time_is_up_prints_the_curve_so_far() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/alexnet_train_b32.csv");
+    let ran = sublet(&["sweep", trace, "--points", "200", "--time-limit", "0.01", "--json"]);
+    let swept = ran.json();
+    assert_eq!((ran.status, &swept["stopped"]), (0, &true.into()), "{ran:?}");
+    assert!(ran.err.contains("stopped early"), "{ran:?}");
+    assert!(swept["points"].as_array().unwrap().len() < 200, "{swept}");
+    assert!(swept["least_limit"].as_u64() > Some(0), "{swept}");
+}

@@ -1,6 +1,13 @@
 //! `sublet sweep`: what less memory costs in time, by every means, by all together, or by policies of swapping.
+//!
+//! Each fit is made by itself, so that several run at once; the curve does not depend on how many, as long as nobody
+//! interrupts. The fits of the first curve come first: where the time is up, they are what matters most.
 
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use indicatif::ProgressBar;
 use serde::{Serialize, Serializer};
@@ -14,6 +21,7 @@ use crate::commands::buffers::Buffers;
 use crate::commands::fit;
 use crate::commands::ladder;
 use crate::failure::{Failure, InputError};
+use crate::interrupt::Until;
 use crate::problem::Trace;
 use crate::text::unit::Unit;
 use crate::text::{progress, table};
@@ -79,6 +87,8 @@ struct Curve<'a> {
     least_limit: u64,
     /// A lower bound for swapping alone: a load below this costs time.
     swap_lower_bound: u64,
+    /// Whether the work was ended early, by the time limit or Ctrl-C.
+    stopped: bool,
     policies: Vec<&'static str>,
     least: Vec<Least>,
     /// The points, by falling limits.
@@ -110,13 +120,17 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     asked.say();
     let lines = Line::all(&args.policy, asked.using);
     let refuse = |e: Error| InputError::file(&args.common.input, problem.explain(&e));
+    let until = Until::after(args.time_limit);
     let curve = progress::during("sweeping", |bar| {
         let FittingArgs { alignment, keep_persistent, .. } = args.common;
         let usual = Options { alignment, keep_persistent, ..Options::new(u64::MAX, device) };
-        let mut sweep = Sweep { trace, usual, buffers: Buffers::of(trace), points: Vec::new(), bar };
-        sweep.curve(args, &lines)
+        Sweep { trace, usual, threads: threads(args), until, bar }.curve(args, &lines)
     })
     .map_err(refuse)?;
+    if curve.stopped {
+        // It does not matter if standard error is closed.
+        let _ = writeln!(io::stderr(), "note: stopped early; the curve holds what was found so far");
+    }
     if let Some(file) = &args.output {
         output::write(file, |out| curve.csv(out))?;
     }
@@ -132,76 +146,116 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     .map_err(|e| Failure::printing(&e))
 }
 
-/// A sweep of a trace that is under way; it keeps all results.
+/// How many fits run at once.
+fn threads(args: &SweepArgs) -> usize {
+    args.threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+}
+
+/// What all fits of a sweep have in common.
 struct Sweep<'a> {
     trace: &'a Trace,
-    /// What all fits have in common.
     usual: Options,
-    buffers: Buffers,
-    /// All points so far.
-    points: Vec<Point>,
+    threads: usize,
+    until: Until,
     bar: &'a ProgressBar,
 }
 
 impl Sweep<'_> {
-    fn curve<'a>(&mut self, args: &'a SweepArgs, lines: &[Line]) -> Result<Curve<'a>, Error> {
+    fn curve<'a>(&self, args: &'a SweepArgs, lines: &[Line]) -> Result<Curve<'a>, Error> {
         let (trace, points) = (self.trace, args.points);
+        let mut buffers = Buffers::of(trace);
         // A limit of 0 fails, and the error names the least limit that works, which is the same for all policies. A
         // published score is asked, since it fails fast.
         let all = Options { using: lines[0].using, ..self.usual };
         let nothing = Options { policy: Policy::Doa, limit: 0, ..all };
-        let least_limit = match self.buffers.fit(trace, &nothing) {
+        let least_limit = match buffers.fit(trace, &nothing) {
             Err(Error::OverLimit { least, .. }) => least,
             Err(e) => return Err(e),
             Ok(_) => 0,
         };
-        let unlimited = self.buffers.fit(trace, &all)?;
+        let unlimited = buffers.fit(trace, &all)?;
         let (original_peak, load_min) = (unlimited.original_peak, unlimited.load_min);
         let mut scratch = Scratch::of(lower_bound::workspace(trace.rows.len(), trace.names.len()));
         let swap_lower_bound =
             lower_bound::least_load(&trace.rows, trace.names.len(), &self.usual.device, 0, scratch.lend())?;
 
-        progress::count(self.bar, u64::from(points) * lines.len() as u64);
         let limits = (0..points).map(|i| {
             let below = u128::from(original_peak.saturating_sub(least_limit)) * u128::from(i) / u128::from(points - 1);
             original_peak.max(least_limit) - u64::try_from(below).unwrap_or(0)
         });
-        for limit in limits.clone() {
-            for &line in lines {
-                self.bar.set_message(format!("limit {limit}, {}", line.name));
-                self.fit(limit, line)?;
-                self.bar.inc(1);
-            }
-        }
-        let mut least = Vec::new();
-        for within in WITHIN {
-            self.bar.set_message(format!("least footprint at {} % of overhead", 100.0 * within));
-            let swaps_alone = lines[0].using == Using::NONE.with(Means::Swap);
+        let grid: Vec<_> = lines.iter().flat_map(|&line| limits.clone().map(move |limit| (limit, line))).collect();
+        progress::count(self.bar, grid.len() as u64);
+        let fits = self.each(&grid, |buffers, &(limit, line)| {
+            self.bar.set_message(format!("limit {limit}, {}", line.name));
+            let point = self.fit(buffers, limit, line);
+            self.bar.inc(1);
+            point
+        })?;
+        let mut found: Vec<Point> = fits.into_iter().flatten().collect();
+
+        let swaps_alone = lines[0].using == Using::NONE.with(Means::Swap);
+        self.bar.set_message("least footprints");
+        let searched = self.each(&WITHIN, |buffers, &within| {
             let floor = if within > 0.0 || !swaps_alone { 0 } else { swap_lower_bound };
-            let point = self.least(lines[0], within, floor, (original_peak / NEAR).max(1))?;
-            least.extend(point.map(|point| Least { within, point }));
-        }
+            let mut known: Vec<_> = found.iter().filter(|p| p.line == lines[0]).copied().collect();
+            let point = self.least(buffers, &mut known, within, floor, (original_peak / NEAR).max(1))?;
+            Ok((point.map(|point| Least { within, point }), known))
+        })?;
+        let (least, known): (Vec<_>, Vec<_>) = searched.into_iter().unzip();
+        found.extend(known.into_iter().flatten());
+
         // The points are made last: by now most schedules are known, and one may serve several limits.
         let all = limits.flat_map(|limit| lines.iter().map(move |&line| (limit, line)));
-        let points: Result<_, Error> =
-            all.filter_map(|(limit, line)| self.quickest(limit, line)).map(|p| self.bounded(p)).collect();
-        let points = points?;
-        let policies = lines.iter().map(|line| line.name).collect();
-        let (input, device) = (args.common.input.as_str(), args.common.device.as_str());
-        Ok(Curve { input, device, original_peak, load_min, least_limit, swap_lower_bound, policies, least, points })
+        let quickest: Vec<_> = all.filter_map(|(limit, line)| quickest(&found, limit, line)).collect();
+        Ok(Curve {
+            input: &args.common.input,
+            device: &args.common.device,
+            original_peak,
+            load_min,
+            least_limit,
+            swap_lower_bound,
+            stopped: self.until.is_over(),
+            policies: lines.iter().map(|line| line.name).collect(),
+            least: least.into_iter().flatten().collect(),
+            points: self.each(&quickest, |_, &point| self.bounded(point))?,
+        })
     }
 
-    /// Fits to a limit, and adds the schedule to the points of the curve; none if no schedule within the limit is
-    /// found.
-    fn fit(&mut self, limit: u64, line: Line) -> Result<Option<Point>, Error> {
+    /// Does `work` for each of `items`, which the threads take in turn. The results are in the order of `items`.
+    fn each<T: Sync, R: Send>(
+        &self,
+        items: &[T],
+        work: impl Fn(&mut Buffers, &T) -> Result<R, Error> + Sync,
+    ) -> Result<Vec<R>, Error> {
+        let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(items.len())));
+        thread::scope(|scope| {
+            for _ in 0..self.threads.min(items.len()) {
+                scope.spawn(|| {
+                    let mut buffers = Buffers::of(self.trace);
+                    while let index = next.fetch_add(1, Ordering::Relaxed)
+                        && let Some(item) = items.get(index)
+                    {
+                        let result = work(&mut buffers, item);
+                        done.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
+                    }
+                });
+            }
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|&(index, _)| index);
+        done.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// Fits to a limit; none if no schedule within the limit is found, or the time is up before one is.
+    fn fit(&self, buffers: &mut Buffers, limit: u64, line: Line) -> Result<Option<Point>, Error> {
         let options = Options { limit, policy: line.policy, using: line.using, ..self.usual };
-        let fitted = match self.buffers.fit(self.trace, &options) {
+        let fitted = match buffers.fit_watched(self.trace, &options, &mut |_| self.until.flow()) {
             Ok(fitted) => fitted,
-            Err(Error::OverLimit { .. }) => return Ok(None),
+            Err(Error::OverLimit { .. } | Error::Stopped) => return Ok(None),
             Err(e) => return Err(e),
         };
         let run = fitted.schedule.run();
-        let point = Point {
+        Ok(Some(Point {
             limit,
             fitted_to: limit,
             line,
@@ -211,20 +265,7 @@ impl Sweep<'_> {
             overhead_lower_bound: None,
             swapped_bytes: run.swapped_bytes,
             recomputed_ns: run.recomputed_ns,
-        };
-        self.points.push(point);
-        Ok(Some(point))
-    }
-
-    /// The fastest schedule of a curve that is within a limit. If the heuristic found a faster one for a lower limit,
-    /// it is that one: so less memory is never shown to take less time.
-    fn quickest(&self, limit: u64, line: Line) -> Option<Point> {
-        let within = self.points.iter().filter(|p| p.line == line && p.footprint <= limit);
-        let quickest = within.min_by(|a, b| {
-            let foreign = |p: &Point| (p.fitted_to != limit, p.fitted_to.abs_diff(limit));
-            a.overhead.total_cmp(&b.overhead).then_with(|| foreign(a).cmp(&foreign(b)))
-        });
-        quickest.map(|&point| Point { limit, ..point })
+        }))
     }
 
     /// Adds the lower bound to a point.
@@ -233,21 +274,33 @@ impl Sweep<'_> {
         Ok(Point { overhead_lower_bound: ladder::lower_bound(self.trace, &options)?, ..point })
     }
 
-    /// The least footprint found on a curve with an overhead of at most `within`. Bisects between the least footprint
-    /// that is known and the highest limit below it that is known to cost more, until they are at most `near` bytes
-    /// apart. Then some lower limits are tried too, since a heuristic that fails at one limit may succeed at a lower
-    /// one. No footprint is below `floor`, in bytes.
-    fn least(&mut self, line: Line, within: f64, floor: u64, near: u64) -> Result<Option<Point>, Error> {
-        let of_line = self.points.iter().filter(|p| p.line == line);
-        let (good, bad): (Vec<&Point>, Vec<&Point>) = of_line.partition(|p| p.overhead <= within);
+    /// The least footprint found on a curve with an overhead of at most `within`. `known` holds points of the curve;
+    /// those that are found are added. Bisects between the least footprint that is known and the highest limit below it
+    /// that is known to cost more, until they are at most `near` bytes apart. Then some lower limits are tried too,
+    /// since a heuristic that fails at one limit may succeed at a lower one. No footprint is below `floor`, in bytes.
+    fn least(
+        &self,
+        buffers: &mut Buffers,
+        known: &mut Vec<Point>,
+        within: f64,
+        floor: u64,
+        near: u64,
+    ) -> Result<Option<Point>, Error> {
+        let (good, bad): (Vec<&Point>, Vec<&Point>) = known.iter().partition(|p| p.overhead <= within);
         let Some(mut best) = good.into_iter().min_by_key(|p| (p.footprint, p.limit)).copied() else { return Ok(None) };
         let below = bad.iter().map(|p| p.limit).filter(|&limit| limit < best.footprint).max();
         let mut low = below.unwrap_or(0).max(floor.saturating_sub(1));
+        let line = best.line;
+        let mut fit = |limit: u64| {
+            let point = self.fit(buffers, limit, line)?;
+            known.extend(point);
+            Ok(point.filter(|point| point.overhead <= within))
+        };
         while best.footprint.saturating_sub(low) > near {
             let limit = low + (best.footprint - low) / 2;
-            match self.fit(limit, line)? {
-                Some(point) if point.overhead <= within => best = point,
-                _ => low = limit,
+            match fit(limit)? {
+                Some(point) => best = point,
+                None => low = limit,
             }
         }
         let mut tries = 0;
@@ -257,12 +310,23 @@ impl Sweep<'_> {
             if limit < floor {
                 break;
             }
-            if let Some(point) = self.fit(limit, line)?.filter(|point| point.overhead <= within) {
+            if let Some(point) = fit(limit)? {
                 (best, tries) = (point, 0);
             }
         }
         Ok(Some(best))
     }
+}
+
+/// The fastest schedule of a curve that is within a limit. If the heuristic found a faster one for a lower limit, it is
+/// that one: so less memory is never shown to take less time.
+fn quickest(found: &[Point], limit: u64, line: Line) -> Option<Point> {
+    let within = found.iter().filter(|p| p.line == line && p.footprint <= limit);
+    let quickest = within.min_by(|a, b| {
+        let foreign = |p: &Point| (p.fitted_to != limit, p.fitted_to.abs_diff(limit));
+        a.overhead.total_cmp(&b.overhead).then_with(|| foreign(a).cmp(&foreign(b)))
+    });
+    quickest.map(|&point| Point { limit, ..point })
 }
 
 impl Curve<'_> {
