@@ -132,7 +132,7 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Whether a certificate tells the truth about a plan
     Check(CheckArgs),
-    /// The plan of every solver, and what allocators in use today take, on the same blocks
+    /// The plan of every solver but search, which auto includes, and what allocators in use today take, on the same blocks
     Compare(CompareArgs),
     /// Blocks, events, max load, the load curve, the largest blocks at the peak
     Stats(InputArgs),
@@ -220,7 +220,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "JSON")]
     pub(crate) certificate: Option<String>,
     /// Proves that no plan has a lower peak, or that none fits, where no step shows it: writes NAME.opb and NAME.pbp,
-    /// which the program veripb checks; up to 64 blocks
+    /// which the program veripb checks; up to 64 blocks. --time-limit holds for the search for the proof once more
     #[arg(long, value_name = "NAME", conflicts_with = "bank")]
     pub(crate) proof: Option<String>,
     /// Draws the memory map: a page for the browser, or the picture alone if the name ends in .svg
@@ -264,7 +264,8 @@ pub(crate) struct FitArgs {
     /// peak
     #[arg(long, value_name = "SIZE|%", value_parser = Limit::parse)]
     pub(crate) limit: Limit,
-    /// The policy that decides which blocks are swapped, and when; by default auto
+    /// The policy that decides which blocks are swapped, and when; by default auto. auto and bayes contain others: the
+    /// best of all counts, and is named. With another policy than auto no value is recomputed
     #[arg(long, value_name = "NAME", value_parser = policies())]
     pub(crate) policy: Option<Policy>,
     /// Ends with the best schedule so far after this time; so does Ctrl-C
@@ -301,7 +302,7 @@ pub(crate) struct SweepArgs {
     /// How many limits are tried, from the original peak down
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub(crate) points: u32,
-    /// A policy of swapping in place of the means; may be given more than once
+    /// A policy of swapping in place of the means; may be given more than once. auto and bayes contain others
     #[arg(long, value_name = "NAME", value_parser = policies(), conflicts_with = "using")]
     pub(crate) policy: Vec<Policy>,
     /// Ends with the curve so far after this time; so does Ctrl-C. The least limit is found first, however long it takes
@@ -337,6 +338,9 @@ pub(crate) struct VerifyArgs {
     /// TRACE may have its operators in another order, in which each reads the values that it reads in INPUT
     #[arg(long, requires = "rewritten")]
     pub(crate) reorder: bool,
+    /// One of the memories of a plan with the column bank, as in `plan`; given for all of them or for none
+    #[arg(long, value_name = "NAME=SIZE[:COST][:align=BYTES]", value_parser = NamedBank::parse, conflicts_with_all = ["overlap", "rewritten"])]
+    pub(crate) bank: Vec<NamedBank>,
     /// The device whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti", requires = "rewritten")]
     pub(crate) device: String,

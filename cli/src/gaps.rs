@@ -1,6 +1,8 @@
 //! The gaps of a fitted trace: what was done with a block between two uses, and what the alternatives would have cost.
+//!
+//! A persistent block has one more gap: from its last use to its first one in the next iteration.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 use sublet_core::VerifiedSchedule;
@@ -75,7 +77,19 @@ struct Use {
     waited: f64,
 }
 
-/// All gaps of a schedule that was made from this trace, in the order in which they end. O(rows log rows).
+/// How a persistent block comes to its first use.
+#[derive(Clone, Copy, Default)]
+struct Head {
+    /// The operator of that use, and its row; none before it.
+    first: Option<(Op, usize)>,
+    /// The row of the malloc before it.
+    allocated: usize,
+    copied: bool,
+    waited: f64,
+}
+
+/// All gaps of a schedule that was made from this trace, in the order in which they end; last those that end in the
+/// next iteration. O(rows log rows).
 pub(crate) fn of(schedule: &VerifiedSchedule<'_>, trace: &Trace, device: &Device) -> Vec<Gap> {
     let timeline = Timeline::of(schedule);
     let first_runs = timeline.operators.iter().filter_map(|operator| match operator.op {
@@ -126,12 +140,21 @@ impl Choice {
 impl Reading<'_> {
     fn gaps(&self) -> Vec<Gap> {
         let mut uses: HashMap<u32, Use> = HashMap::new();
+        let mut heads: BTreeMap<u32, Head> = self.persistent().map(|block| (block, Head::default())).collect();
         // By block: the bytes and the number of its residency; and the operator that wrote it last.
         let (mut residencies, mut writers) = (HashMap::new(), HashMap::new());
         let mut mallocs = 0;
         let mut gaps = Vec::new();
         for (i, row) in self.schedule.rows().iter().enumerate() {
             let last = uses.get_mut(&row.block);
+            if let Some(head) = heads.get_mut(&row.block).filter(|head| head.first.is_none()) {
+                match row.event {
+                    Event::Malloc => head.allocated = i,
+                    Event::SwapIn => (head.copied, head.waited) = (true, self.waits.get(&i).copied().unwrap_or(0.0)),
+                    Event::Read | Event::Write => head.first = Some((row.op, i)),
+                    Event::Free | Event::SwapOut => {}
+                }
+            }
             match (row.event, last) {
                 (Event::Malloc, last) => {
                     residencies.insert(row.block, (row.bytes, mallocs));
@@ -160,7 +183,42 @@ impl Reading<'_> {
                 _ => {}
             }
         }
+        let ends = heads.iter().filter_map(|(block, head)| {
+            let (size, _) = residencies.get(block).copied()?;
+            self.across_the_end(*block, size, uses.get(block)?, head)
+        });
+        gaps.extend(ends);
         gaps
+    }
+
+    /// The blocks that the recording allocates at time 0 and never frees.
+    fn persistent(&self) -> impl Iterator<Item = u32> {
+        let rows = &self.trace.rows;
+        let freed: HashSet<u32> = rows.iter().filter(|row| row.event == Event::Free).map(|row| row.block).collect();
+        let at_the_start = rows.iter().filter(|row| row.event == Event::Malloc && row.time_ns == 0);
+        at_the_start.map(|row| row.block).filter(move |block| !freed.contains(block))
+    }
+
+    /// The gap of a persistent block of `size` bytes from its last use to its first one in the next iteration.
+    fn across_the_end(&self, block: u32, size: u64, last: &Use, head: &Head) -> Option<Gap> {
+        let (rows, timings) = (self.schedule.rows().len(), self.schedule.timings());
+        let (before, first) = head.first?;
+        let away = last.freed.filter(|_| head.copied);
+        let loads = self.loads.between(away.unwrap_or(last.row), rows);
+        let begin = if away.is_some() { head.allocated } else { first };
+        let load = loads.max(self.loads.between(0, begin));
+        Some(Gap {
+            block,
+            residency: last.residency,
+            after: last.op,
+            before,
+            idle_ns: self.schedule.run().time_ns - timings[last.row].end + timings[first].begin,
+            choice: if away.is_some() { Choice::Swapped } else { Choice::Kept },
+            cost_ns: last.waited + head.waited,
+            load_if_kept: load + if away.is_some() { size } else { 0 },
+            swap_ns: self.device.out_ns(size) + self.device.in_ns(size),
+            recompute_ns: None,
+        })
     }
 
     /// The gap that ends with the access in `row`; none where no operator ran in between.

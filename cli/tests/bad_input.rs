@@ -429,6 +429,10 @@ fn a_policy_for_what_is_not_swapped() {
     let ran = sublet(&["fit", &file, "--limit", "256", "--using", "recompute", "--policy", "doa"]);
     assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{ran:?}");
     assert!(ran.err.contains("--policy says what is swapped, and nothing is: the means are recompute"), "{ran:?}");
+    let both = sublet(&["fit", &file, "--limit", "256", "--using", "swap,recompute", "--policy", "doa"]);
+    assert!(both.status == 2 && both.err.contains("leave recompute out of --using"), "{both:?}");
+    let named = sublet(&["fit", &file, "--limit", "256", "--policy", "doa", "--json"]).json();
+    assert!(!named["using"].as_array().unwrap().contains(&"recompute".into()), "{named}");
     let [swapped, recomputed] = [&["--policy", "doa"][..], &[]].map(|policy| {
         let using = if policy.is_empty() { "recompute" } else { "swap" };
         sublet(&[&["fit", &file, "--limit", "256", "--using", using][..], policy].concat())

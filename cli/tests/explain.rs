@@ -1,6 +1,6 @@
 //! `sublet fit --explain` and `--time-limit`: what was tried, and the best so far.
 
-use crate::support::sublet;
+use crate::support::{Folder, sublet};
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/vgg16_cifar_train_b100.csv");
 
@@ -102,4 +102,30 @@ fn a_block_that_is_not_there_is_said_before_anything_is_fitted() {
     let ran = sublet(&["fit", TRACE, "--limit", "48%", "--explain=nothing"]);
     assert_eq!(ran.status, 2, "{ran:?}");
     assert!(ran.err.contains("--explain=nothing: the trace has no block of this name"), "{}", ran.err);
+}
+
+/// A weight that is on the host from its last use to its first one in the next iteration has a gap there.
+#[test]
+fn the_gap_across_the_end_of_the_iteration_is_told() {
+    let folder = Folder::new();
+    let out = folder.path("fitted");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/alexnet_train_b32.csv");
+    let fit = ["fit", trace, "--limit", "50%", "--using", "swap", "--json"];
+    assert_eq!(sublet(&[&fit[..], &["-o", &out]].concat()).status, 0);
+    let rows = std::fs::read_to_string(folder.path("fitted/rewritten.csv")).unwrap();
+    let is = |line: &str, event: &str, block: &str| line.split(',').collect::<Vec<_>>()[1..3] == [event, block];
+    let at = |event: &str, block: &str| rows.lines().position(|line| is(line, event, block));
+    // A block that is copied back before its first use.
+    let blocks = rows.lines().filter(|line| line.contains(",swap_in,")).map(|line| line.split(',').nth(2).unwrap());
+    let early = |block: &&str| at("swap_in", block) < at("read", block).max(at("write", block));
+    let block = blocks.into_iter().find(|block| early(block) && at("swap_in", block) < at("swap_out", block)).unwrap();
+    let ran = sublet(&[&fit[..], &[&format!("--explain={block}")]].concat()).json();
+    let gap = ran["gaps"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(gap["choice"], "swapped", "{ran}");
+    let operator = |line: &str| line.rsplit(',').next().unwrap().to_owned();
+    let used = |line: &&str| is(line, "read", block) || is(line, "write", block);
+    let uses: Vec<String> = rows.lines().filter(used).map(operator).collect();
+    let (first, last) = (uses.first().unwrap(), uses.last().unwrap());
+    assert!(gap["before"].as_str().unwrap().contains(first.as_str()), "{gap} {first}");
+    assert!(gap["after"].as_str().unwrap().contains(last.as_str()), "{gap} {last}");
 }

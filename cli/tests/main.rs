@@ -13,6 +13,7 @@ mod model;
 mod monotone;
 mod onnx;
 mod order;
+mod places;
 mod plan;
 mod proof;
 mod readme;

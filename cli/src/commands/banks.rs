@@ -1,5 +1,6 @@
 //! `sublet plan --bank`: several memories, each with a capacity and a cost for each byte that is read or written.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -64,8 +65,12 @@ pub(crate) fn run(args: &PlanArgs, problem: Problem, constraints: &Constraints) 
         let maps = maps(problem, &found, &spots)?;
         output::write(file, |out| report::banks(&title, &maps, out))?;
     }
-    let mut out = io::stdout().lock();
-    if args.json { output::json(&found, &mut out) } else { found.text(&mut out) }.map_err(|e| Failure::printing(&e))
+    match (args.json, [&args.output, &args.report].iter().any(|file| file.as_deref() == Some("-"))) {
+        (true, _) => output::json(&found, &mut io::stdout().lock()),
+        (false, true) => found.text(&mut io::stderr().lock()),
+        (false, false) => found.text(&mut io::stdout().lock()),
+    }
+    .map_err(|e| Failure::printing(&e))
 }
 
 /// The banks in the form that `core` takes.
@@ -86,7 +91,7 @@ fn place(problem: &Problem, uses: &[Use], banks: &[Bank]) -> Result<(Cost, Vec<S
     let mut spots = vec![Spot::default(); problem.blocks.len()];
     let cost = banks::place(&problem.blocks, uses, banks, scratch.lend(), &mut spots).map_err(|e| match e {
         Error::NoBank { block, size, most } => Failure::No(format!(
-            "{} of {size} bytes fits in no bank beside the others; the largest has {most}",
+            "{} of {size} bytes fits in no bank that it may lie in, beside the others; the largest of all has {most}",
             problem.ids[block as usize]
         )),
         e => Failure::Input(InputError::file(&problem.name, problem.explain(&e))),
@@ -161,6 +166,78 @@ fn outcome<'a>(
     let Cost { cost, lower_bound } = cost;
     let (input, blocks) = (args.input.as_str(), problem.blocks.len());
     Ok(Outcome { input, blocks, cost, lower_bound, optimal: cost == lower_bound, verified: true, banks })
+}
+
+/// What `verify` prints of a plan for several memories. Sizes in bytes.
+#[derive(Debug, Serialize)]
+pub(super) struct Verified {
+    blocks: usize,
+    verified: bool,
+    banks: Vec<VerifiedBank>,
+}
+
+#[derive(Debug, Serialize)]
+struct VerifiedBank {
+    bank: String,
+    blocks: usize,
+    /// The highest end of a block in the bank.
+    peak: u64,
+}
+
+/// Verifies the plan of each bank. The banks in `named` have capacities and alignments; if there are any, each block lies
+/// in one of them. A block that names a bank itself lies in that one.
+///
+/// # Errors
+/// The first constraint that the plan breaks.
+pub(super) fn verified(
+    named: &[NamedBank],
+    constraints: Constraints,
+    problem: &Problem,
+    (offsets, banks): (&[u64], &[String]),
+) -> Result<Verified, Failure> {
+    for ((id, bank), own) in problem.ids.iter().zip(banks).zip(problem.banks.iter().chain(std::iter::repeat(&None))) {
+        if let Some(own) = own.as_ref().filter(|own| *own != bank) {
+            return Err(Failure::No(format!("block {id} lies in the bank {bank}, and is for {own} alone")));
+        }
+        if !named.is_empty() && named.iter().all(|b| b.name != *bank) {
+            return Err(Failure::No(format!("block {id} lies in the bank {bank}, which no --bank names")));
+        }
+    }
+    let names: BTreeSet<&String> = banks.iter().collect();
+    let verified = names.into_iter().map(|bank| {
+        let members: Vec<usize> = (0..banks.len()).filter(|&i| banks[i] == *bank).collect();
+        let blocks: Vec<Block> = members.iter().map(|&i| problem.blocks[i]).collect();
+        let offsets: Vec<u64> = members.iter().map(|&i| offsets[i]).collect();
+        let given = named.iter().find(|b| b.name == *bank);
+        let capacity = given.map(|b| b.capacity).or(constraints.capacity);
+        let alignment = given.map_or(1, |b| b.alignment).max(constraints.alignment);
+        let mut scratch = Scratch::of(verify::workspace(blocks.len()));
+        let plan = verify::verify(&blocks, &offsets, &Constraints { alignment, capacity }, scratch.lend());
+        let plan = plan.map_err(|e| {
+            // The error names blocks by their numbers in the bank.
+            let ids = members.iter().map(|&i| problem.ids[i].clone()).collect();
+            let of_bank = Problem { ids, times: problem.times.clone(), ..Problem::default() };
+            Failure::No(format!("bank {bank}: {}", of_bank.explain(&e)))
+        })?;
+        Ok(VerifiedBank { bank: bank.clone(), blocks: members.len(), peak: plan.peak() })
+    });
+    Ok(Verified { blocks: banks.len(), verified: true, banks: verified.collect::<Result<_, Failure>>()? })
+}
+
+impl Verified {
+    /// Prints it, as one JSON object or as a few lines.
+    pub(super) fn print(&self, json: bool) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        if json { output::json(self, &mut out) } else { self.text(&mut out) }.map_err(|e| Failure::printing(&e))
+    }
+
+    fn text(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "blocks    {}", self.blocks)?;
+        for VerifiedBank { bank, blocks, peak } in &self.banks {
+            writeln!(out, "bank      {bank}: {blocks} blocks, peak {peak} bytes")?;
+        }
+        writeln!(out, "verified  yes")
+    }
 }
 
 /// By bank: a title for its memory map, and the map as a page of HTML.

@@ -24,6 +24,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     if args.capacity.is_some() && format != Format::Lp {
         return Err(Failure::Usage("--capacity is for LP text only: no other format has a place for it".into()));
     }
+    let operators = (format == Format::Trace && args.output != "-").then(|| output::beside(&args.output, "ops.csv"));
+    let results = [("OUTPUT", Some(args.output.as_str())), ("the file of operators", operators.as_deref())];
+    output::each_elsewhere(&args.input, &results)?;
     let mut problem = input::read(&args.input)?;
     if args.overlap.is_some() {
         let model = problem.model.as_deref().filter(|_| matches!(format, Format::Lp | Format::Plan));
@@ -74,8 +77,7 @@ fn operators_beside(args: &ConvertArgs, problem: &Problem) -> Result<(), Failure
         );
         return Ok(());
     }
-    let beside = Path::new(&args.output).with_extension("ops.csv");
-    output::write(&beside.to_string_lossy(), |out| output::ops_of(trace, out))?;
+    output::write(&output::beside(&args.output, "ops.csv"), |out| output::ops_of(trace, out))?;
     Ok(())
 }
 

@@ -96,7 +96,7 @@ impl Explained {
 pub(crate) fn text(ways: &[Way], time_ns: f64, unit: Unit, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "\n  {:<34} {:<14} {:>9} {:>6} {:>12}  least of those above the limit",
+        "\n  {:<34} {:<14} {:>9} {:>6} {:>12}  nearest above the limit",
         "tried", "order", "schedules", "fit", "overhead"
     )?;
     for way in ways {
@@ -107,7 +107,7 @@ pub(crate) fn text(ways: &[Way], time_ns: f64, unit: Unit, out: &mut impl Write)
         let order = way.order.unwrap_or("recorded");
         writeln!(out, "{won} {name:<34} {order:<14} {:>9} {:>6} {overhead:>12}  {over}", way.tried, way.fit)?;
     }
-    writeln!(out, "  * is the result; shared: begins with masks and outputs over inputs")
+    writeln!(out, "  * is the result; shared: masks and in-place reuse come first")
 }
 
 /// A gap of the block, with the names of its operators.
@@ -134,7 +134,7 @@ pub(crate) fn gaps_of(block: u32, masked: u32, gaps: &[Gap], op_names: &[String]
 /// Prints the gaps as a table, under the block's name.
 pub(crate) fn gaps_text(block: &str, gaps: &[ToldGap], limit: u64, unit: Unit, out: &mut impl Write) -> io::Result<()> {
     if gaps.is_empty() {
-        return writeln!(out, "\n{block} has no gap: no other operator runs between two of its uses");
+        return writeln!(out, "\n{block} has no gap: no operator runs between its uses but those that use it");
     }
     let width = gaps.iter().flat_map(|gap| [gap.after.len(), gap.before.len()]).max().unwrap_or(0).max(6);
     let ms = |ns: f64| format!("{:.3}", ns / 1e6);

@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 use sublet_core::Error;
 use sublet_core::rewrite::fit::{Fitted, Means, Options, Progress, Using};
+use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Kind, Operator};
 
@@ -91,6 +92,9 @@ struct Outcome<'a> {
     least_limit: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// The folder of the files that were written.
+    #[serde(skip)]
+    folder: Option<&'a str>,
 }
 
 /// Fits the trace, writes the files that are asked for, and prints the outcome.
@@ -98,19 +102,16 @@ struct Outcome<'a> {
 /// # Errors
 /// No schedule within the limit was found, or a file that cannot be read or written.
 pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
+    each_elsewhere(args)?;
     let device = device::named(&args.common.device)?;
     let problem = input::read(&args.common.input)?;
     let trace = recorded(&problem)?;
-    let asked = means(&args.common, &device, &args.common.using, trace)?;
+    let asked = means(&args.common, &device, &args.common.using, &problem)?;
     asked.say();
     let block = args.explain.iter().find(|name| !name.is_empty()).map(|name| numbered(trace, name)).transpose()?;
-    let (using, notes) = (asked.using, asked.note.into_iter().collect::<Vec<_>>());
+    let (using, notes) = (by_policy(args, asked.using)?, asked.note.into_iter().collect::<Vec<_>>());
     let limit = args.limit.of(problem.max_load());
     let alignment = args.common.alignment;
-    if args.policy.is_some() && !using.has(Means::Swap) {
-        let using = names(using).join(", ");
-        return Err(Failure::Usage(format!("--policy says what is swapped, and nothing is: the means are {using}")));
-    }
     let keep_persistent = args.common.keep_persistent;
     let mut options = Options { using, alignment, keep_persistent, ..Options::new(limit, device) };
     options.policy = args.policy.unwrap_or(options.policy);
@@ -165,6 +166,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         seconds,
         using: names(using),
         notes,
+        folder: args.output.as_deref(),
         tried: if args.explain.is_some() { explained.into_ways() } else { Vec::new() },
         block: block.map(|(name, _)| name),
         gaps: block.map(|(_, block)| {
@@ -174,8 +176,40 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         ..Outcome::default()
     };
     write(args, &problem, trace, &fitted, &marks, &gaps, &outcome)?;
-    let mut out = io::stdout().lock();
-    if args.json { output::json(&outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
+    match (args.json, args.report.as_deref()) {
+        (true, _) => output::json(&outcome, &mut io::stdout().lock()),
+        (false, Some("-")) => outcome.text(&mut io::stderr().lock()),
+        (false, _) => outcome.text(&mut io::stdout().lock()),
+    }
+    .map_err(|e| Failure::printing(&e))
+}
+
+/// The means of `using` that go with `--policy`. Where values are recomputed too, swaps are planned by auto alone.
+fn by_policy(args: &FitArgs, using: Using) -> Result<Using, Failure> {
+    let Some(policy) = args.policy else { return Ok(using) };
+    if !using.has(Means::Swap) {
+        let using = names(using).join(", ");
+        return Err(Failure::Usage(format!("--policy says what is swapped, and nothing is: the means are {using}")));
+    }
+    if policy == Policy::Auto || !using.has(Means::Recompute) {
+        return Ok(using);
+    }
+    if args.common.using.is_empty() {
+        return Ok(using.without(Means::Recompute));
+    }
+    let policy = policy.name();
+    Err(Failure::Usage(format!("--policy {policy} decides about swaps alone: leave recompute out of --using")))
+}
+
+/// Refuses two results in one place, or one over the input.
+fn each_elsewhere(args: &FitArgs) -> Result<(), Failure> {
+    if args.output.as_deref() == Some("-") {
+        return Err(Failure::Usage("--output - is no folder: it is for three files, named by --output DIR".into()));
+    }
+    let files = args.output.as_ref().map(|folder| FILES.map(|name| in_folder(folder, name)));
+    let files = files.iter().flatten().map(|file| ("--output", Some(file.as_str())));
+    let others = [("--json", args.json.then_some("-")), ("--report", args.report.as_deref())];
+    output::each_elsewhere(&args.common.input, &files.chain(others).collect::<Vec<_>>())
 }
 
 /// Writes the files that are asked for.
@@ -251,12 +285,15 @@ impl Asked {
 /// The means to use: those that are asked for. By default all that the device allows and that some operator of the
 /// trace can use, but not `layer`, and not `order` unless it is asked for. Where no file says which operators give the
 /// same result when recomputed, none is recomputed by default.
-pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], trace: &Trace) -> Result<Asked, Failure> {
-    let name = &args.device;
+pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], problem: &Problem) -> Result<Asked, Failure> {
+    let (name, trace) = (&args.device, recorded(problem)?);
     let using = asked.iter().fold(Using::NONE, |using, &means| using.with(means));
     let (using, note) = match (asked.is_empty(), trace.tells_rerun) {
         (true, true) => (allowed(trace), None),
-        (true, false) => (allowed(trace).without(Means::Recompute), Some(NOT_RECOMPUTED)),
+        (true, false) => (
+            allowed(trace).without(Means::Recompute),
+            Some(if problem.model.is_some() { OF_A_MODEL } else { NOT_RECOMPUTED }),
+        ),
         (false, false) if using.has(Means::Recompute) => (using, Some(RECOMPUTED)),
         (false, _) => (using, None),
     };
@@ -278,12 +315,14 @@ pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], trace:
     Ok(Asked { using: using.on(device), note })
 }
 
-const NOT_RECOMPUTED: &str = "no operator is recomputed, since no file says which give the same result: the column rerun of \
-                              NAME.ops.csv beside NAME.csv does; --using recompute assumes that all do";
+const NOT_RECOMPUTED: &str = "no operator is recomputed, since no file says which give the same result: the column rerun does, \
+                              in a graph or in NAME.ops.csv beside a trace NAME.csv; --using recompute assumes that all do";
+const OF_A_MODEL: &str = "no operator is recomputed, since a model does not say which give the same result: --using recompute \
+                          assumes that all do";
 const FIXED: &str = "no operator is reordered, since no file says which may be: NAME.ops.csv beside NAME.csv does, and its \
                      column ordered which keep their place";
 const RECOMPUTED: &str = "it is assumed that every operator gives the same result when recomputed, random ones too: the \
-                          column rerun of NAME.ops.csv beside NAME.csv would say which do";
+                          column rerun would say which do, in a graph or in NAME.ops.csv beside a trace NAME.csv";
 
 /// All means but `layer`, `order`, and those that no operator of the trace can use.
 fn allowed(trace: &Trace) -> Using {
@@ -326,13 +365,20 @@ fn rewritten(problem: &Problem, trace: &Trace, fitted: &Fitted<'_>) -> Result<Pr
     Ok(rewritten)
 }
 
+/// The files that `--output` asks for: the rewritten trace, its plan and its timeline.
+const FILES: [&str; 3] = ["rewritten.csv", "plan.csv", "timeline.json"];
+
+fn in_folder(folder: &str, name: &str) -> String {
+    Path::new(folder).join(name).to_string_lossy().into_owned()
+}
+
 fn write_folder(folder: &str, rewritten: &Problem, fitted: &Fitted<'_>) -> Result<(), Failure> {
     fs::create_dir_all(folder).map_err(|e| Failure::Usage(format!("{folder} cannot be made: {e}")))?;
-    let file = |name: &str| Path::new(folder).join(name).to_string_lossy().into_owned();
-    output::write(&file("rewritten.csv"), |out| output::trace(rewritten, out))?;
-    output::write(&file("plan.csv"), |out| output::plan(rewritten, fitted.schedule.plan(), out))?;
+    let [rows, plan, timeline] = FILES.map(|name| in_folder(folder, name));
+    output::write(&rows, |out| output::trace(rewritten, out))?;
+    output::write(&plan, |out| output::plan(rewritten, fitted.schedule.plan(), out))?;
     let Some(trace) = &rewritten.trace else { return Ok(()) };
-    output::write(&file("timeline.json"), |out| timeline::write(rewritten.title(), trace, &fitted.schedule, out))
+    output::write(&timeline, |out| timeline::write(rewritten.title(), trace, &fitted.schedule, out))
 }
 
 /// Prints that nothing fits.
@@ -392,7 +438,6 @@ impl Outcome<'_> {
         line("fitted to", self.fitted_to)?;
         line("footprint", self.footprint)?;
         line("peak load", self.peak_load)?;
-        line("least by swap", self.load_min)?;
         line("swapped", self.swapped_bytes)?;
         if let Some(ns) = self.recomputed_ns {
             let (whole, part) = (ns / 1_000_000, ns / 1_000 % 1_000);
@@ -400,7 +445,7 @@ impl Outcome<'_> {
         }
         for (name, count) in [("masks", self.masks), ("in place", self.in_place)] {
             if let Some(count) = count.filter(|&count| count > 0) {
-                writeln!(out, "{name:<13}  {count} blocks")?;
+                writeln!(out, "{name:<13}  {count} residencies")?;
             }
         }
         if let Some(moved) = self.moved {
@@ -417,6 +462,9 @@ impl Outcome<'_> {
         }
         writeln!(out, "fitted in      {:.3} s", self.seconds)?;
         writeln!(out, "verified       {}", if self.verified { "yes" } else { "no" })?;
+        if let Some(folder) = self.folder {
+            writeln!(out, "written        {} in {folder}", FILES.join(", "))?;
+        }
         if self.tried.is_empty() {
             return Ok(());
         }

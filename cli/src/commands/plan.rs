@@ -106,25 +106,21 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses two results in one file, or on standard output.
+/// Refuses two results in one place, or one over the input. A plan may be written into the model that it is for.
 fn each_elsewhere(args: &PlanArgs) -> Result<(), Failure> {
-    let json = args.json.then_some("-");
-    let files = [
-        ("--json", json),
-        ("--output", args.output.as_deref()),
+    let claim = args.proof.as_ref().map(|name| [format!("{name}.opb"), format!("{name}.pbp")]);
+    let [claim, proof] = claim.as_ref().map_or([None; 2], |files| files.each_ref().map(|file| Some(file.as_str())));
+    let output = args.output.as_deref();
+    let results = [
+        ("--json", args.json.then_some("-")),
+        ("--output", output.filter(|file| !(model::is_model(file) && *file == args.input))),
         ("--report", args.report.as_deref()),
         ("--certificate", args.certificate.as_deref()),
         ("--header", args.model.header.as_deref()),
+        ("--proof", claim),
+        ("--proof", proof),
     ];
-    for (i, &(second, file)) in files.iter().enumerate() {
-        let first = files[..i].iter().find(|(_, other)| file.is_some() && *other == file);
-        if let (Some((first, _)), Some(file)) = (first, file) {
-            let place = if file == "-" { "standard output" } else { file };
-            let second = if file == "-" { format!("{second} -") } else { second.into() };
-            return Err(Failure::Usage(format!("{first} and {second} both want {place}")));
-        }
-    }
-    Ok(())
+    output::each_elsewhere(&args.input, &results)
 }
 
 /// Draws a plan, with how it was found and in how many seconds.
@@ -166,12 +162,12 @@ fn check_model(args: &PlanArgs, model: Option<&Model>) -> Result<(), Failure> {
     }
 }
 
-/// Prints the outcome; on standard error if the plan itself is on standard output.
+/// Prints the outcome; on standard error if a file that was asked for is on standard output.
 fn print(args: &PlanArgs, outcome: &Outcome<'_>) -> Result<(), Failure> {
+    let files = [&args.output, &args.report, &args.certificate, &args.model.header];
     let printed = match (args.json, args.output.as_deref()) {
         (true, _) => output::json(outcome, &mut io::stdout().lock()),
-        // The plan itself is on standard output.
-        (false, Some("-")) => outcome.text(&mut io::stderr().lock()),
+        _ if files.iter().any(|file| file.as_deref() == Some("-")) => outcome.text(&mut io::stderr().lock()),
         (false, file) => {
             let mut out = io::stdout().lock();
             outcome.text(&mut out).and_then(|()| file.map_or(Ok(()), |file| writeln!(out, "plan      {file}")))

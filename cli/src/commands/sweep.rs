@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -109,14 +110,17 @@ const STRIDE: u64 = 4;
 /// # Errors
 /// A file that cannot be read or written, or a device that cannot swap.
 pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
-    if args.json && args.output.as_deref() == Some("-") {
-        return Err(Failure::Usage("--json and --output - both want standard output".into()));
+    let report = args.report.as_deref();
+    if report.is_some_and(|file| Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("svg"))) {
+        return Err(Failure::Usage("a curve is drawn as a page: --report NAME.html".into()));
     }
+    let results = [("--json", args.json.then_some("-")), ("--output", args.output.as_deref()), ("--report", report)];
+    output::each_elsewhere(&args.common.input, &results)?;
     let device = device::named(&args.common.device)?;
     let problem = input::read(&args.common.input)?;
     let trace = fit::recorded(&problem)?;
     let swaps: &[Means] = if args.policy.is_empty() { &args.common.using } else { &[Means::Swap] };
-    let asked = fit::means(&args.common, &device, swaps, trace)?;
+    let asked = fit::means(&args.common, &device, swaps, &problem)?;
     asked.say();
     let lines = Line::all(&args.policy, asked.using);
     let refuse = |e: Error| InputError::file(&args.common.input, problem.explain(&e));
@@ -137,11 +141,11 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     if let Some(file) = &args.report {
         output::write(file, |out| report::curve(problem.title(), &curve, out))?;
     }
-    let mut out = io::stdout().lock();
-    match args.output.as_deref() {
-        Some("-") => Ok(()),
-        _ if args.json => output::json(&curve, &mut out),
-        _ => curve.text(problem.title(), &lines, &mut out),
+    let listed = [args.output.as_deref(), report].contains(&Some("-"));
+    match args.json {
+        true => output::json(&curve, &mut io::stdout().lock()),
+        false if listed => curve.text(problem.title(), &lines, &mut io::stderr().lock()),
+        false => curve.text(problem.title(), &lines, &mut io::stdout().lock()),
     }
     .map_err(|e| Failure::printing(&e))
 }
@@ -362,7 +366,10 @@ impl Curve<'_> {
             by_limit.add_row(size(same[0].limit).into_iter().chain(lines.iter().map(cell)).chain([bound]));
         }
         writeln!(out, "{}\n", by_limit.trim_fmt())?;
-        writeln!(out, "bound: by the means of the first curve nothing takes less\n")?;
+        writeln!(
+            out,
+            "bound: no schedule by the means of the first curve has less overhead; -: no schedule was found\n"
+        )?;
         let footprint = format!("footprint {}", unit.name());
         let mut least = table::aligned(["overhead", &footprint, "% of peak", "with --limit"], 1..4);
         for Least { within, point } in &self.least {
@@ -372,7 +379,7 @@ impl Curve<'_> {
         writeln!(out, "{}\n", least.trim_fmt())?;
         writeln!(
             out,
-            "by swaps alone, none without overhead can go below {} ({:.1} % of the peak)",
+            "by swaps alone, every schedule without overhead takes at least {} ({:.1} % of the peak)",
             unit.size(self.swap_lower_bound),
             self.percent(self.swap_lower_bound)
         )

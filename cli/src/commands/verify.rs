@@ -9,7 +9,9 @@ use std::time::Instant;
 use sublet_core::{Error, verify};
 
 use crate::args::VerifyArgs;
+use crate::commands::banks;
 use crate::failure::{Failure, InputError};
+use crate::input::plan::Told;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::{input, output};
@@ -23,15 +25,26 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     if let Some(rewritten) = &args.rewritten {
         return schedule::run(args, rewritten);
     }
-    let problem = input::read(&args.input)?;
+    let problem = input::read_in_banks(&args.input)?;
     let Some(file) = &args.plan else {
         let Some((model, _)) = problem.model.as_deref() else {
             return Err(Failure::Usage(format!("which plan for {}? Only a model may hold one itself", args.input)));
         };
         return embedded::run(args, model);
     };
-    let offsets = match input::plan::read(file, &problem) {
-        Ok(offsets) => offsets,
+    let offsets = match input::plan::read_in_banks(file, &problem) {
+        Ok(Told { offsets, banks: Some(banks) }) => {
+            let verified = banks::verified(&args.bank, args.constraints.get(), &problem, (&offsets, &banks));
+            return match verified {
+                Ok(found) => found.print(args.json),
+                Err(Failure::No(message)) => Err(refuse(args, &problem, format!("{file}: {message}"), None, 0.0)),
+                Err(failure) => Err(failure),
+            };
+        }
+        Ok(_) if !args.bank.is_empty() || problem.banks.iter().any(Option::is_some) => {
+            return Err(InputError::file(file, "a plan for several memories has the column \"bank\"").into());
+        }
+        Ok(Told { offsets, banks: None }) => offsets,
         Err(Failure::No(mut message)) => {
             if problem.model.is_some() {
                 message +=

@@ -5,6 +5,7 @@ mod header;
 mod instance;
 mod lp;
 mod ops;
+mod places;
 mod plan;
 mod tflite;
 mod trace;
@@ -18,6 +19,7 @@ pub(crate) use header::write as header;
 pub(crate) use instance::write as instance;
 pub(crate) use lp::{ample as ample_capacity, write as lp};
 pub(crate) use ops::{write as ops, write_read as ops_of};
+pub(crate) use places::{beside, each_elsewhere};
 pub(crate) use plan::write as plan;
 pub(crate) use tflite::splice;
 pub(crate) use trace::write as trace;
@@ -69,7 +71,8 @@ fn replace(file: &Path, content: impl FnOnce(&mut Out<'_>) -> io::Result<()>) ->
     let mut beside = tempfile::Builder::new();
     beside.prefix(".sublet-");
     new_file_mode(&mut beside);
-    let mut new = beside.tempfile_in(folder)?;
+    // The error names the new file, which nobody asked for.
+    let mut new = beside.tempfile_in(folder).map_err(|e| io::Error::from(e.kind()))?;
     write_to(new.as_file_mut(), content)?;
     if let Some(old) = old {
         new.as_file().set_permissions(old.permissions())?;

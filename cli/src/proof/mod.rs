@@ -8,6 +8,7 @@ use sublet_core::{Block, Constraints};
 
 use crate::args::{Effort, PlanArgs};
 use crate::failure::Failure;
+use crate::interrupt::Until;
 use crate::output;
 use crate::problem::Problem;
 use refute::{End, Item, prove};
@@ -38,7 +39,8 @@ pub(crate) fn check(args: &PlanArgs, problem: &Problem) -> Result<(), Failure> {
     }
 }
 
-/// Writes the proof that no plan fits in `capacity` bytes, if a proof is asked for; returns a sentence about it.
+/// Writes the proof that no plan fits in `capacity` bytes, if a proof is asked for; returns a sentence about it. The
+/// search for it may take as long as that for the plan.
 ///
 /// # Errors
 /// Files that cannot be written, and where no proof was found.
@@ -63,7 +65,8 @@ pub(crate) fn write(
     let items: Vec<Item> = blocks.iter().map(item).collect();
     let conflicts = if args.solve.effort == Effort::Max { MOST_CONFLICTS * CONFLICTS } else { CONFLICTS };
     let (mut formula, mut proof) = (Vec::new(), Vec::new());
-    let end = prove(&items, capacity, conflicts, &mut formula, &mut proof)
+    let until = Until::after(args.solve.time_limit);
+    let end = prove(&items, capacity, conflicts, until, &mut formula, &mut proof)
         .map_err(|e| Failure::Usage(format!("the proof cannot be kept: {e}")))?;
     match end {
         End::Proved => {
@@ -75,6 +78,9 @@ pub(crate) fn write(
         }
         End::Fits => Err(Failure::Unknown(format!(
             "no proof: blocks can be piled within {capacity}, if alignments are left out"
+        ))),
+        End::GivenUp if until.is_over() => Err(Failure::Unknown(format!(
+            "no proof: when the time was up it was open whether a plan fits in {capacity}"
         ))),
         End::GivenUp => Err(Failure::Unknown(format!(
             "no proof: after {conflicts} conflicts it is open whether a plan fits in {capacity}; --effort max looks longer"

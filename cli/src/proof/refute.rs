@@ -19,6 +19,8 @@
 
 use std::io::{self, Write};
 
+use crate::interrupt::Until;
+
 /// A block; the n-th row of the instance is the n-th item.
 pub(crate) struct Item {
     pub(crate) start: u32,
@@ -34,7 +36,7 @@ pub(crate) enum End {
     Proved,
     /// A plan fits, as far as chains can tell.
     Fits,
-    /// The allowed conflicts are used up.
+    /// The allowed conflicts are used up, or the time is.
     GivenUp,
 }
 
@@ -93,7 +95,8 @@ struct Search<'a, W: Write> {
     above: Side,
 }
 
-/// Searches for a plan within `capacity` for at most `conflicts` conflicts; writes the formula and the proof.
+/// Searches for a plan within `capacity` for at most `conflicts` conflicts and no longer than `until`; writes the
+/// formula and the proof.
 ///
 /// # Errors
 /// As the writers.
@@ -101,6 +104,7 @@ pub(crate) fn prove(
     items: &[Item],
     capacity: u64,
     conflicts: u64,
+    until: Until,
     formula: &mut dyn Write,
     proof: &mut dyn Write,
 ) -> io::Result<End> {
@@ -144,7 +148,7 @@ pub(crate) fn prove(
         pairs,
         pair_of,
     };
-    let end = search.run(conflicts)?;
+    let end = search.run(conflicts, until)?;
     let conclusion = if end == End::Proved { "UNSAT : -1" } else { "NONE" };
     writeln!(search.proof, "output NONE ;\nconclusion {conclusion} ;\nend pseudo-Boolean proof ;")?;
     Ok(end)
@@ -180,7 +184,7 @@ fn write_formula(items: &[Item], pairs: &[(usize, usize)], capacity: u64, out: &
 }
 
 impl<W: Write> Search<'_, W> {
-    fn run(&mut self, conflicts: u64) -> io::Result<End> {
+    fn run(&mut self, conflicts: u64, until: Until) -> io::Result<End> {
         if let Some(i) = (0..self.items.len()).find(|&i| self.items[i].size > self.capacity) {
             self.chain(&[], i)?;
             return Ok(End::Proved);
@@ -197,7 +201,7 @@ impl<W: Write> Search<'_, W> {
                     return Ok(End::Proved);
                 }
                 self.learn(clause)?;
-            } else if seen >= conflicts {
+            } else if seen >= conflicts || until.is_over() {
                 return Ok(End::GivenUp);
             } else if left == 0 && !self.limits.is_empty() {
                 restarts += 1;

@@ -98,11 +98,12 @@ function drawChart() {
   chart.append(svg("path", { class: "bound", d: `M${bound} ${margin.top}V${bottom}` }),
     svg("path", { class: "least-limit", d: `M${x(curve.least_limit)} ${margin.top}V${bottom}` }));
   const beside = (at, text, down) => {
-    // To the left where there is no room to the right.
-    const left = at > end - 250;
-    return svg("text", { class: "beside", x: at + (left ? -6 : 6), y: margin.top + down, "text-anchor": left ? "end" : "start" }, text);
+    // To the left where there is no room to the right; from the edge where there is none on either side.
+    const left = at > end - 250, nowhere = left && at < margin.left + 250;
+    const from = nowhere ? margin.left + 6 : at + (left ? -6 : 6);
+    return svg("text", { class: "beside", x: from, y: margin.top + down, "text-anchor": left && !nowhere ? "end" : "start" }, text);
   };
-  chart.append(beside(bound, `swaps alone: none without overhead below ${bytes(curve.swap_lower_bound)}`, 14),
+  chart.append(beside(bound, `swaps alone, without overhead: at least ${bytes(curve.swap_lower_bound)}`, 14),
     beside(x(curve.least_limit), `least limit that works: ${bytes(curve.least_limit)}`, 34));
   for (const least of curve.least) {
     if (least.overhead > ceiling) continue;
@@ -161,9 +162,8 @@ byId("figures").append(
   figure("peak", bytes(curve.original_peak)),
   ...curve.least.map(least => figure(least.within ? `at ${Math.round(100 * least.within)} % overhead` : "without overhead",
     bytes(least.footprint), note(`${percent(ofPeak(least.footprint))} of the peak`))),
-  figure("swaps alone, lower bound without overhead", bytes(curve.swap_lower_bound), note(percent(ofPeak(curve.swap_lower_bound)))),
+  figure("swaps alone, without overhead, at least", bytes(curve.swap_lower_bound), note(percent(ofPeak(curve.swap_lower_bound)))),
   figure("least limit that works", bytes(curve.least_limit), note(percent(ofPeak(curve.least_limit)))),
-  figure("least load by swaps", bytes(curve.load_min), note(percent(ofPeak(curve.load_min)))),
   figure("device", curve.device));
 
 fillTable(byId("limits").querySelector("table"), [

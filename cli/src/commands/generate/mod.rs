@@ -75,13 +75,12 @@ fn write(network: &Network, args: &CommonArgs) -> Result<(), Failure> {
     let (rows, time_ns) = (trace.rows.len(), trace.rows.last().map_or(0, |r| r.time_ns));
     let names: Vec<String> = (0..trace.blocks).map(|n| n.to_string()).collect();
     let problem = Problem::of_trace(file, trace.rows, names).map_err(|e| Failure::Usage(e.message))?;
-    let beside = |extension| path.with_extension(extension).to_string_lossy().into_owned();
     if args.graph {
         output::write(file, |out| output::graph(&network.operators, out))?;
-        output::write(&beside("tensors.csv"), |out| output::tensors(&network.tensors, out))?;
+        output::write(&output::beside(file, "tensors.csv"), |out| output::tensors(&network.tensors, out))?;
     } else {
         output::write(file, |out| output::trace(&problem, out))?;
-        output::write(&beside("ops.csv"), |out| output::ops(&network.operators, out))?;
+        output::write(&output::beside(file, "ops.csv"), |out| output::ops(&network.operators, out))?;
     }
 
     let persistent = network.tensors.iter().filter(|t| t.storage == Storage::Persistent);

@@ -178,7 +178,7 @@ impl ModelOutcome {
             };
             writeln!(
                 out,
-                "order     max load {} in place of {}, {proved}, {} sets",
+                "order     max load {} in place of {}, {proved}, {} states",
                 size(order.found),
                 size(order.file),
                 order.states

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
+use sublet_core::error::RowFault;
 use sublet_core::simulate::{Run, Timing};
 use sublet_core::trace::{Row, liveness::Residency};
 use sublet_core::verify::schedule::{self, Room};
@@ -18,8 +19,10 @@ use sublet_core::owned::Scratch;
 
 /// What `verify` prints. Sizes in bytes.
 #[derive(Debug, Default, Serialize)]
-struct Verdict {
+struct Verdict<'a> {
     verified: bool,
+    /// The device whose links were simulated.
+    device: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +54,7 @@ pub(super) fn run(args: &VerifyArgs, file: &str) -> Result<(), Failure> {
     let file = args.plan.as_deref().ok_or_else(|| Failure::Usage("which plan? --rewritten needs one".into()))?;
     let offsets = input::plan::read(file, &rewritten).map_err(|e| told(args, e))?;
     let (run, footprint) = judge(args, &original, &rewritten, &offsets).map_err(|e| told(args, e))?;
-    let verdict = Verdict::of(&run, footprint);
+    let verdict = Verdict::of(&args.device, &run, footprint);
     let mut out = io::stdout().lock();
     if args.json { output::json(&verdict, &mut out) } else { verdict.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
@@ -61,7 +64,7 @@ fn told(args: &VerifyArgs, failure: Failure) -> Failure {
     if args.json
         && let Failure::No(message) = &failure
     {
-        let verdict = Verdict { error: Some(message.clone()), ..Verdict::default() };
+        let verdict = Verdict { error: Some(message.clone()), device: &args.device, ..Verdict::default() };
         if let Err(e) = output::json(&verdict, &mut io::stdout().lock()) {
             return Failure::printing(&e);
         }
@@ -96,16 +99,19 @@ fn judge(args: &VerifyArgs, original: &Problem, rewritten: &Problem, offsets: &[
     match verified {
         Ok(verified) => Ok((*verified.run(), verified.plan().peak())),
         Err(e @ (Error::Row { .. } | Error::Invalid(_) | Error::HostTooSmall { .. })) => {
-            Err(Failure::No(rewritten.explain(&e)))
+            let moved = matches!(e, Error::Row { fault: RowFault::OtherAccess, .. }) && !args.reorder;
+            let hint = if moved { "; where operators may have moved: --reorder" } else { "" };
+            Err(Failure::No(format!("{}: {}{hint}", rewritten.name, rewritten.explain(&e))))
         }
         Err(e) => Err(InputError::file(&args.input, original.explain(&e)).into()),
     }
 }
 
-impl Verdict {
-    fn of(run: &Run, footprint: u64) -> Self {
+impl<'a> Verdict<'a> {
+    fn of(device: &'a str, run: &Run, footprint: u64) -> Self {
         Self {
             verified: true,
+            device,
             error: None,
             footprint: Some(footprint),
             peak_load: Some(run.peak_load),
@@ -122,7 +128,7 @@ impl Verdict {
         {
             writeln!(out, "{name:<9} {} bytes", bytes.unwrap_or(0))?;
         }
-        writeln!(out, "overhead  {:.3} %", 100.0 * self.overhead.unwrap_or(0.0))?;
+        writeln!(out, "overhead  {:.3} % on {}", 100.0 * self.overhead.unwrap_or(0.0), self.device)?;
         writeln!(out, "verified  yes")
     }
 }
