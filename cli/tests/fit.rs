@@ -493,3 +493,26 @@ fn the_example_of_swapping_is_accepted() {
     let ran = sublet(&["verify", &trace, &plan, "--rewritten", example, "--json"]);
     agree(&ran, &judge(&script, &[&trace, example, "--plan", &plan, "--cyclic"]));
 }
+
+/// Sizes are rounded up while a trace is fitted. An output of another size than its input is not written over it even if
+/// both are rounded up to the same size.
+#[test]
+fn only_outputs_of_the_size_of_their_input_are_written_over_it() {
+    let folder = Folder::new();
+    let written = |output: u32| {
+        let rows = format!(
+            "time_ns,event,block,bytes,op\n1,malloc,x,100,0\n1,write,x,,0\n1,malloc,y,{output},1\n1,read,x,,1\n\
+             9,write,y,,1\n9,free,x,,\n9,malloc,z,8,2\n9,read,y,,2\n20,write,z,,2\n20,free,y,,\n"
+        );
+        let trace = folder.file("t.csv", rows);
+        folder.file("t.ops.csv", "op,name,phase,inplace,rerun\n0,a,,0,1\n1,b,,1,1\n2,c,,0,1\n");
+        sublet(&["fit", &trace, "--limit", "512", "--json"])
+    };
+    let (same, other) = (written(100), written(120));
+    assert_eq!(
+        (same.json()["in_place"].as_u64(), same.json()["verified"].as_bool()),
+        (Some(1), Some(true)),
+        "{same:?}"
+    );
+    assert_eq!((other.json()["in_place"].as_u64(), other.status), (Some(0), 0), "{other:?}");
+}

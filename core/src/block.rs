@@ -162,13 +162,19 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
 }
 
 /// Checks the overlaps, each a pair of an operator's output and input that may share bytes. The two must be different
-/// blocks that exist, and the lifetime of the input must neither begin nor end later than that of the output. For the
-/// first pair that breaks a rule, returns [`Error::UnknownTensor`] with the indices of the two blocks.
+/// blocks that exist, and the lifetime of the input must neither begin nor end later than that of the output. No two
+/// blocks may be named both ways round. For the first pair that breaks a rule, returns [`Error::UnknownTensor`] with the indices of the two blocks.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));
         let alike = |(output, input): (&Block, &Block)| input.start <= output.start && input.end <= output.end;
-        if o.output == o.input || !of(o.output).zip(of(o.input)).is_some_and(alike) {
+        // Only blocks of equal lifetimes can be named both ways round.
+        let both_ways = |(output, input): (&Block, &Block)| {
+            (output.start, output.end) == (input.start, input.end)
+                && overlaps.iter().any(|other| (other.output, other.input) == (o.input, o.output))
+        };
+        let refused = |pair| !alike(pair) || both_ways(pair);
+        if o.output == o.input || of(o.output).zip(of(o.input)).is_none_or(refused) {
             return Err(Error::UnknownTensor { node: o.output, tensor: o.input });
         }
     }

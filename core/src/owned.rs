@@ -170,7 +170,7 @@ pub struct Fit {
 }
 
 /// Rewrites a trace so that its footprint (the device memory that it takes) is at most `options.limit` bytes, and
-/// proves the result.
+/// proves the result. Persistent blocks may have to be moved between two iterations: see [`fit::fit`].
 ///
 /// # Errors
 /// As [`fit::fit`].

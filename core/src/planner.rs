@@ -14,9 +14,9 @@ const PER_BLOCK: WorkspaceLen = per_block();
 /// A planner of at most N blocks that needs no memory but its own arrays; it may live in a `static`.
 ///
 /// It lends its arrays to [`place`](place::place) and [`verify`](verify::verify), and so makes the same plans as these
-/// functions. The length of the arrays is linear in N. They are long enough for every solver but [`Solver::Auto`] and
-/// [`Solver::Search`], whose search needs more: [`Planner::plan_in`] runs these two solvers in memory that the caller
-/// lends for the call.
+/// functions. The length of the arrays is linear in N. They are long enough for every solver but those that search:
+/// [`Solver::Auto`], [`Solver::Search`], [`Solver::Beam`] and [`Solver::LargeFirst`] need 200 KiB and more even for one
+/// block. [`Planner::plan_in`] runs these in memory that the caller lends for the call.
 ///
 /// ```
 /// use sublet_core::place::{Options, Solver};
@@ -72,7 +72,7 @@ impl<const N: usize> Planner<N> {
     ///
     /// # Errors
     /// Those of [`place`](place::place) and [`verify`](verify::verify). Of these, [`Error::BufferTooSmall`] comes only
-    /// with [`Solver::Auto`] and [`Solver::Search`], which need more memory than the planner has.
+    /// with the solvers that need more memory than the planner has.
     pub fn plan(&mut self, solver: Solver, options: &Options) -> Result<VerifiedPlan<'_>, Error> {
         let mut scratch = Workspace::new(self.words.as_flattened_mut(), self.indices.as_flattened_mut());
         let offsets = self.offsets.get_mut(..self.blocks.len()).unwrap_or_default();

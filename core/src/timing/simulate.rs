@@ -2,9 +2,11 @@
 //! which does one thing after the other: compute (the operators), copies out to the host, and copies in from it.
 //!
 //! An operator takes the time that it took in the original trace, wherever it stands in the rewritten one: the time
-//! from the last access before the operator to its own last access. When it is recomputed, it takes the time from its
-//! first access to its last. An operator starts when the copies in of all blocks that it accesses and the copies out of
-//! all blocks that it writes are done. A copy starts when compute has reached its row, its queue is free and earlier
+//! from the last access before the operator to its own last access. The part of it before its first access passes
+//! without waiting. Each access then waits until the copies in of its block and, if it writes, the copies out are done.
+//! So the time of an access row should be when the kernel begins to use the block; where all accesses of an operator
+//! have the time of its end, copies are hidden behind the whole operator. When an operator is recomputed, it takes the
+//! time from its first access to its last. A copy starts when compute has reached its row, its queue is free and earlier
 //! copies of the block are done. A copy takes the latency plus its bytes divided by the bandwidth. A free waits for the
 //! block's copies. A ReLU's mask (one bit for each element, kept for the gradient) takes no time to write; an operator
 //! that reads a mask waits for the mask's copies. The simulation ends when all queues are empty.

@@ -16,7 +16,9 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub struct Operator {
     /// Whether the operator's kernel may write its first output over its first input.
     pub in_place: bool,
-    /// Whether the operator may be recomputed: whether a second run gives the same result.
+    /// Whether the operator may be recomputed: whether a second run gives the same result. The second run gets no
+    /// persistent block (allocated at time 0, never freed) that the operator both reads and writes, such as the running
+    /// statistics of a batch norm: its result must not depend on them.
     pub rerun: bool,
     /// Whether the operator has to run in the recorded order, relative to the other ordered operators and to the
     /// accesses that belong to no operator. Operators that are not ordered may run whenever what they read is there.

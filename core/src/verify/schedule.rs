@@ -9,8 +9,8 @@
 //! - Values: a write gives a block a value, a malloc leaves its value undefined, a free loses it, a copy out keeps it
 //!   on the host, and a copy in restores the latest copy. Every operator reads the values that it read in the
 //!   recording; accesses that belong to no operator may read any value. A recomputed operator that reads the values of
-//!   its first run writes the values of its first run, otherwise undefined values. It does not write again the
-//!   persistent blocks that it updated in its first run.
+//!   its first run writes the values of its first run, otherwise undefined values. It accesses
+//!   no persistent block that it both reads and writes: its first run has updated that block.
 //! - Masks: a mask holds the sign of each element of a block. Its malloc has at least one bit for each element; the
 //!   ReLU operators that access the block say how large an element is. The mask is written right after a ReLU that
 //!   accesses the block. The ReLU's gradient may read the mask in place of the block.
@@ -18,9 +18,9 @@
 //!   or frees there in the recording. If it works in place, there may also stand, after its reads, a free of its first
 //!   input directly followed by the malloc of its first output, of the same size and at the same address.
 //! - Start and end: a persistent block (allocated at time 0, never freed) has its initial value on the device at the
-//!   start, and its final value on the device at the end. If iterations repeat, both may be on the host instead. If the
-//!   block is copied in before its first copy out, the host's copy of its initial value was used: then the host must
-//!   have its final value at the end.
+//!   start, and its final value on the device at the end, maybe at another offset. If iterations repeat, it may have
+//!   both on the host instead. If the block is copied in before its first copy out, the host's copy of its initial value
+//!   was used: then the host must have its final value at the end.
 //! - Addresses: as [`verify`](super::verify) judges. Time: as [`simulate`] says.
 //!
 //! Values are not stored but numbered: 0 is undefined, the initial value of block b is 1 + b, and the value that an

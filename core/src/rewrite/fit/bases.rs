@@ -81,7 +81,7 @@ impl<'s> Orders<'s> {
         mut scratch: Workspace<'_>,
         then: &mut dyn FnMut(&Bases<'_>, Stage<'a, 'w>, Workspace<'_>) -> Result<Stage<'a, 'w>, Error>,
     ) -> Result<Stage<'a, 'w>, Error> {
-        let Self { recorded, options, .. } = *self;
+        let Self { recorded: original, options, .. } = *self;
         for reordering in ORDERS {
             if stage.overhead() <= most || stage.stopped() {
                 break;
@@ -90,14 +90,14 @@ impl<'s> Orders<'s> {
             if !made || stage.stopped() {
                 continue;
             }
-            stage.kept.begin_order(recorded.rows.len());
-            let recorded = &Recorded { rows: &*self.rows, ..*recorded };
+            stage.kept.begin_order(original.rows.len());
+            let recorded = &Recorded { rows: &*self.rows, ..*original };
             let (peak, load_min) = loads(recorded, options, scratch.reborrow())?;
             let plain = Rewritten { rows: recorded.rows, shared: recorded.rows, in_place: false };
             let (using, out) = (options.using.on(&options.device), [&mut *self.masked, &mut *self.shared]);
-            let rich = means::rewrite(recorded, using, options.alignment, scratch.reborrow(), out)?;
+            let rich = means::rewrite(recorded, original, (using, options.alignment), scratch.reborrow(), out)?;
             let rich = (rich.shared != plain.rows).then_some(rich);
-            let starts = [rich, Some(plain)].map(|start| start.map(|trace| Base { trace, reordering }));
+            let starts = [rich, Some(plain)].map(|start| start.map(|trace| Base { original, trace, reordering }));
             stage = then(&Bases { recorded, options, starts, peak, load_min }, stage, scratch.reborrow())?;
         }
         Ok(stage)

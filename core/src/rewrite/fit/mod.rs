@@ -88,7 +88,8 @@ pub struct Options {
     /// The seed of random choices. The same seed gives the same result on every machine.
     pub seed: u64,
     /// The work that a search for swaps may do for each row of the trace, counted in operators and gaps (times in which
-    /// a block is idle) looked at. Rows beyond the first 10,000 add none.
+    /// a block is idle) looked at. Rows beyond the first 10,000 add none. A fit makes many searches and placements, so
+    /// that it takes several times as long as one search; a [`Watch`] ends it sooner.
     pub work: u64,
 }
 
@@ -222,10 +223,15 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 /// Rewrites a trace so that its footprint (the memory that it takes on the device) is within a limit. Of the schedules
 /// that are found, the one that adds least time is the result.
 ///
+/// A persistent block (allocated at time 0, never freed) may end the iteration at another offset than it began at, or on
+/// the host. Who runs the rows again and again moves such blocks between two iterations: all are copied out before any
+/// is copied in. The simulated time does not count that. With [`Options::keep_persistent`] none moves.
+///
 /// # Errors
-/// [`Error::OverLimit`] if no schedule fits, with the least footprint that was made: a limit that works;
-/// [`Error::Alignment`]; [`Error::Row`] for a trace that is not as recorded; [`Error::TooManyBlocks`];
-/// [`Error::Device`]; [`Error::BufferTooSmall`] if the output or the workspace is too short.
+/// [`Error::OverLimit`] if no schedule fits, with the least footprint that was made, its sizes rounded up to the
+/// alignment: a limit that works; [`Error::Alignment`]; [`Error::Row`] for a trace that is not as recorded;
+/// [`Error::SizeOverflow`] if all sizes add up to more than 64 bits hold; [`Error::TooManyBlocks`]; [`Error::Device`];
+/// [`Error::BufferTooSmall`] if the output or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
@@ -323,6 +329,8 @@ fn fit_patiently<'a>(
     // Checks that the rows can follow each other, which the passes rely on.
     let residencies = liveness::lifetimes(original, blocks, scratch.reborrow(), output.blocks, output.names)?;
     persistent_first(original, output.blocks.get(..residencies).unwrap_or_default())?;
+    // Loads are added up without further checks.
+    block::check(output.blocks.get(..residencies).unwrap_or_default(), options.alignment)?;
     let original_peak = max_load(original, blocks, scratch.reborrow());
     let Output { rows: out, timings, blocks: lives, names, offsets } = output;
     let (begin, out) = out.split_at_mut_checked(bases::rows(original.len())).unwrap_or_default();

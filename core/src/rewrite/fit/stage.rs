@@ -57,6 +57,8 @@ const ROW: u64 = 450;
 /// The trace in which recomputation is planned first, and then swaps.
 #[derive(Clone, Copy)]
 pub(super) struct Base<'s> {
+    /// The recording, with its operators in the recorded order and sizes that are not rounded up.
+    pub(super) original: &'s Recorded<'s>,
     /// The recording, or what masks and in-place reuse have made of it.
     pub(super) trace: Rewritten<'s>,
     /// The order in which the operators of the trace run; none is the recorded one.
@@ -233,7 +235,7 @@ impl<'a, 'w> Stage<'a, 'w> {
             return recomputer.rows(scratch, interim);
         }
         let rows = recomputer.rows(scratch.reborrow(), aside)?;
-        in_place::rewrite(recorded, aside.get(..rows).unwrap_or_default(), scratch, interim)
+        in_place::rewrite(base.original, aside.get(..rows).unwrap_or_default(), scratch, interim)
     }
 
     /// Gives the rows of the best schedule their times, has the schedule verified, and returns it with the policy that

@@ -425,3 +425,37 @@ fn bytes_on_the_links_may_add_up_to_more_than_can_be_counted() {
     // There is a schedule, but no plan for so many large residencies.
     assert_eq!(made, Err(Error::SizeOverflow { block: 2 }));
 }
+
+/// Loads are added up: sizes that add up to more than 64 bits hold are refused before that.
+#[test]
+fn sizes_beyond_u64_are_refused() {
+    let row = |event, block, bytes, op| Row { time_ns: 1, event, block, bytes, op: Op::First(op) };
+    let size = u64::MAX - 5;
+    let rows = [
+        row(Event::Malloc, 0, size, 0),
+        row(Event::Write, 0, 0, 0),
+        row(Event::Malloc, 1, size, 1),
+        row(Event::Write, 1, 0, 1),
+        row(Event::Read, 0, 0, 2),
+        row(Event::Read, 1, 0, 2),
+    ];
+    let operators = [Operator { ordered: false, ..Operator::default() }; 3];
+    let recorded = Recorded { rows: &rows, operators: &operators, blocks: 2 };
+    let options =
+        Options { using: Using::NONE.with(Means::Order), alignment: 1, ..Options::new(1000, Device::symmetric(12e9)) };
+    assert_eq!(run_recorded(&recorded, &options), Err(Error::SizeOverflow { block: 1 }));
+}
+
+/// An operator that allocates a block and accesses nothing has no place in an order.
+#[test]
+fn an_operator_without_accesses_stays_where_it_is() {
+    for time_ns in [0, 1] {
+        let rows = [Row { time_ns, event: Event::Malloc, block: 0, bytes: 900, op: Op::First(1) }];
+        let operators = [Operator { ordered: false, ..Operator::default() }; 2];
+        let recorded = Recorded { rows: &rows, operators: &operators, blocks: 1 };
+        let using = Using::NONE.with(Means::Order);
+        let options = Options { using, alignment: 1, ..Options::new(899, Device::symmetric(12e9)) };
+        let refused = Error::OverLimit { least: 900, limit: 899 };
+        assert_eq!(run_recorded(&recorded, &options), Err(refused), "{time_ns}");
+    }
+}

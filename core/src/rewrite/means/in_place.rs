@@ -11,7 +11,7 @@
 //! 2. Each operator that may work in place is looked at, whether it runs as recorded or is recomputed. Its input is the
 //!    first block that it reads in the recording, its output the first that it writes; its workspaces do not count. The
 //!    output reuses the input's memory if all of this is true:
-//!    - neither is persistent, and both have the same size;
+//!    - neither is persistent, and both have the same size in the recording (the rows may have sizes rounded up);
 //!    - nothing needs the input's live range after the operator's reads;
 //!    - the output is not touched before the operator's last read.
 //! 3. Then the `free` of the input and the `malloc` of the output are moved to directly after the operator's last read.
@@ -90,6 +90,9 @@ pub fn rewrite(
     let mut operators = Operators::new(recorded, &mut scratch)?;
     let of = liveness::of_rows(rows, recorded.numbers(), &mut scratch)?;
     let mut pass = Pass::lend(rows.len(), recorded.blocks, *recorded, of, &mut scratch);
+    for r in recorded.rows.iter().filter(|r| r.event == Event::Malloc) {
+        pass.size[r.block] = r.bytes;
+    }
     pass.collect(rows);
     pass.decide(rows, &mut operators)?;
     let mut writer = Writer::new(out);
@@ -128,6 +131,10 @@ record! {
 workspace! {
     /// The live ranges of a trace's blocks, and the places where an output takes over the memory of an input.
     struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, of: Records<'a, ResidencyId>) {
+        tables {
+            /// For each block: its size in the recording, in bytes.
+            size: u64[blocks],
+        }
         records {
             /// For each row: which output takes over the memory of an input directly after the row, if any does.
             reuses: Reuse[rows],
@@ -191,7 +198,7 @@ impl Pass<'_> {
     }
 
     /// Lets an operator write block `y`, its first output, over block `x`, its first input, if that is allowed:
-    /// - the blocks are different and have the same size;
+    /// - the blocks are different and have the same size in the recording;
     /// - nothing needs `x` after the operator's reads;
     /// - `y` is allocated before the operator's first access, and not accessed before its last read.
     ///
@@ -207,7 +214,7 @@ impl Pass<'_> {
         let (given, taken) = (from.begin?, to.begin?);
         let over_after_reads = from.last <= last_read + 1;
         let begins_after_reads = to.first > Some(last_read) && taken < running.first;
-        let alike = at(rows, given).bytes == at(rows, taken).bytes;
+        let alike = self.size[x] == self.size[y];
         if x != y && alike && over_after_reads && begins_after_reads {
             self.reuses.set(last_read, Reuse { given: Some(given), taken });
             self.range.set(input, Range { free_moved: true, ..from });

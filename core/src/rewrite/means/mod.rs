@@ -186,14 +186,15 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 /// Rewrites a recording by two means of saving memory, each only if it is in `using`. With the first, gradients of ReLU
 /// operators read masks (one bit for each element, in place of the element); these rows are written to `masked`. The
 /// size of a mask is rounded up to a multiple of `alignment` bytes. With the second, operators also write outputs over
-/// inputs; these rows are written to `shared`. Each of the two must have room for [`most_rows`].
+/// inputs; these rows are written to `shared`. Each of the two must have room for [`most_rows`]. `original` is the
+/// recording before its operators were reordered and its sizes were rounded up.
 ///
 /// # Errors
 /// As [`mask::rewrite`] and [`in_place::rewrite`].
 pub(in crate::rewrite) fn rewrite<'s>(
     recorded: &Recorded<'s>,
-    using: Using,
-    alignment: u64,
+    original: &Recorded<'_>,
+    (using, alignment): (Using, u64),
     mut scratch: Workspace<'_>,
     [masked, shared]: [&'s mut [Row]; 2],
 ) -> Result<Rewritten<'s>, Error> {
@@ -213,7 +214,7 @@ pub(in crate::rewrite) fn rewrite<'s>(
     }
     made.shared = made.rows;
     if using.has(Means::InPlace) {
-        let n = in_place::rewrite(recorded, made.rows, scratch, shared)?;
+        let n = in_place::rewrite(original, made.rows, scratch, shared)?;
         made.shared = shared.get(..n).unwrap_or_default();
         made.in_place = true;
     }

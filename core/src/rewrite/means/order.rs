@@ -295,8 +295,10 @@ impl Pass<'_> {
             for r in program.rows_of(operator) {
                 let block = r.block_id();
                 match r.event {
-                    Event::Malloc => self.allocate(program, block, program.end_time, writer),
-                    _ if self.resident[block] > 0 => self.free(block, program.end_time, writer),
+                    Event::Malloc if self.resident[block] == 0 => {
+                        self.allocate(program, block, program.end_time, writer);
+                    }
+                    Event::Free if self.resident[block] > 0 => self.free(block, program.end_time, writer),
                     _ => {}
                 }
             }
