@@ -239,8 +239,8 @@ pub(crate) struct FittingArgs {
     /// The device whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
     pub(crate) device: String,
-    /// The means, with commas between them; by default all but layer and order that the device and the file of
-    /// operators allow
+    /// The means, with commas between them. By default all but layer and order, as far as the device can swap and the
+    /// file of operators allows the others
     #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means())]
     pub(crate) using: Vec<Means>,
     /// Adds the means order: operators may run in another order, in which each reads the same values
@@ -275,8 +275,8 @@ pub(crate) struct FitArgs {
     /// between its uses, and what the alternatives would have cost
     #[arg(long, value_name = "BLOCK", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(crate) explain: Option<String>,
-    /// Also fits to every lower whole percent of the peak, as far as that can gain, and takes the fastest schedule:
-    /// many times the work
+    /// Also fits to every lower whole percent of the peak, and takes the fastest schedule, since one for less memory
+    /// fits too. Ends where the lower bound shows that nothing faster follows. Many times the work
     #[arg(long)]
     pub(crate) monotone: bool,
     /// Blocks below this size are not swapped; by default those whose copy takes less than twice the link's latency

@@ -124,8 +124,8 @@ fn the_gap_across_the_end_of_the_iteration_is_told() {
     assert_eq!(gap["choice"], "swapped", "{ran}");
     let operator = |line: &str| line.rsplit(',').next().unwrap().to_owned();
     let used = |line: &&str| is(line, "read", block) || is(line, "write", block);
-    let uses: Vec<String> = rows.lines().filter(used).map(operator).collect();
-    let (first, last) = (uses.first().unwrap(), uses.last().unwrap());
+    let operators: Vec<String> = rows.lines().filter(used).map(operator).collect();
+    let (first, last) = (operators.first().unwrap(), operators.last().unwrap());
     assert!(gap["before"].as_str().unwrap().contains(first.as_str()), "{gap} {first}");
     assert!(gap["after"].as_str().unwrap().contains(last.as_str()), "{gap} {last}");
 }

@@ -170,14 +170,14 @@ fn outcome<'a>(
 
 /// What `verify` prints of a plan for several memories. Sizes in bytes.
 #[derive(Debug, Serialize)]
-pub(super) struct Verified {
+pub(super) struct Verdict {
     blocks: usize,
     verified: bool,
-    banks: Vec<VerifiedBank>,
+    banks: Vec<BankVerdict>,
 }
 
 #[derive(Debug, Serialize)]
-struct VerifiedBank {
+struct BankVerdict {
     bank: String,
     blocks: usize,
     /// The highest end of a block in the bank.
@@ -194,7 +194,7 @@ pub(super) fn verified(
     constraints: Constraints,
     problem: &Problem,
     (offsets, banks): (&[u64], &[String]),
-) -> Result<Verified, Failure> {
+) -> Result<Verdict, Failure> {
     for ((id, bank), own) in problem.ids.iter().zip(banks).zip(problem.banks.iter().chain(std::iter::repeat(&None))) {
         if let Some(own) = own.as_ref().filter(|own| *own != bank) {
             return Err(Failure::No(format!("block {id} lies in the bank {bank}, and is for {own} alone")));
@@ -203,8 +203,8 @@ pub(super) fn verified(
             return Err(Failure::No(format!("block {id} lies in the bank {bank}, which no --bank names")));
         }
     }
-    let names: BTreeSet<&String> = banks.iter().collect();
-    let verified = names.into_iter().map(|bank| {
+    let of_plan: BTreeSet<&String> = banks.iter().collect();
+    let verified = of_plan.into_iter().map(|bank| {
         let members: Vec<usize> = (0..banks.len()).filter(|&i| banks[i] == *bank).collect();
         let blocks: Vec<Block> = members.iter().map(|&i| problem.blocks[i]).collect();
         let offsets: Vec<u64> = members.iter().map(|&i| offsets[i]).collect();
@@ -219,12 +219,12 @@ pub(super) fn verified(
             let of_bank = Problem { ids, times: problem.times.clone(), ..Problem::default() };
             Failure::No(format!("bank {bank}: {}", of_bank.explain(&e)))
         })?;
-        Ok(VerifiedBank { bank: bank.clone(), blocks: members.len(), peak: plan.peak() })
+        Ok(BankVerdict { bank: bank.clone(), blocks: members.len(), peak: plan.peak() })
     });
-    Ok(Verified { blocks: banks.len(), verified: true, banks: verified.collect::<Result<_, Failure>>()? })
+    Ok(Verdict { blocks: banks.len(), verified: true, banks: verified.collect::<Result<_, Failure>>()? })
 }
 
-impl Verified {
+impl Verdict {
     /// Prints it, as one JSON object or as a few lines.
     pub(super) fn print(&self, json: bool) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
@@ -233,7 +233,7 @@ impl Verified {
 
     fn text(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "blocks    {}", self.blocks)?;
-        for VerifiedBank { bank, blocks, peak } in &self.banks {
+        for BankVerdict { bank, blocks, peak } in &self.banks {
             writeln!(out, "bank      {bank}: {blocks} blocks, peak {peak} bytes")?;
         }
         writeln!(out, "verified  yes")

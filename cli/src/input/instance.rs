@@ -53,8 +53,8 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
             }
         }
         ids.push(table.name(id)?.to_owned());
-        let first = table.number(lower, "time")?;
-        let last = table.number(upper, "time")?;
+        let first = table.number(lower, "steps")?;
+        let last = table.number(upper, "steps")?;
         let Some(after) = last.checked_add(inclusive) else {
             return Err(table.fault(upper, format!("a time below {}", u64::MAX)));
         };

@@ -79,7 +79,7 @@ fn told(file: &str, reader: impl BufRead, problem: &Problem) -> Result<Told, Fai
             return Err(not_its(format!("the plan gives block {name} a second offset")));
         }
         if let Some(bank) = bank {
-            banks[index] = table.name(bank)?.to_owned();
+            table.name(bank)?.clone_into(&mut banks[index]);
         }
     }
     let missing = |i: usize| Failure::No(format!("{file}: block {} has no offset", problem.ids[i]));

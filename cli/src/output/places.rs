@@ -42,12 +42,10 @@ fn place(file: &str) -> Option<PathBuf> {
     if file == "-" {
         return Some(path.into());
     }
-    match fs::metadata(path) {
-        Ok(known) => known.is_file().then(|| fs::canonicalize(path).unwrap_or_else(|_| path.into())),
-        Err(_) => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.into());
-            Some(path.file_name().map_or_else(|| path.into(), |name| folder.join(name)))
-        }
+    if let Ok(known) = fs::metadata(path) {
+        return known.is_file().then(|| fs::canonicalize(path).unwrap_or_else(|_| path.into()));
     }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.into());
+    Some(path.file_name().map_or_else(|| path.into(), |name| folder.join(name)))
 }

@@ -50,8 +50,8 @@ pub struct Options {
     /// whatever the budget.
     pub work: u64,
     /// The budget of the exact search ([`search`]), in nodes of its search tree. The search also counts one node for
-    /// each 1,024 blocks and sections of time that it looks at; so one counted node takes about 3 µs on all instances.
-    /// Beam search ([`beam`]) gets the time that so many nodes take. [`auto`] divides the budget among its methods.
+    /// each 1,024 blocks and sections of time that it looks at. So a node stands for about 3 µs of work on every
+    /// instance. Beam search ([`beam`]) gets the time that so many nodes take. [`auto`] divides the budget among its methods.
     pub nodes: u64,
     /// Which of its techniques the exact search uses; the others are turned off.
     pub techniques: search::Techniques,

@@ -20,8 +20,8 @@
 //! 6. The residencies of each schedule are placed; residencies that share memory in place are placed as one block.
 //!    Where the placement is above the limit, the operators that run there get headroom: a part of the bytes above the
 //!    limit is held back below it. Recomputation and swaps are then planned again, several times.
-//! 7. Where no schedule fits, schedules that take least memory are made, however long they take. They do not depend on
-//!    the limit, so that the least limit that is reported is one that works.
+//! 7. Where no schedule fits, schedules that take least memory are made, however long they take. They are the same for
+//!    every limit, so that the least of their footprints is a limit that works: it is reported.
 //!
 //! Nothing is tried that the [lower bound](least_overhead) proves to be no better than the best schedule so far. The
 //! bound is computed for swaps alone, for recomputation alone, for both together, for swaps after a level of

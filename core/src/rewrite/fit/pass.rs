@@ -390,7 +390,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     ) -> Result<R, Error> {
         let Self { recorded, options, base, recomputer, scratch, stage, .. } = self;
         let mut scratch = scratch.reborrow();
-        let rows = stage.between(recorded, *base, recomputer, arrangement.recomputes, scratch.reborrow())?;
+        let rows = stage.between(*base, recomputer, arrangement.recomputes, scratch.reborrow())?;
         let Stage { interim, made, kept } = stage;
         let rows = interim.get_mut(..rows).unwrap_or_default();
         let mut tables = scratch.split(Flat::workspace(rows.len()));

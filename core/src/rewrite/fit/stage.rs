@@ -216,7 +216,6 @@ impl<'a, 'w> Stage<'a, 'w> {
     /// trace is invalid or the lent memory is too short.
     pub(super) fn between(
         &mut self,
-        recorded: &Recorded<'_>,
         base: Base<'_>,
         recomputer: &Recomputer<'_>,
         rerun: bool,
