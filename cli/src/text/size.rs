@@ -1,16 +1,22 @@
 //! Sizes as people write them: `512MiB`, `8G`, `1.5GiB`, `4096`.
 //!
 //! `K`, `M`, `G`, `T` and `KiB`, `MiB`, `GiB`, `TiB` are powers of 1024, as memory is sold and as CUDA counts it;
-//! `kB`, `MB`, `GB`, `TB` are powers of 1000. Case does not matter; a fraction is taken where it gives whole bytes.
+//! `kB`, `MB`, `GB`, `TB` are powers of 1000. Case does not matter. A size with a unit is
+//! rounded down to whole bytes. One without a unit has to be whole: `0.6` is more likely meant as a share.
 
 /// What is said when a size cannot be read.
 const EXPECTED: &str = "expected a size such as 4096, 512MiB, 8G or 1.5GiB";
 
-/// The bytes that `text` says.
+/// The bytes that `text` says, rounded down.
 ///
 /// # Errors
 /// What was expected instead.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    read(text).map(|(bytes, _)| bytes)
+}
+
+/// The bytes that `text` says, rounded down, and whether they are whole without that.
+fn read(text: &str) -> Result<(u64, bool), String> {
     let text = text.trim();
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
@@ -22,20 +28,17 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let too_large = || format!("\"{text}\" is more than the {} bytes that 64 bits hold", u64::MAX);
     let whole: u64 = whole.parse().map_err(|_| too_large())?;
     let whole = whole.checked_mul(bytes_per_unit).ok_or_else(too_large)?;
-    // The fraction is digits / 10^len; 18 digits are exact in 128 bits with every unit.
-    let digits = fraction.trim_end_matches('0');
-    let part = if digits.is_empty() {
-        0
-    } else {
-        let numerator = digits.parse::<u64>().ok().filter(|_| digits.len() <= 18).map(u128::from);
-        let scaled = numerator.map(|n| n * u128::from(bytes_per_unit));
-        let denominator = 10u128.pow(u32::try_from(digits.len().min(18)).unwrap_or(18));
-        scaled
-            .filter(|s| s % denominator == 0)
-            .and_then(|s| u64::try_from(s / denominator).ok())
-            .ok_or_else(|| format!("\"{text}\" is not a whole number of bytes"))?
-    };
-    whole.checked_add(part).ok_or_else(too_large)
+    // From the last digit to the first: what is left of a division does not change the whole bytes of the next.
+    let (mut part, mut exact) = (0, true);
+    for digit in fraction.bytes().rev() {
+        let tenths = u64::from(digit - b'0') * bytes_per_unit + part;
+        part = tenths / 10;
+        exact &= tenths % 10 == 0;
+    }
+    if bytes_per_unit == 1 && !exact {
+        return Err(format!("{EXPECTED}, found \"{text}\""));
+    }
+    Ok((whole.checked_add(part).ok_or_else(too_large)?, exact))
 }
 
 /// The bytes that `text` says, where they have to be a power of two.
@@ -43,8 +46,8 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
 /// # Errors
 /// What was expected instead.
 pub(crate) fn parse_alignment(text: &str) -> Result<u64, String> {
-    let bytes = parse(text)?;
-    if bytes.is_power_of_two() { Ok(bytes) } else { Err(format!("expected a power of two, found {bytes}")) }
+    let (bytes, exact) = read(text)?;
+    if exact && bytes.is_power_of_two() { Ok(bytes) } else { Err(format!("expected a power of two, found {text}")) }
 }
 
 /// The most memory that something may take.
@@ -123,14 +126,28 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused() {
-        for text in ["", "G", "-1", "+1", "1.", ".5", "1.2.3", "1e9", "5 GiBs", "0x10", "½", "1 000"] {
+        for text in ["", "G", "-1", "+1", "1.", ".5", "1.2.3", "1e9", "5 GiBs", "0x10", "½", "1 000", "1.5", "0.6 B"] {
             assert!(parse(text).unwrap_err().starts_with(EXPECTED), "{text}");
         }
         for text in ["18446744073709551616", "16777216T", "99999999999999999999999T"] {
             assert!(parse(text).unwrap_err().contains("64 bits"), "{text}");
         }
-        for text in ["1.5", "0.3K", "0.0000000000000000001T"] {
-            assert!(parse(text).unwrap_err().contains("whole number"), "{text}");
+    }
+
+    #[test]
+    fn a_size_that_is_not_whole_is_rounded_down() {
+        for (text, bytes) in [
+            ("1.0", 1),
+            ("0.3K", 307),
+            ("0.9G", 966_367_641),
+            ("2.4G", 2_576_980_377),
+            ("0.0000000000000000001T", 0),
+            // The whole byte is in the 40th digit.
+            ("0.0000000000009094947017729282379150390625T", 1),
+            ("0.0000000000009094947017729282379150390624T", 0),
+            ("16777215.99999999999999999999T", u64::MAX),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
         }
     }
 
@@ -145,14 +162,17 @@ mod tests {
         for text in ["0%", "-1%", "100.1%", "%", "a%", "nan%", "inf%"] {
             assert!(Limit::parse(text).unwrap_err().contains("of the peak"), "{text}");
         }
-        assert!(Limit::parse("1x").unwrap_err().contains("or 80%"));
+        for text in ["1x", "0.6"] {
+            assert!(Limit::parse(text).unwrap_err().contains("or 80%"), "{text}");
+        }
     }
 
     #[test]
     fn an_alignment_is_a_power_of_two() {
         assert_eq!(parse_alignment("256"), Ok(256));
         assert_eq!(parse_alignment("2M"), Ok(2 << 20));
-        for text in ["0", "3", "1kB"] {
+        assert_eq!(parse_alignment("0.250K"), Ok(256));
+        for text in ["0", "3", "1kB", "1.0001K"] {
             assert!(parse_alignment(text).unwrap_err().contains("power of two"), "{text}");
         }
     }
