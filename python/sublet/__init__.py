@@ -8,15 +8,39 @@
     True
 """
 
-from ._problem import Graph, Problem, Trace
+from ._problem import (
+    FREE,
+    ITERATION,
+    MALLOC,
+    PERSISTENT,
+    READ,
+    SWAP_IN,
+    SWAP_OUT,
+    TRANSIENT,
+    WRITE,
+    Graph,
+    Operators,
+    Problem,
+    Trace,
+)
 from ._results import Device, Diagnosis, Fit, Plan, compare, doctor, fit, plan, read_snapshot, sweep, verify
 from ._sublet import PlanError
 
 __all__ = [
+    "FREE",
+    "ITERATION",
+    "MALLOC",
+    "PERSISTENT",
+    "READ",
+    "SWAP_IN",
+    "SWAP_OUT",
+    "TRANSIENT",
+    "WRITE",
     "Device",
     "Diagnosis",
     "Fit",
     "Graph",
+    "Operators",
     "Plan",
     "PlanError",
     "Problem",

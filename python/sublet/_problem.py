@@ -120,7 +120,8 @@ class Graph:
     """By operator: how long it runs, in ns."""
 
     def tensor(self, name: str, bytes: int, storage: int = TRANSIENT) -> int:
-        """Adds a tensor of so many bytes, and returns its number."""
+        """Adds a tensor of so many bytes, and returns its number. `storage` is `sublet.TRANSIENT` (its memory is needed
+        up to its last reader), `sublet.ITERATION` (to the end of the iteration) or `sublet.PERSISTENT` (always)."""
         self.names.append(name)
         self.bytes.append(bytes)
         self.storage.append(storage)

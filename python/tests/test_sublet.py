@@ -18,8 +18,7 @@ import pytest
 from processes import ran
 
 import sublet
-from sublet import _results
-from sublet._problem import FREE, ITERATION, PERSISTENT, READ, TRANSIENT
+from sublet import FREE, ITERATION, PERSISTENT, READ, TRANSIENT, _results
 
 TRACES = pathlib.Path(__file__).parents[2] / "traces"
 RESNET = str(TRACES / "resnet50_train_b32.csv")
