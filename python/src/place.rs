@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use sublet_core::place::{Options, Solver, Summary};
 use sublet_core::{Constraints, owned};
 
-use crate::arrays::{Column, column};
+use crate::arrays::Column;
 use crate::problem::Problem;
 use crate::refused;
 
@@ -81,12 +81,12 @@ pub fn place<'py>(
 pub fn verify(
     py: Python<'_>,
     problem: &Problem,
-    offsets: Column<'_, u64>,
+    offsets: Column<'_>,
     capacity: Option<u64>,
     alignment: u64,
 ) -> PyResult<(u64, u64)> {
     let blocks = problem.inner.blocks();
-    let offsets = column("offsets", &offsets, blocks.len())?;
+    let offsets = problem.offsets(&offsets)?;
     let constraints = Constraints { capacity, alignment };
     py.detach(|| owned::verify(blocks, &offsets, &constraints)).map_err(|e| refused(problem.inner.message(&e)))
 }

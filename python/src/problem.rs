@@ -8,7 +8,7 @@ use sublet_core::Block;
 use sublet_core::trace::graph::{Graph, Node, Storage, Tensor};
 use sublet_core::trace::{Event, Kind, Op, Operator, Row};
 
-use crate::arrays::{Column, column};
+use crate::arrays::{Column, Rows};
 use crate::refused;
 
 /// Blocks as columns: start and end of the live ranges in steps, sizes and alignments in bytes.
@@ -27,6 +27,12 @@ impl Problem {
     fn of(inner: sublet_cli::Problem) -> Self {
         Self { inner: Arc::new(inner) }
     }
+
+    /// The offsets of a plan, which has to have one for each block.
+    pub fn offsets(&self, offsets: &Column<'_>) -> PyResult<Vec<u64>> {
+        let rows = Rows { of: "block", names: self.inner.ids() };
+        rows.column("offset", offsets, Some(self.inner.blocks().len()))
+    }
 }
 
 /// What is known of operators, as columns: each column has one element for each operator.
@@ -34,25 +40,27 @@ impl Problem {
 pub struct Operators<'py> {
     /// The operators' names.
     names: Vec<String>,
-    /// Not 0 if the operator may be recomputed: a second run gives the same result.
-    rerun: Column<'py, u8>,
-    /// Not 0 if the operator may write its first output over its first input.
-    in_place: Column<'py, u8>,
-    /// Not 0 if the operator has to stay in the recorded order relative to the other ones that are not 0 here, for
+    /// Whether the operator may be recomputed: a second run gives the same result.
+    rerun: Column<'py>,
+    /// Whether the operator may write its first output over its first input.
+    in_place: Column<'py>,
+    /// Whether the operator has to stay in the recorded order relative to the other ones that are not 0 here, for
     /// instance because it draws random numbers.
-    ordered: Column<'py, u8>,
+    ordered: Column<'py>,
     /// What the operator computes: `relu`, `relu_backward` (the gradient of a ReLU), or an empty string for anything
     /// else. A mask (one bit for each element) can pass from a ReLU to its gradient in place of a block.
     kind: Vec<String>,
     /// The size in bytes of one element of the operator's blocks: 1, 2, 4 or 8.
-    element: Column<'py, u8>,
+    element: Column<'py>,
 }
 
 impl Operators<'_> {
     fn get(self) -> PyResult<Vec<(String, Operator)>> {
         let n = self.names.len();
-        let (rerun, in_place) = (column("rerun", &self.rerun, n)?, column("in_place", &self.in_place, n)?);
-        let (ordered, element) = (column("ordered", &self.ordered, n)?, column("element", &self.element, n)?);
+        let rows = Rows { of: "operator", names: &[] };
+        let (rerun, in_place) = (rows.flags("rerun", &self.rerun, n)?, rows.flags("in_place", &self.in_place, n)?);
+        let ordered = rows.flags("ordered", &self.ordered, n)?;
+        let element = rows.column::<u8>("element", &self.element, Some(n))?;
         if self.kind.len() != n {
             return Err(refused(format!("kind has {} elements, not {n}", self.kind.len())));
         }
@@ -66,7 +74,7 @@ impl Operators<'_> {
             if !matches!(element[i], 1 | 2 | 4 | 8) {
                 return Err(refused(format!("operator {i}: an element has 1, 2, 4 or 8 bytes, not {}", element[i])));
             }
-            let (in_place, rerun, ordered) = (in_place[i] != 0, rerun[i] != 0, ordered[i] != 0);
+            let (in_place, rerun, ordered) = (in_place[i], rerun[i], ordered[i]);
             Ok(Operator { in_place, rerun, ordered, kind, element: element[i] })
         };
         let known = (0..n).map(operator).collect::<PyResult<Vec<Operator>>>()?;
@@ -86,18 +94,19 @@ impl Problem {
     /// `pin` is the offset at which the block must lie, in bytes, or negative for none.
     #[staticmethod]
     fn from_blocks(
-        start: Column<'_, u32>,
-        end: Column<'_, u32>,
-        size: Column<'_, u64>,
-        alignment: Option<Column<'_, u64>>,
-        pin: Option<Column<'_, i64>>,
+        start: Column<'_>,
+        end: Column<'_>,
+        size: Column<'_>,
+        alignment: Option<Column<'_>>,
+        pin: Option<Column<'_>>,
         ids: Option<Vec<String>>,
     ) -> PyResult<Self> {
-        let n = start.as_array().len();
-        let (start, end) = (column("start", &start, n)?, column("end", &end, n)?);
-        let size = column("size", &size, n)?;
-        let alignment = alignment.map_or(Ok(vec![1; n]), |a| column("alignment", &a, n))?;
-        let pin = pin.map_or(Ok(vec![-1; n]), |p| column("pin", &p, n))?;
+        let rows = Rows { of: "block", names: ids.as_deref().unwrap_or_default() };
+        let start = rows.column("start", &start, None)?;
+        let n = start.len();
+        let (end, size) = (rows.column("end", &end, Some(n))?, rows.column("size", &size, Some(n))?);
+        let alignment = alignment.map_or(Ok(vec![1; n]), |column| rows.column("block_alignment", &column, Some(n)))?;
+        let pin: Vec<i64> = pin.map_or(Ok(vec![-1; n]), |column| rows.column("pin", &column, Some(n)))?;
         let block = |i: usize| Block {
             start: start[i],
             end: end[i],
@@ -115,18 +124,20 @@ impl Problem {
     /// number of the operator, or a negative number for none.
     #[staticmethod]
     fn from_trace(
-        time_ns: Column<'_, u64>,
-        event: Column<'_, u8>,
-        block: Column<'_, u32>,
-        bytes: Column<'_, u64>,
-        op: Column<'_, i64>,
+        time_ns: Column<'_>,
+        event: Column<'_>,
+        block: Column<'_>,
+        bytes: Column<'_>,
+        op: Column<'_>,
         names: Option<Vec<String>>,
         operators: Option<Operators<'_>>,
     ) -> PyResult<Self> {
-        let n = time_ns.as_array().len();
-        let (time_ns, event) = (column("time_ns", &time_ns, n)?, column("event", &event, n)?);
-        let (block, bytes) = (column("block", &block, n)?, column("bytes", &bytes, n)?);
-        let op = column("op", &op, n)?;
+        let columns = Rows { of: "row", names: &[] };
+        let time_ns = columns.column("time_ns", &time_ns, None)?;
+        let n = time_ns.len();
+        let event = columns.column::<u8>("event", &event, Some(n))?;
+        let block = columns.column("block", &block, Some(n))?;
+        let (bytes, op) = (columns.column("bytes", &bytes, Some(n))?, columns.column::<i64>("op", &op, Some(n))?);
         let row = |i: usize| {
             let event = match event[i] {
                 0 => Event::Malloc,
@@ -156,24 +167,28 @@ impl Problem {
     #[staticmethod]
     #[expect(clippy::too_many_arguments, reason = "columns of two tables, called by name from Python")]
     fn from_graph(
-        bytes: Column<'_, u64>,
-        storage: Column<'_, u8>,
-        input_starts: Column<'_, u32>,
-        inputs: Column<'_, u32>,
-        output_starts: Column<'_, u32>,
-        outputs: Column<'_, u32>,
-        workspace: Column<'_, u64>,
-        time_ns: Column<'_, u64>,
+        bytes: Column<'_>,
+        storage: Column<'_>,
+        input_starts: Column<'_>,
+        inputs: Column<'_>,
+        output_starts: Column<'_>,
+        outputs: Column<'_>,
+        workspace: Column<'_>,
+        time_ns: Column<'_>,
         names: Option<Vec<String>>,
         operators: Operators<'_>,
     ) -> PyResult<Self> {
-        let n = bytes.as_array().len();
-        let (bytes, storage) = (column("bytes", &bytes, n)?, column("storage", &storage, n)?);
+        let rows = Rows { of: "tensor", names: names.as_deref().unwrap_or_default() };
+        let bytes = rows.column("bytes", &bytes, None)?;
+        let n = bytes.len();
+        let storage = rows.column::<u8>("storage", &storage, Some(n))?;
         let operators = operators.get()?;
         let ops = operators.len();
         let inputs = Operands::of("inputs", &input_starts, &inputs, ops)?;
         let outputs = Operands::of("outputs", &output_starts, &outputs, ops)?;
-        let (workspace, time_ns) = (column("workspace", &workspace, ops)?, column("time_ns", &time_ns, ops)?);
+        let rows = Rows { of: "operator", names: &[] };
+        let workspace = rows.column("workspace", &workspace, Some(ops))?;
+        let time_ns = rows.column("time_ns", &time_ns, Some(ops))?;
         let tensor = |i: usize| {
             let storage = match storage[i] {
                 0 => Storage::Transient,
@@ -229,15 +244,15 @@ impl Problem {
 
     /// Draws a plan as a page of HTML that shows where each block lies, and when. `offsets` are in bytes, one for each
     /// block; `solver` is the name of who found them.
-    fn page(&self, offsets: Column<'_, u64>, solver: &str) -> PyResult<String> {
-        let offsets = column("offsets", &offsets, self.inner.blocks().len())?;
+    fn page(&self, offsets: Column<'_>, solver: &str) -> PyResult<String> {
+        let offsets = self.offsets(&offsets)?;
         self.inner.page(&offsets, solver).map_err(refused)
     }
 
     /// Writes a plan to a file: a picture of the plan if the name ends in `.html` or `.svg`, otherwise the plan as
     /// text. `offsets` are in bytes, one for each block; `solver` is the name of who found them.
-    fn save(&self, file: &str, offsets: Column<'_, u64>, solver: &str) -> PyResult<()> {
-        let offsets = column("offsets", &offsets, self.inner.blocks().len())?;
+    fn save(&self, file: &str, offsets: Column<'_>, solver: &str) -> PyResult<()> {
+        let offsets = self.offsets(&offsets)?;
         self.inner.save(file, &offsets, solver).map_err(refused)
     }
 }
@@ -259,9 +274,9 @@ struct Operands {
 }
 
 impl Operands {
-    fn of(name: &'static str, starts: &Column<'_, u32>, tensors: &Column<'_, u32>, ops: usize) -> PyResult<Self> {
-        let starts = column(name, starts, ops + 1)?;
-        let tensors = tensors.as_array().iter().copied().collect();
+    fn of(name: &'static str, starts: &Column<'_>, tensors: &Column<'_>, ops: usize) -> PyResult<Self> {
+        let rows = Rows { of: "entry", names: &[] };
+        let (starts, tensors) = (rows.column(name, starts, Some(ops + 1))?, rows.column(name, tensors, None)?);
         Ok(Self { name, starts, tensors })
     }
 

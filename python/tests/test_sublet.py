@@ -44,6 +44,88 @@ def test_columns_may_be_arrays_of_any_integers() -> None:
 
 
 @pytest.mark.parametrize(
+    "size", [[4.0, 8.0], np.array([4, 8], ">f4"), np.array([4, 8], ">i2"), np.array([4, 8], object), range(4, 9, 4)]
+)
+def test_columns_may_be_of_any_whole_numbers(size: Any) -> None:
+    assert sublet.plan(start=[0, 0], end=[1, 1], size=size).peak == 12
+    assert sublet.plan(start=[0.0], end=[1], size=[2**63]).peak == 2**63
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ([4, 10.9], "block b: size is 10.9, not a whole number"),
+        ([4, float("nan")], "block b: size is nan, not a whole number"),
+        ([4, float("inf")], "block b: size is inf, not a whole number"),
+        ([4, -1], "block b: size is -1, not a whole number from 0 to 18446744073709551615"),
+        ([4, 2**64], "block b: size is 18446744073709551616, not"),
+        # Numpy makes floats of them, and another number of the second.
+        ([4, 2**63 + 1], "block b: size is 9.2233.*, not a whole number from 0 to 9007199254740992"),
+        ([4, None], "block b: size is None, not a whole number"),
+        (np.array([4, True], object), "block b: size is True, not a whole number"),
+        ([True, True], "size: expected whole numbers, found bool"),
+        (["4", "8"], "size: expected whole numbers, found <U1"),
+        (np.array([4, 8], "M8[s]"), "size: expected whole numbers, found datetime64"),
+        (np.array([4, 8], "m8[s]"), "size: expected whole numbers, found timedelta64"),
+        (np.ma.array([4, 8], mask=[0, 1]), "size: expected whole numbers, found a masked array"),
+        ([[4, 8]], "size has 2 dimensions, not 1"),
+        (4, "size has 0 dimensions, not 1"),
+        ([[4], [8, 8]], "size: setting an array element"),
+    ],
+)
+def test_what_is_no_column_of_whole_numbers_is_refused(size: Any, message: str) -> None:
+    with pytest.raises(sublet.PlanError, match=message):
+        sublet.plan(start=[0, 0], end=[1, 1], size=size, ids=["a", "b"])
+
+
+def test_every_column_is_one_of_whole_numbers() -> None:
+    blocks: dict[str, Any] = {"start": [0], "end": [1], "size": [8], "block_alignment": [4], "pin": [0]}
+    for name in blocks:
+        with pytest.raises(sublet.PlanError, match=f"block 0: {name} is 0.5, not"):
+            sublet.plan(**blocks | {name: [0.5]})
+    for name in ("start", "end"):
+        with pytest.raises(sublet.PlanError, match=f"block 0: {name} is 4294967296, not a whole number from 0 to 429"):
+            sublet.plan(**blocks | {name: [2**32]})
+    with pytest.raises(sublet.PlanError, match="block 0: pin is -9223372036854775809, not"):
+        sublet.plan(**blocks | {"pin": [-(2**63) - 1]})
+    rows: dict[str, Any] = {"time_ns": [0, 1], "event": [0, 1], "block": [0, 0], "bytes": [4, 0], "op": [-1, -1]}
+    assert sublet.plan(sublet.Trace(**rows)).peak == 4
+    for name in rows:
+        with pytest.raises(sublet.PlanError, match=f"row 1: {name} is 0.5, not"):
+            sublet.plan(sublet.Trace(**rows | {name: [0, 0.5]}))
+    plan = sublet.plan(start=[0, 0, 0], end=[1, 1, 1], size=[4, 4, 4], ids=["a", "b", "c"])
+    for offsets in ([0, 4.9, 8], np.array([0, 4.9, 8])):
+        with pytest.raises(sublet.PlanError, match="block b: offset is 4.9, not"):
+            sublet.verify(plan.problem, offsets)
+    assert sublet.verify(plan.problem, [0.0, 4.0, 8.0]) == 12
+
+
+def test_the_numbers_of_a_graph_are_whole() -> None:
+    def graph(bytes: Any = 8, storage: Any = sublet.TRANSIENT, tensor: Any = 0, **known: Any) -> sublet.Graph:
+        graph = sublet.Graph()
+        graph.tensor("x", bytes, storage)
+        graph.op("op", [], [tensor], **known)
+        return graph
+
+    operators = sublet.Operators(["op"], rerun=[True], in_place=[False], ordered=[True], kind=[""], element=[4])
+    one = graph()
+    one.operators = operators
+    assert sublet.plan(one).peak == sublet.plan(graph(bytes=8.0)).peak == 8
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"bytes": 1.5}, "tensor x: bytes is 1.5"),
+        ({"storage": 0.5}, "tensor x: storage is 0.5"),
+        ({"storage": "ITERATION"}, "storage: expected whole numbers"),
+        ({"tensor": -1}, "entry 0: outputs is -1"),
+        ({"workspace": -1}, "operator 0: workspace is -1"),
+        ({"time_ns": 0.5}, "operator 0: time_ns is 0.5"),
+        ({"element": 4.5}, "operator 0: element is 4.5"),
+    ]
+    for how, message in wrong:
+        with pytest.raises(sublet.PlanError, match=message):
+            graph(**how).problem()
+
+
+@pytest.mark.parametrize(
     ("columns", "message"),
     [
         ({"start": [0], "end": [1, 2], "size": [1]}, "end has 2 elements, not 1"),
