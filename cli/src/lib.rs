@@ -33,7 +33,7 @@ use clap::{CommandFactory, Parser};
 use args::{Command, CommandLine};
 use commands::{check, compare, convert, doctor, fit, generate, plan, stats, sweep, verify};
 use failure::Failure;
-pub use library::doctor;
+pub use library::{doctor, size};
 pub use problem::Problem;
 
 /// Does what the arguments of the process ask for; the status that it ends with.

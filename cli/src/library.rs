@@ -10,6 +10,7 @@ use crate::commands::compare::Comparison;
 use crate::commands::doctor::Diagnosis;
 use crate::problem::{BadRow, Problem};
 use crate::report::{self, Picture};
+use crate::text::size::{self, Limit};
 use crate::{input, output};
 use sublet_core::owned::Scratch;
 
@@ -23,6 +24,19 @@ pub fn doctor(file: &str) -> Result<(String, String), String> {
     let mut page = Vec::new();
     diagnosis.write_page(&mut page).map_err(|e| e.to_string())?;
     Ok((json, String::from_utf8_lossy(&page).into_owned()))
+}
+
+/// The bytes that a size says, such as `8GiB`, rounded down; or `60%` of `peak`, where there is one.
+///
+/// # Errors
+/// What was expected instead.
+///
+/// ```
+/// assert_eq!((sublet_cli::size("1.5KiB", None)?, sublet_cli::size("60%", Some(1000))?), (1536, 600));
+/// # Ok::<(), String>(())
+/// ```
+pub fn size(text: &str, peak: Option<u64>) -> Result<u64, String> {
+    peak.map_or_else(|| size::parse(text), |peak| Limit::parse(text).map(|limit| limit.of(peak)))
 }
 
 impl Problem {

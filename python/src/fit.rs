@@ -15,7 +15,7 @@ use sublet_core::trace::{Event, Op, Recorded};
 
 use crate::place::deadline;
 use crate::problem::Problem;
-use crate::refused;
+use crate::{refused, wrong};
 
 /// The result of a fit: a verified schedule, which is the trace of the rewritten iteration, and its figures. The rows
 /// of the trace are its events; each array has an element for each row, but for `offsets`.
@@ -74,17 +74,25 @@ pub enum Links {
 }
 
 impl Links {
-    /// The device; `PlanError` if there is none of this name, or if the figures are none to compute with.
+    /// The device; `ValueError` if there is none of this name, or if the figures are none to compute with.
     fn device(&self) -> PyResult<Device> {
         match *self {
             Self::Named(ref name) => Device::named(name).ok_or_else(|| {
                 let known = Device::names().collect::<Vec<_>>().join(", ");
-                refused(format!("there is no device {name}; there are {known}"))
+                wrong(format!("there is no device {name}; there are {known}"))
             }),
             Self::Measured(out_bandwidth, in_bandwidth, latency) => {
-                let latencies = Device { out_latency: latency, in_latency: latency, ..Device::symmetric(1.0) };
-                let device = Device { out_bandwidth, in_bandwidth, ..latencies };
-                if device.is_sound() { Ok(device) } else { Err(refused("a device has at least one byte per second")) }
+                let quick = Device { out_bandwidth, in_bandwidth, ..Device::symmetric(1.0) };
+                let device = Device { out_latency: latency, in_latency: latency, ..quick };
+                if !quick.is_sound() {
+                    return Err(wrong(format!(
+                        "a device copies more than 0 bytes per second, not {out_bandwidth} out and {in_bandwidth} in"
+                    )));
+                }
+                if !device.is_sound() {
+                    return Err(wrong(format!("a device has a latency of 0 ns or more, not {latency}")));
+                }
+                Ok(device)
             }
         }
     }
@@ -188,7 +196,9 @@ pub fn fit(
     }
     let mut means = Using::NONE;
     for name in &using {
-        means = means.with(Means::named(name).ok_or_else(|| refused(format!("there is no means {name}")))?);
+        let known = || Means::ALL.iter().map(|means| means.name()).collect::<Vec<_>>().join(", ");
+        let named = Means::named(name).ok_or_else(|| wrong(format!("there is no means {name}; there are {}", known())));
+        means = means.with(named?);
     }
     let options = Options { using: means, keep_persistent, alignment, ..Options::new(limit, device.device()?) };
     let fitted = fitted(py, problem, Asked { options, until: deadline(time_limit)?, progress })?;

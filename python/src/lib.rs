@@ -7,12 +7,13 @@ mod place;
 mod problem;
 mod torch;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 pyo3::create_exception!(
     _sublet,
     PlanError,
-    pyo3::exceptions::PyValueError,
+    PyValueError,
     "No plan: the message names the block, the row or the limit."
 );
 
@@ -29,7 +30,7 @@ mod _sublet {
     #[pymodule_export]
     use super::torch::{device_statistics, throw_by};
     #[pymodule_export]
-    use super::{doctor, run};
+    use super::{bytes_of, doctor, run};
 }
 
 /// Runs the command line with these arguments, the first of which is the program's name. Returns the exit status.
@@ -44,7 +45,18 @@ fn doctor(py: Python<'_>, file: &str) -> PyResult<(String, String)> {
     py.detach(|| sublet_cli::doctor(file)).map_err(refused)
 }
 
+/// The bytes that a text such as `8GiB` says; or `60%` of `peak`, unless that is `None`.
+#[pyfunction]
+fn bytes_of(text: &str, peak: Option<u64>) -> PyResult<u64> {
+    sublet_cli::size(text, peak).map_err(wrong)
+}
+
 /// Makes the Python exception `PlanError` with this message.
 fn refused(message: impl ToString) -> PyErr {
     PlanError::new_err(message.to_string())
+}
+
+/// Makes the Python exception `ValueError`: an argument is wrong, whatever is planned.
+fn wrong(message: String) -> PyErr {
+    PyValueError::new_err(message)
 }

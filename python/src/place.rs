@@ -10,7 +10,7 @@ use sublet_core::{Constraints, owned};
 
 use crate::arrays::Column;
 use crate::problem::Problem;
-use crate::refused;
+use crate::{refused, wrong};
 
 /// A plan: the offsets of the blocks, the peak, the max load (the most bytes alive at once) and a lower bound on the
 /// peak, all in bytes; and the name of the solver that found it.
@@ -20,8 +20,10 @@ type Placed<'py> = (Bound<'py, PyArray1<u64>>, u64, u64, u64, &'static str);
 /// can count.
 pub fn deadline(time_limit: Option<f64>) -> PyResult<Option<Instant>> {
     let Some(seconds) = time_limit else { return Ok(None) };
-    let limit = Duration::try_from_secs_f64(seconds).map_err(|_| refused("a time limit is in seconds"))?;
-    Ok(Instant::now().checked_add(limit))
+    if seconds.is_nan() || seconds < 0.0 {
+        return Err(wrong(format!("a time limit is in seconds, 0 or more, not {seconds}")));
+    }
+    Ok(Duration::try_from_secs_f64(seconds).ok().and_then(|limit| Instant::now().checked_add(limit)))
 }
 
 /// Places the blocks of a problem, and verifies the plan. `effort` multiplies how much work the solver may do by
@@ -39,7 +41,7 @@ pub fn place<'py>(
 ) -> PyResult<Placed<'py>> {
     let solver = Solver::named(solver).ok_or_else(|| {
         let known: Vec<&str> = Solver::all().map(Solver::name).collect();
-        refused(format!("there is no solver {solver}; there are {}", known.join(", ")))
+        wrong(format!("there is no solver {solver}; there are {}", known.join(", ")))
     })?;
     let deadline = deadline(time_limit)?;
     let options = Options {

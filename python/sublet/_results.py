@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
@@ -17,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from . import _sublet
 from ._problem import Input, Problem, problem_of
 
-UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 DEFAULT_DEVICE = "gtx1080ti"
 
 
@@ -125,23 +123,33 @@ class Fit:
         return f"<sublet.Fit: {s.original_peak} bytes in {s.footprint}, {100 * s.overhead:.2f} % of time>"
 
 
-def bytes_of(size: int | float | str, peak: int | None = None) -> int:
-    """A size in bytes: a number, `8GiB`, `250MB`, or `60%` of the peak.
+def bytes_of(size: int | float | str, peak: int | None = None, what: str = "limit") -> int:
+    """A size in whole bytes: a number, or a text such as `8GiB` or `250MB`; or `60%` of the peak, where there is one.
+    ValueError calls the size by the name `what`.
 
-    >>> bytes_of("1.5KiB"), bytes_of("2MB"), bytes_of("50%", 100)
-    (1536, 2000000, 50)
+    >>> bytes_of("1.5KiB"), bytes_of("2MB"), bytes_of("50%", 100), bytes_of(4e9)
+    (1536, 2000000, 50, 4000000000)
     """
     if not isinstance(size, str):
-        return int(size)
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:(%)|([KMGT]?)(i?)B?)\s*", size, re.IGNORECASE)
-    if match is None or (match[2] and peak is None):
-        raise ValueError(f"{size!r} is no size: expected bytes, or something like 8GiB or 60%")
-    number = float(match[1])
-    if match[2]:
-        return int(number / 100 * (peak or 0))
-    unit = match[3].upper()
-    scale = UNITS[unit] if match[4] or not unit else 1000 ** "KMGT".index(unit) * 1000
-    return int(number * scale)
+        if peak is not None and isinstance(size, float) and 0 < size <= 1:
+            raise ValueError(f"{what} {size}: expected bytes, or a share as text, such as \"{100 * size:g}%\"")
+        return whole(what, size)
+    try:
+        return _sublet.bytes_of(size, peak)
+    except ValueError as e:
+        raise ValueError(f"{what}: {e}") from None
+
+
+def whole(what: str, number: int | float) -> int:
+    """The number as an integer. ValueError says that it is none, is negative, or has more than 64 bits.
+
+    >>> whole("capacity", 4.0)
+    4
+    """
+    is_number = isinstance(number, (int, float, np.integer, np.floating)) and not isinstance(number, bool)
+    if not is_number or not 0 <= number < 2**64 or number != int(number):
+        raise ValueError(f"{what} {number}: expected a whole number from 0 to {2**64 - 1}")
+    return int(number)
 
 
 def plan(
@@ -164,18 +172,25 @@ def plan(
     The blocks come from a file, a trace or a graph; or as columns: `start` and `end` in steps, a block being alive in
     `[start, end)`, and `size` in bytes. `block_alignment` is the alignment of each block in bytes; `pin` is the offset
     at which a block must lie in bytes, negative for none. `effort` multiplies the work of the search, `time_limit` is
-    in seconds. PlanError names the block that cannot be planned, or says what capacity would be enough.
+    in seconds. Floats in columns have to be whole. PlanError names the block that cannot be planned, or says what
+    capacity would be enough. ValueError names an argument that is wrong whatever the blocks are.
     """
     if source is not None:
+        if any(column is not None for column in (start, end, size, block_alignment, pin, ids)):
+            raise TypeError("expected a file, a trace or a graph, or columns of blocks: not both")
         problem = problem_of(source)
     elif start is None or end is None or size is None:
         raise TypeError("expected a file, a trace or a graph, or start, end and size")
     else:
         names = None if ids is None else list(ids)
         problem = Problem.from_blocks(start, end, size, block_alignment, pin, names)
-    most = None if capacity is None else bytes_of(capacity)
     placed = _sublet.place(
-        problem, capacity=most, alignment=alignment, solver=solver, effort=effort, time_limit=time_limit
+        problem,
+        capacity=None if capacity is None else bytes_of(capacity, what="capacity"),
+        alignment=whole("alignment", alignment),
+        solver=solver,
+        effort=whole("effort", effort),
+        time_limit=time_limit,
     )
     return Plan(problem, *placed)
 
@@ -183,8 +198,8 @@ def plan(
 def verify(source: Input, offsets: ArrayLike, *, capacity: int | str | None = None, alignment: int = 1) -> int:
     """Verifies that offsets are a plan, and returns the plan's peak in bytes. PlanError names the constraint that does
     not hold, and the blocks."""
-    most = None if capacity is None else bytes_of(capacity)
-    peak, _ = _sublet.verify(problem_of(source), offsets, capacity=most, alignment=alignment)
+    most = None if capacity is None else bytes_of(capacity, what="capacity")
+    peak, _ = _sublet.verify(problem_of(source), offsets, capacity=most, alignment=whole("alignment", alignment))
     return peak
 
 
@@ -213,7 +228,7 @@ def fit(
     source: Input,
     limit: int | str,
     *,
-    using: Iterable[str] = ("swap", "recompute"),
+    using: str | Iterable[str] = ("swap", "recompute"),
     reorder: bool = False,
     device: str | Device = DEFAULT_DEVICE,
     keep_persistent: bool = False,
@@ -224,16 +239,19 @@ def fit(
     """Rewrites a recorded iteration so that its footprint is at most `limit`, at the least overhead that is found.
 
     `limit` is a number of bytes, a size such as `8GiB`, or a share such as `60%` of the max load. `using` names the
-    means: swap, recompute, in-place, relu. With `reorder`, the operators may run in another order, except those that
-    keep their place. `device` is a name, or the measured figures of a device. With `keep_persistent`, the blocks that
-    persist all stay on the device, because their memory belongs to somebody else. After `time_limit` seconds the result
-    is the best schedule so far. `progress` tells whether a line on standard error shows the progress; None shows it if
-    standard error is a terminal. PlanError names the least limit that is known to work, or says that no schedule was
-    within the limit in time.
+    means: swap, recompute, in-place, relu; or it is the name of one. With `reorder`, the operators may run in another
+    order, except those that keep their place. `device` is a name, or the measured figures of a device. With
+    `keep_persistent`, the blocks that persist all stay on the device, because their memory belongs to somebody else.
+    `alignment` is that of all blocks, in bytes. After `time_limit` seconds the result is the best schedule so far.
+    `progress` tells whether a line on standard error shows the progress; None shows it if standard error is a terminal.
+    PlanError names the least limit that is known to work, or says that no schedule was within the limit in time.
+    ValueError names an argument that is wrong whatever the iteration is.
     """
     problem = problem_of(source)
-    most = bytes_of(limit, max_load(problem)) if isinstance(limit, str) else int(limit)
-    means = [*using, "order"] if reorder else list(using)
+    most = bytes_of(limit, max_load(problem))
+    means = [using] if isinstance(using, str) else list(using)
+    if reorder:
+        means.append("order")
     line = Line() if progress or (progress is None and sys.stderr.isatty()) else None
     try:
         fitted = _sublet.fit(
@@ -242,7 +260,7 @@ def fit(
             using=means,
             device=device if isinstance(device, str) else astuple(device),
             keep_persistent=keep_persistent,
-            alignment=alignment,
+            alignment=whole("alignment", alignment),
             time_limit=time_limit,
             progress=line,
         )

@@ -125,6 +125,78 @@ def test_the_numbers_of_a_graph_are_whole() -> None:
             graph(**how).problem()
 
 
+def test_a_file_and_columns_are_not_both_taken() -> None:
+    columns: list[dict[str, Any]] = [{"start": [0], "end": [1], "size": [5]}, {"ids": ["a"]}, {"pin": np.zeros(1)}]
+    for given in columns:
+        with pytest.raises(TypeError, match="not both"):
+            sublet.plan(VGG, **given)
+
+
+WHOLE = "expected a whole number from 0 to 18446744073709551615"
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        (0.6, 'limit 0.6: expected bytes, or a share as text, such as "60%"'),
+        (1.0, 'limit 1.0: expected bytes, or a share as text, such as "100%"'),
+        ("0.6", "limit: expected a size such as .*, or 80%, found \"0.6\""),
+        ("200%", "limit: expected more than 0 and at most 100 % of the peak"),
+        (10.5, f"limit 10.5: {WHOLE}"),
+        (float("nan"), f"limit nan: {WHOLE}"),
+        (float("inf"), f"limit inf: {WHOLE}"),
+        (-1, f"limit -1: {WHOLE}"),
+        (2**64, f"limit 18446744073709551616: {WHOLE}"),
+        (True, f"limit True: {WHOLE}"),
+        (None, f"limit None: {WHOLE}"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused(limit: Any, message: str) -> None:
+    for fit in (sublet.fit, lambda source, limit: sublet.sweep(source, [limit])):
+        with pytest.raises(ValueError, match=message):
+            fit(VGG, limit)
+
+
+def test_sizes_are_those_of_the_command_line() -> None:
+    sizes = [_results.bytes_of(size) for size in ("2.4G", "0.9GiB", "1MB", "9007199254740993", 4e9, np.uint8(7))]
+    assert sizes == [2576980377, 966367641, 10**6, 9007199254740993, 4 * 10**9, 7]
+    assert sublet.fit(VGG, "99.9999999%", using="swap").limit == 574592511
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"capacity": "60%"}, 'capacity: expected a size such as 4096, 512MiB, 8G or 1.5GiB, found "60%"'),
+        ({"capacity": -1}, f"capacity -1: {WHOLE}"),
+        ({"capacity": 2**64}, f"capacity 18446744073709551616: {WHOLE}"),
+        ({"capacity": 0.5}, f"capacity 0.5: {WHOLE}"),
+        ({"alignment": -1}, f"alignment -1: {WHOLE}"),
+        ({"effort": -1}, f"effort -1: {WHOLE}"),
+        ({"solver": "x"}, "there is no solver x; there are auto,"),
+        ({"time_limit": -1}, "a time limit is in seconds, 0 or more, not -1"),
+        ({"time_limit": float("nan")}, "a time limit is in seconds, 0 or more, not NaN"),
+    ],
+)
+def test_a_wrong_argument_is_named(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sublet.plan(start=[0], end=[1], size=[4], **how)
+
+
+def test_a_time_limit_may_be_longer_than_any_clock() -> None:
+    for seconds in (1e300, float("inf")):
+        assert sublet.plan(start=[0], end=[1], size=[4], time_limit=seconds).peak == 4
+
+
+def test_one_means_may_be_a_name_and_a_wrong_one_is_no_matter_of_the_network() -> None:
+    fitted = sublet.fit(VGG, "60%", using="swap")
+    assert {row["again"] for row in fitted.timeline} == {False}
+    for using in ("swop", ["swop"]):
+        with pytest.raises(ValueError, match="there is no means swop; there are swap, recompute,") as told:
+            sublet.fit(VGG, "60%", using=using)
+        # PyTorch's part adds to a PlanError what the network takes.
+        assert not isinstance(told.value, sublet.PlanError)
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -213,8 +285,10 @@ def test_a_device_may_be_given_by_its_measured_links() -> None:
         return sublet.fit(VGG, "50%", using=["swap"], device=sublet.Device(bandwidth, bandwidth, 10_000)).overhead
 
     assert overhead(5e9) > overhead(5e10)
-    with pytest.raises(sublet.PlanError, match="at least one byte per second"):
+    with pytest.raises(ValueError, match="more than 0 bytes per second, not 0 out and 0 in"):
         overhead(0)
+    with pytest.raises(ValueError, match="a latency of 0 ns or more, not -1"):
+        sublet.fit(VGG, "50%", device=sublet.Device(55e9, 55e9, -1))
 
 
 @pytest.mark.parametrize("how", [{"using": ["recompute"]}, {"using": ["swap"]}, {"using": [], "reorder": True}])
@@ -292,7 +366,7 @@ def test_a_fit_ends_at_its_time_limit() -> None:
     assert sublet.fit(VGG, "60%", time_limit=1e6).overhead == sublet.fit(VGG, "60%").overhead
     with pytest.raises(sublet.PlanError):
         sublet.fit(VGG, "60%", time_limit=0)
-    with pytest.raises(sublet.PlanError, match="in seconds"):
+    with pytest.raises(ValueError, match="in seconds"):
         sublet.fit(VGG, "60%", time_limit=-1)
 
 
