@@ -109,8 +109,8 @@ fn numbers() {
     for (number, limit) in cases {
         let expected = |of: &str| format!("expected a whole number of {of}{limit}, found \"{number}\"");
         refused(instance(&format!("a,0,1,{number}\n")), ":2:7", &expected("bytes"));
-        refused(instance(&format!("a,{number},1,1\n")), ":2:3", &expected("time"));
-        refused(instance(&format!("a,0,{number},1\n")), ":2:5", &expected("time"));
+        refused(instance(&format!("a,{number},1,1\n")), ":2:3", &expected("steps"));
+        refused(instance(&format!("a,0,{number},1\n")), ":2:5", &expected("steps"));
         refused(trace(&format!("{number},malloc,a,8,\n")), ":2:1", &expected("ns"));
     }
     for op in ["-1", "1.5", "'", "4294967296", "x"] {
