@@ -184,6 +184,33 @@ def test_updates_come_early_where_that_takes_less() -> None:
     assert taped["peak"] < 0.3 * eager["peak"] and not taped["in_order"]
 
 
+REFUSED = {
+    "Columns": "the strides of argument 0: (25, 1); the step was recorded with (24, 1)",
+    "Written": "argument 0 shares memory with what the step writes over",
+    "Parameter": "argument 0 shares memory with what the step writes over",
+    "Other": "the strides of argument 0: (1, 16); the step was recorded with (20, 1)",
+    "Adam": "the optimizer reads its counter in Python",
+    "Item": "the step reads values of a tensor in Python",
+    "Branch": "the step reads values of a tensor in Python",
+    "List": "the step reads values of a tensor in Python",
+    "Array": "the step reads values of a tensor in Python",
+    "Rows": "makes the shape (10, 20), and (6, 20) in the recording",
+    "Outside": "the step leaves the gradient of 0.weight",
+    "Replaced": "the step replaces mean",
+    "Counted": "the step changes calls of the network",
+    "Little": "the step has run, without the limit, and its update stays",
+}
+
+
+def test_replays_see_what_has_changed_or_refuse_it() -> None:
+    told = lines("replays.py")
+    same, refused = ([line for line in told if line["same"] is same] for same in (True, False))
+    assert [line for line in same if not line.get("equal")] == []
+    errors = {line["case"]: line.get("error", "none") for line in refused}
+    assert errors.keys() == REFUSED.keys()
+    assert [(case, error) for case, error in errors.items() if REFUSED[case] not in error] == []
+
+
 def test_a_limit_that_cannot_be_met_names_the_operator() -> None:
     command = [sys.executable, "-W", "ignore", str(HERE / "train.py"), "gpt_small", "sgd", "sublet=5%"]
     done = ran(command, SECONDS, {"LD_PRELOAD": HEAP})

@@ -2,8 +2,8 @@
 
 Every tensor is a storage with a type, an offset, sizes and strides, so that views need no operators. A storage is
 dropped when the schedule frees it. A replay runs the recorded operators on tensors of the recorded shapes and types,
-without autograd and without the network's Python code: numbers that Python computes (a learning rate) are those of the
-recording.
+without autograd and without the network's Python code. Numbers of Python (a learning rate) are those of the recording:
+where one that can be seen has changed, the step is recorded anew.
 """
 
 from __future__ import annotations
@@ -17,36 +17,57 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_leaves, tree_map, tree_unflatten
 
-from .. import Fit, Trace, fit
+from .. import Fit, PlanError, Trace, fit
 from .._problem import FREE, MALLOC, READ, WRITE, Operators
 from ._joint import is_random
 from ._measure import HEAP, clock
 from ._partition import Step, steps_of
+from ._watch import (
+    Argument,
+    Marks,
+    alone,
+    check_unchanged,
+    look,
+    named_tensors,
+    names_of,
+    on,
+    overlap,
+    reader,
+    reads_told,
+    seen,
+)
 
 aten = torch.ops.aten
 BATCH_NORMS = (aten.native_batch_norm.default, aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default)
 """Batch norm on the host and on GPUs. All have the same arguments up to whether the network trains."""
 STATISTICS = (3, 4)
 TRAINS = 5
+NUMBERS = (aten._local_scalar_dense.default, aten.equal.default)
+"""Operators that give a tensor's values to Python."""
+RAN = "the step has run, without the limit, and its update stays"
 LEAST_SCRATCH = 4096
 """Less scratch than this, in bytes, is not recorded: it is the noise of the counter."""
 
 
 @dataclass(frozen=True)
 class Ref:
-    """A tensor of the tape: a block, and the type, offset, sizes and strides with which the tensor looks at it."""
+    """A tensor of the tape: a block, and how the tensor looks at it."""
 
     block: int
     dtype: torch.dtype
     offset: int
     size: tuple[int, ...]
     stride: tuple[int, ...]
+    conj: bool
+    """Whether the values are the conjugates of those in the block."""
+    neg: bool
+    """Whether the values are the negatives of those in the block."""
 
     def on(self, storage: torch.UntypedStorage) -> Tensor:
         """This tensor on a storage of its block."""
-        return torch.empty(0, dtype=self.dtype, device=storage.device).set_(storage, self.offset, self.size, self.stride)
+        return on(storage, self.dtype, self.offset, self.size, self.stride, self.conj, self.neg)
 
 
 @dataclass
@@ -84,6 +105,8 @@ class Recording(TorchDispatchMode):
         self.left: set[int] = set()
         """Blocks that were still there at the end."""
         self.sizes: list[int] = []
+        self.read_at = ""
+        """Where Python first read the values of a tensor, and what to do about it; empty if nowhere."""
         self._operators = Operators()
         self._rows: list[tuple[int, int, int, int, int]] = []
         self._live: dict[int, int] = {}
@@ -118,15 +141,27 @@ class Recording(TorchDispatchMode):
         """The bytes of the blocks that were there before the recording."""
         return sum(self.sizes[block] for block in self.before)
 
+    @property
+    def written(self) -> list[int]:
+        """The blocks that were there before the recording and are written over."""
+        return sorted({block for _, event, block, _, _ in self._rows if event == WRITE and block in self.before})
+
+    def tell_read(self) -> None:
+        """Python reads the values of a tensor."""
+        self.read_at = self.read_at or reader()
+
     def ref(self, tensor: Tensor) -> Ref | None:
         """The tape's ref for a tensor; None if its storage has no block."""
         block = self._live.get(tensor.untyped_storage()._cdata)
         if block is None:
             return None
-        return Ref(block, tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+        shape = tuple(tensor.shape), tensor.stride()
+        return Ref(block, tensor.dtype, tensor.storage_offset(), *shape, tensor.is_conj(), tensor.is_neg())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func in NUMBERS:
+            self.tell_read()
         flat, spec = tree_flatten((args, kwargs))
         inputs = [a for a in flat if isinstance(a, Tensor)]
         device = inputs[0].device if inputs else torch.device("cpu")
@@ -225,19 +260,7 @@ def _changed(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
 
 def record(*keep: Any) -> Recording:
     """Records what runs inside it. `keep` are networks, optimizers and tensors that persist."""
-    return Recording(_tensors(keep))
-
-
-def _tensors(keep: Iterable[Any]) -> list[Tensor]:
-    tensors: list[Tensor] = []
-    for each in keep:
-        if isinstance(each, torch.nn.Module):
-            tensors += [*each.parameters(), *each.buffers()]
-        elif isinstance(each, torch.optim.Optimizer):
-            tensors += [x for x in tree_leaves([dict(s) for s in each.state.values()]) if isinstance(x, Tensor)]
-        else:
-            tensors += [x for x in tree_leaves(each) if isinstance(x, Tensor)]
-    return tensors
+    return Recording(tensor for _, tensor in named_tensors(keep))
 
 
 class TapedStep:
@@ -249,7 +272,7 @@ class TapedStep:
         self._function, self._keep = function, keep
         self._limit = limit
         self._calls = 0
-        self._numbers: Any = None
+        self._seen: Marks = []
 
     @property
     def planned_peak(self) -> int:
@@ -258,43 +281,71 @@ class TapedStep:
             return 0
         return self.fitted.schedule.peak_load - self._recording.persistent
 
-    def __call__(self, *inputs: Any) -> Any:
-        """Runs the step on tensors of the recorded shapes: the first as it is, the second recorded, then replays."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the step: the first call as it is, the second recorded, then replays. Where what `seen` tells has
+        changed, the step is recorded anew."""
         self._calls += 1
         if self._calls == 1:
             # Optimizers make their state in the first step.
-            return self._function(*inputs)
-        if self.fitted is None or self._numbers != self._python_numbers():
-            return self._record(inputs)
-        return self._replay(inputs)
+            return self._function(*args, **kwargs)
+        leaves, spec = tree_flatten_with_path((args, dict(sorted(kwargs.items()))))
+        names = names_of(path for path, _ in leaves)
+        values = [alone(value, name) for name, (_, value) in zip(names, leaves)]
+        now = seen(self._keep)
+        if self.fitted is None or now != self._seen:
+            return self._record(names, values, spec, now)
+        return self._replay(values, spec)
 
-    def _python_numbers(self) -> list[dict[str, Any]]:
-        """The options of the optimizers that are not tensors, such as learning rates: if one changes, the step is
-        recorded anew."""
-        groups = [g for o in self._keep if isinstance(o, torch.optim.Optimizer) for g in o.param_groups]
-        return [{k: v for k, v in g.items() if k != "params" and not isinstance(v, Tensor)} for g in groups]
-
-    def _record(self, inputs: tuple[Any, ...]) -> Any:
-        self._numbers = self._python_numbers()
-        with record(*self._keep, *inputs) as recording:
-            result = self._function(*inputs)
-        self._inputs = [recording.ref(x) if isinstance(x, Tensor) else x for x in tree_leaves(inputs)]
-        self._result = tree_map(lambda x: recording.ref(x) if isinstance(x, Tensor) else x, result)
-        self._recording = recording
-        self.fitted = fit(recording.trace, self._limit, using=("recompute",), reorder=True, alignment=1)
+    def _record(self, names: list[str], values: list[Any], spec: Any, before: Marks) -> Any:
+        self.fitted = None
+        args, kwargs = tree_unflatten(values, spec)
+        with record(*self._keep, values) as recording, reads_told(recording.tell_read):
+            result = self._function(*args, **kwargs)
+        self._recording, self._seen, self._spec = recording, before, spec
+        self._arguments = []
+        for name, value in zip(names, values):
+            ref = recording.ref(value) if isinstance(value, Tensor) else None
+            self._arguments.append(Argument(name, look(value), None if ref is None else ref.block))
+        self._written = recording.written
+        self._result = tree_map(lambda x: (recording.ref(x) if isinstance(x, Tensor) else None) or x, result)
+        try:
+            self._check_recording(values)
+            self.fitted = fit(recording.trace, self._limit, using=("recompute",), reorder=True, alignment=1)
+        except (PlanError, ValueError) as e:
+            raise type(e)(f"{e} ({RAN})") from None
         self._steps = steps_of(self.fitted)
         return result
 
-    def _replay(self, inputs: tuple[Any, ...]) -> Any:
+    def _check_recording(self, values: list[Any]) -> None:
+        """ValueError if replays would do something else than the step."""
+        if self._recording.read_at:
+            raise ValueError(self._recording.read_at)
+        check_unchanged(self._seen, seen(self._keep))
+        for argument, value in zip(self._arguments, values):
+            if isinstance(value, Tensor) and value.grad is not None:
+                raise ValueError(f"the step leaves a gradient at {argument.name}; return it, by torch.autograd.grad")
+        self._check_sharing(self._recording.before)
+
+    def _check_sharing(self, storages: dict[int, torch.UntypedStorage]) -> None:
+        """ValueError if an argument's memory is written over as that of something else: the plan, which may change the
+        order, does not know that they are one."""
+        for argument in self._arguments:
+            if argument.block is None:
+                continue
+            for block in self._written:
+                if block != argument.block and overlap(storages[argument.block], storages[block]):
+                    raise ValueError(f"{argument.name} shares memory with what the step writes over; clone it")
+
+    def _replay(self, values: list[Any], spec: Any) -> Any:
         recording = self._recording
+        if spec != self._spec:
+            raise ValueError("the step was recorded with other arguments: their number, names or nesting")
         storages = dict(recording.before)
-        for old, new in zip(self._inputs, tree_leaves(inputs), strict=True):
-            if isinstance(old, Ref):
-                if (old.size, old.dtype, old.stride) != (tuple(new.shape), new.dtype, new.stride()):
-                    raise ValueError(f"the step was recorded on {old.size} {old.dtype}, not {tuple(new.shape)} {new.dtype}")
-                storages[old.block] = new.untyped_storage()
-            elif old != new:
-                raise ValueError(f"the step was recorded with {old!r}, not {new!r}")
+        for argument, value in zip(self._arguments, values):
+            argument.check(value)
+            if argument.block is not None:
+                storages[argument.block] = value.untyped_storage()
+        self._check_sharing(storages)
         # The calls were recorded below autocast: its conversions of types are calls of their own.
         with torch._C._DisableAutocast():
             for step in self._steps:
@@ -314,6 +365,10 @@ class TapedStep:
             outputs = [o for o in tree_leaves(call.target(*args, **kwargs)) if isinstance(o, Tensor)]
         for ref, output in zip(call.results, outputs):
             if ref is not None and ref.block in call.made:
+                if (ref.size, ref.stride) != (tuple(output.shape), output.stride()):
+                    shapes = f"{tuple(output.shape)}, and {ref.size} in the recording"
+                    told = "shapes must not depend on values (the step has ended early)"
+                    raise ValueError(f"{call.target} makes the shape {shapes}; {told}")
                 storages[ref.block] = output.untyped_storage()
 
 
@@ -333,9 +388,10 @@ def step(
 
         train = sublet.torch.step(train, model, optimizer, limit="60%")
 
-    The first call runs as it is, the second is recorded, later ones replay the recording in the order of the fit. `keep`
-    names networks, optimizers and tensors whose values pass from one step to the next. The step has to be the same each
-    time: fixed shapes, no branch on values, gradients set to None at its end, an optimizer whose counters are tensors (SGD,
-    or Adam with `fused=True`). The limit counts what persists, too.
+    The first call runs as it is, the second is recorded, later ones replay the recorded operators in the order of the
+    fit. `keep` names networks, optimizers and tensors whose values pass from one step to the next. The limit counts
+    what persists, too. The step has to be the same each time: fixed shapes, no values of tensors in Python, gradients
+    set to None at its end, an optimizer that does not read its counters in Python (SGD, or Adam with `fused=True`).
+    What replays would get wrong raises ValueError, as far as it can be seen.
     """
     return TapedStep(function, keep, limit)

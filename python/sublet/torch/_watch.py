@@ -1,0 +1,228 @@
+"""What a taped step is checked for: that its arguments and what persists are as they were when it was recorded, and
+that Python reads no values of tensors."""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+TORCH = os.path.dirname(torch.__file__)
+OPTIMIZERS = os.path.join(TORCH, "optim")
+HERE = os.path.dirname(__file__)
+READS = ("tolist", "numpy")
+"""Methods of tensors that give their values to Python and are no operators."""
+GRADIENT = "the gradient of "
+NUMBERS = {bool, int, float, str, type(None)}
+
+Marks = list[tuple[str, Any]]
+"""What is compared between two calls of a step, with names for people."""
+
+
+def named_tensors(keep: Iterable[Any]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of networks and optimizers, and those that were named themselves."""
+    for each in keep:
+        if isinstance(each, torch.nn.Module):
+            yield from each.named_parameters()
+            yield from each.named_buffers()
+        elif isinstance(each, torch.optim.Optimizer):
+            for group in each.param_groups:
+                for option, value in group.items():
+                    yield from ((f"{option} of the optimizer", x) for x in _tensors(value))
+            for state in each.state.values():
+                for key, value in state.items():
+                    yield from ((f"{key} of the optimizer's state", x) for x in _tensors(value))
+        else:
+            yield from (("a tensor that persists", x) for x in _tensors(each))
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [value] if isinstance(value, Tensor) else [x for x in tree_leaves(value) if isinstance(x, Tensor)]
+
+
+def seen(keep: Iterable[Any]) -> Marks:
+    """What a recording holds of networks, optimizers and modes, beside the values of tensors: where the tensors are,
+    and numbers and flags of Python."""
+    keep = list(keep)
+    marks: Marks = [("torch.is_grad_enabled()", torch.is_grad_enabled())]
+    for kind in ("cpu", "cuda"):
+        marks.append((f"autocast for {kind}", (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))))
+    for name, tensor in named_tensors(keep):
+        marks.append((name, _place(tensor)))
+        if tensor.requires_grad and tensor.is_leaf:
+            marks.append((GRADIENT + name, None if tensor.grad is None else _place(tensor.grad)))
+    for each in keep:
+        if isinstance(each, torch.nn.Module):
+            marks += [(name or "the network", _numbers(vars(m))) for name, m in each.named_modules()]
+        elif isinstance(each, torch.optim.Optimizer):
+            marks += [("the optimizer", _numbers(group)) for group in each.param_groups]
+    return marks
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    """Where a tensor's values are, and whether autograd follows it."""
+    place = tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride()
+    return *place, tensor.dtype, tensor.requires_grad
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, Any]:
+    """The numbers, flags and texts among attributes or options, and tuples of them."""
+
+    def is_number(value: Any) -> bool:
+        return type(value) in NUMBERS or (type(value) is tuple and all(type(x) in NUMBERS for x in value))
+
+    return {key: value for key, value in values.items() if is_number(value)}
+
+
+def check_unchanged(before: Marks, after: Marks) -> None:
+    """ValueError if a step has replaced what persists, or changed numbers of Python: a replay does neither."""
+    for (was, old), (name, new) in zip_longest(before, after, fillvalue=("", None)):
+        if (was, old) == (name, new):
+            continue
+        if name.startswith(GRADIENT):
+            if new is None:
+                continue
+            raise ValueError(f"the step leaves {name}; call optimizer.zero_grad() at its end")
+        if isinstance(old, dict) and isinstance(new, dict):
+            changed = next(k for k in {**new, **old} if old.get(k) != new.get(k))
+            raise ValueError(f"the step changes {changed} of {name}, and a replay would not; change it elsewhere")
+        raise ValueError(f"the step replaces {name or was}, and a replay would not; write over it in place")
+
+
+class Look(NamedTuple):
+    """What has to be the same of a tensor that is an argument."""
+
+    type: torch.dtype
+    device: torch.device
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    conjugation: bool
+    negation: bool
+    requires_grad: bool
+
+
+@dataclass
+class Argument:
+    """An argument of the recorded step."""
+
+    name: str
+    value: Any
+    """What an argument has to equal; for a tensor its look."""
+    block: int | None
+    """The block of a tensor; None for a tensor of no bytes and for what is no tensor."""
+
+    def check(self, value: Any) -> None:
+        """ValueError if the step was recorded with another argument."""
+        new = look(value)
+        if type(new) is not type(self.value):
+            raise ValueError(f"{self.name} is {_said(new)}; the step was recorded with {_said(self.value)}")
+        if isinstance(new, Look):
+            for what, now, was in zip(Look._fields, new, self.value):
+                if now != was:
+                    raise ValueError(f"the {what} of {self.name}: {now}; the step was recorded with {was}")
+        elif new != self.value:
+            raise ValueError(f"{self.name} is {new!r}; the step was recorded with {self.value!r}")
+
+
+def _said(value: Any) -> str:
+    return "a tensor" if isinstance(value, Look) else repr(value)
+
+
+def look(value: Any) -> Any:
+    """A tensor's look; another value as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    shape = tuple(value.shape), value.stride()
+    return Look(value.dtype, value.device, *shape, value.is_conj(), value.is_neg(), value.requires_grad)
+
+
+def names_of(paths: Iterable[tuple[Any, ...]]) -> list[str]:
+    """Names for the leaves of `(args, kwargs)`."""
+    keys = ([getattr(key, "idx", getattr(key, "key", key)) for key in path[1:]] for path in paths)
+    return [f"argument {first}" + "".join(f"[{key!r}]" for key in rest) for first, *rest in keys]
+
+
+def alone(value: Any, name: str) -> Any:
+    """A tensor as the only one on its storage, which begins and ends with it: its place within a larger storage, and
+    what else is there, do not matter then. Another value as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.grad_fn is not None:
+        raise ValueError(f"{name} is the result of operators outside of the step that need gradients; detach it")
+    begin, length = value.storage_offset() * value.itemsize, 0
+    if value.numel():
+        length = value.itemsize * (1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride())))
+    storage = value.untyped_storage()[begin : begin + length]
+    new = on(storage, value.dtype, 0, tuple(value.shape), value.stride(), value.is_conj(), value.is_neg())
+    return new.requires_grad_(value.requires_grad)
+
+
+def on(
+    storage: torch.UntypedStorage,
+    dtype: torch.dtype,
+    offset: int,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    conj: bool,
+    neg: bool,
+) -> Tensor:
+    """A tensor on a storage."""
+    tensor = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, size, stride)
+    tensor = torch._conj(tensor) if conj else tensor
+    return torch._neg_view(tensor) if neg else tensor
+
+
+def overlap(one: torch.UntypedStorage, other: torch.UntypedStorage) -> bool:
+    """Whether two storages share memory."""
+    begin, also = one.data_ptr(), other.data_ptr()
+    return begin < also + other.nbytes() and also < begin + one.nbytes()
+
+
+def reader() -> str:
+    """Which line of Python, outside of PyTorch, reads a tensor's values just now, and what to do about it."""
+    stale = "in Python, and replays would go on with what was recorded"
+    for frame in reversed(traceback.extract_stack()):
+        file = os.path.basename(frame.filename)
+        if frame.filename.startswith(OPTIMIZERS) and file != "optimizer.py":
+            return (
+                f"the optimizer reads its counter {stale} ({file}); take Adam, AdamW or Adagrad with fused=True, or "
+                "SGD, RMSprop, Rprop or Adadelta, or on a GPU capturable=True"
+            )
+        if not frame.filename.startswith((TORCH, HERE)):
+            return (
+                f"the step reads values of a tensor {stale} ({file}, line {frame.lineno}); return tensors, read them "
+                "outside of the step, and take torch.where for a branch"
+            )
+    return f"the step reads values of a tensor {stale}"
+
+
+@contextmanager
+def reads_told(tell: Callable[[], None]) -> Iterator[None]:
+    """Within it, `tell` is called where this thread reads the values of a tensor in Python without an operator."""
+    thread = threading.get_ident()
+
+    def told(read: Callable[..., Any]) -> Callable[..., Any]:
+        def reading(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == thread:
+                tell()
+            return read(*args, **kwargs)
+
+        return reading
+
+    for name in READS:
+        setattr(Tensor, name, told(getattr(Tensor, name)))
+    try:
+        yield
+    finally:
+        # The methods are those of a class above.
+        for name in READS:
+            delattr(Tensor, name)

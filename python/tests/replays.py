@@ -1,0 +1,331 @@
+"""Taped steps whose arguments, networks or optimizers change between the calls. Prints for each case whether it gives
+the bits of eager PyTorch, or its error, as lines of JSON.
+
+    python replays.py
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import sublet.torch
+
+CALLS = 8
+ROWS, WIDTH = 16, 20
+
+
+class Case:
+    """A step, its arguments, and what changes between the calls."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.network = nn.Sequential(nn.Linear(WIDTH, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 3))
+        self.optimizer = self.made(self.network.parameters())
+        self.data = torch.randn(CALLS * ROWS, WIDTH), torch.randn(CALLS * ROWS, 3)
+
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(params, lr=0.05, momentum=0.9)
+
+    def arguments(self, i: int) -> Any:
+        x, y = self.data
+        return x[i * ROWS : (i + 1) * ROWS].clone(), y[i * ROWS : (i + 1) * ROWS].clone()
+
+    def named(self, i: int) -> dict[str, Any]:
+        return {}
+
+    def change(self, i: int) -> None:
+        """What happens before a call."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.mse_loss(self.network(x), y)
+
+    def step(self, x: Tensor, y: Tensor) -> Any:
+        loss = self.loss(x, y)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    def limit(self) -> str:
+        return "100%"
+
+    def after(self) -> None:
+        """What is done with the gradients outside of the step."""
+
+    def values(self) -> list[Tensor]:
+        state = [x for s in self.optimizer.state.values() for x in s.values() if isinstance(x, Tensor)]
+        return [*self.network.parameters(), *self.network.buffers(), *state, *self.data]
+
+
+class Slices(Case):
+    """Batches that are slices of one tensor each, and at the end a batch of its own."""
+
+    def arguments(self, i: int) -> Any:
+        x, y = self.data
+        own = super().arguments(i)
+        return own if i == CALLS - 1 else (x[i * ROWS : (i + 1) * ROWS], y[i * ROWS : (i + 1) * ROWS])
+
+
+class Columns(Case):
+    """Both arguments are in one storage at some calls and not at others."""
+
+    def arguments(self, i: int) -> Any:
+        x, y = super().arguments(i)
+        together = torch.cat([torch.zeros(ROWS, i), x, y], 1)
+        return (x, y) if i % 3 == 0 else (together[:, i : i + WIDTH], together[:, i + WIDTH :])
+
+    def step(self, x: Tensor, y: Tensor) -> Any:
+        return super().step(x.contiguous(), y.contiguous())
+
+
+class Strided(Columns):
+    """All arguments have the strides of columns of one tensor, at different places."""
+
+    def arguments(self, i: int) -> Any:
+        x, y = Case.arguments(self, i)
+        together = torch.cat([torch.zeros(ROWS, i), x, y, torch.zeros(ROWS, CALLS - i)], 1)
+        return together[:, i : i + WIDTH], (together if i % 2 else together.clone())[:, i + WIDTH : i + WIDTH + 3]
+
+
+class Twice(Case):
+    """The same tensor is both arguments at some calls; the step only reads them."""
+
+    def arguments(self, i: int) -> Any:
+        x = super().arguments(i)[0]
+        return (x, x) if i in (0, 1, 4) else (x, x * 2)
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return (self.network(x) * y[:, :3]).mean().square()
+
+
+class Written(Twice):
+    """As before, and the step writes over one of them."""
+
+    def arguments(self, i: int) -> Any:
+        x = Case.arguments(self, i)[0]
+        return (x, x) if i == 4 else (x, x * 2)
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        y.add_(1)
+        return super().loss(x, y)
+
+
+class Parameter(Case):
+    """At a late call a parameter is an argument."""
+
+    def arguments(self, i: int) -> Any:
+        x, y = super().arguments(i)
+        return (self.network[0].weight.detach()[:ROWS], y) if i == 4 else (x, y)
+
+
+class Other(Case):
+    """At a late call the strides are others."""
+
+    def arguments(self, i: int) -> Any:
+        x, y = super().arguments(i)
+        return (x.t().contiguous().t() if i == 4 else x), y
+
+
+class Named(Case):
+    """Arguments by name."""
+
+    def arguments(self, i: int) -> Any:
+        return super().arguments(i)[:1]
+
+    def named(self, i: int) -> dict[str, Any]:
+        return {"y": super().arguments(i)[1]}
+
+
+class Conjugates(Case):
+    """Values that are kept as conjugates and negatives of others, and an argument that is a conjugate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network.register_parameter("w", nn.Parameter(torch.randn(WIDTH // 2 + 1, dtype=torch.cfloat)))
+        self.optimizer = self.made(self.network.parameters())
+
+    def arguments(self, i: int) -> Any:
+        x, y = super().arguments(i)
+        return x, torch.complex(y, y + 1).conj()
+
+    def step(self, x: Tensor, y: Tensor) -> Any:
+        turned = torch.fft.irfft(torch.fft.rfft(x) * self.network.w.conj(), n=WIDTH)
+        loss = super().step(turned, (y * y.conj()).real + y.imag)
+        return loss, y.conj() * y, y.imag
+
+
+class Moved(Case):
+    """The optimizer's state and the weights are replaced, as by a checkpoint."""
+
+    def change(self, i: int) -> None:
+        if i == 2:
+            self.saved = copy.deepcopy((self.network.state_dict(), self.optimizer.state_dict()))
+        elif i == 5:
+            self.network.load_state_dict(self.saved[0])
+            self.optimizer.load_state_dict(self.saved[1])
+        elif i == 6:
+            self.network[0].weight.data = self.network[0].weight.data * 0.5
+
+
+class MovedAdam(Moved):
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        return torch.optim.Adam(params, lr=0.01, fused=True)
+
+
+class Flags(Case):
+    """The network's mode, the probability of dropout, and which weights learn."""
+
+    def change(self, i: int) -> None:
+        self.network.train(i != 3)
+        self.network[2].p = 0.3 if i < 5 else 0.6
+        self.network[0].weight.requires_grad_(i != 6)
+
+
+class Rates(Case):
+    """A learning rate that changes."""
+
+    def change(self, i: int) -> None:
+        self.optimizer.param_groups[0]["lr"] = 0.05 if i < 4 else 0.01
+
+
+class Adam(Case):
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        return torch.optim.Adam(params)
+
+
+class RMSprop(Case):
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        return torch.optim.RMSprop(params, lr=0.01)
+
+
+class Rprop(Case):
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        return torch.optim.Rprop(params)
+
+
+class Adadelta(Case):
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        return torch.optim.Adadelta(params)
+
+
+class Adagrad(Case):
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        return torch.optim.Adagrad(params, lr_decay=0.1, fused=True)
+
+
+class AdamW(Case):
+    def made(self, params: Any) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(params, fused=True)
+
+
+class Item(Case):
+    def step(self, x: Tensor, y: Tensor) -> Any:
+        return torch.tensor(super().step(x, y).item())
+
+
+class Branch(Case):
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        loss = super().loss(x, y)
+        return loss if loss > 1 else 2 * loss
+
+
+class List(Case):
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().loss(x, y) * x[0].tolist()[0]
+
+
+class Array(Case):
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().loss(x, y) * float(x.numpy().max())
+
+
+class Rows(Case):
+    """How many rows there are depends on values."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        chosen = x[:, 0] > 0
+        return super().loss(x[chosen], y[chosen])
+
+
+class Outside(Case):
+    """The optimizer runs outside of the step."""
+
+    def step(self, x: Tensor, y: Tensor) -> Any:
+        self.loss(x, y).backward()
+        return x
+
+    def after(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class Replaced(Case):
+    """A buffer is replaced in the step, and not written over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network.register_buffer("mean", torch.zeros(WIDTH))
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        self.network.mean = 0.9 * self.network.mean + x.mean(0)
+        return super().loss(x - self.network.mean, y)
+
+
+class Counted(Case):
+    """A number of the network changes in the step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network.calls = 0
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        self.network.calls += 1
+        return super().loss(x, y) / self.network.calls
+
+
+class Little(Case):
+    def limit(self) -> str:
+        return "1KiB"
+
+
+SAME: list[type[Case]] = [Slices, Strided, Twice, Named, Conjugates, Moved, MovedAdam, Flags, Rates]
+SAME += [RMSprop, Rprop, Adadelta, Adagrad, AdamW]
+REFUSED: list[type[Case]] = [Columns, Written, Parameter, Other, Adam, Item, Branch, List, Array, Rows]
+REFUSED += [Outside, Replaced, Counted, Little]
+
+
+def trained(make: Callable[[], Case], taped: bool) -> list[Tensor]:
+    """All that some calls give, and what is there afterwards."""
+    case = make()
+    run: Any = sublet.torch.step(case.step, case.network, case.optimizer, limit=case.limit()) if taped else case.step
+    torch.manual_seed(1)
+    told: list[Tensor] = []
+    for i in range(CALLS):
+        case.change(i)
+        results = run(*case.arguments(i), **case.named(i))
+        each = results if isinstance(results, tuple) else (results,)
+        told += [r.resolve_conj().resolve_neg().clone() for r in each]
+        case.after()
+    return [*told, *case.values()]
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    for make in [*SAME, *REFUSED]:
+        line: dict[str, Any] = {"case": make.__name__, "same": make in SAME}
+        try:
+            eager, taped = trained(make, False), trained(make, True)
+            line["equal"] = len(eager) == len(taped) and all(map(torch.equal, eager, taped))
+        except Exception as e:
+            line["error"] = f"{type(e).__name__}: {e}"
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
