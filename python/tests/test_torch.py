@@ -117,7 +117,7 @@ def test_under_inductor_the_bits_are_those_of_its_own_cut_in_less_memory() -> No
     assert cut["peak"] - SLACK <= cut["planned"] <= 1.05 * cut["peak"]
 
 
-def stepped(network: Any, *inputs: Any) -> tuple[Any, list[str]]:
+def stepped(network: Any, *inputs: Any, limit: str = "100%") -> tuple[Any, list[str]]:
     """The gradients of one step by a plan, and the warnings of its plan. The graph is made anew."""
     import sublet.torch
     import torch
@@ -126,7 +126,7 @@ def stepped(network: Any, *inputs: Any) -> tuple[Any, list[str]]:
     network.zero_grad()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        torch.compile(network, backend="sublet", options={"limit": "100%"})(*inputs).backward()
+        torch.compile(network, backend="sublet", options={"limit": limit})(*inputs).backward()
     return [p.grad.clone() for p in network.parameters()], [str(w.message) for w in told if "measured" in str(w.message)]
 
 
@@ -156,6 +156,37 @@ def test_an_operator_that_cannot_be_measured_is_said_and_runs() -> None:
     network.zero_grad()
     torch.manual_seed(1)
     network(x).backward()
+    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+
+
+@pytest.mark.parametrize("limit", ["100%", "90%", "80%"])
+@pytest.mark.parametrize("case", ["bag", "norm"])
+def test_results_of_no_bytes_reach_the_backward_pass(case: str, limit: str) -> None:
+    import torch
+    from torch import nn
+
+    class Loss(nn.Module):
+        """Values that are cheap to recompute, and their loss."""
+
+        def __init__(self, network: nn.Module) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, x: Any) -> Any:
+            return self.network(x).sin().cos().sin().square().mean()
+
+    torch.manual_seed(0)
+    if case == "bag":
+        network = Loss(nn.Sequential(nn.EmbeddingBag(50, 64, mode="sum"), nn.Linear(64, 64)))
+        x = torch.randint(0, 50, (512, 6))
+    else:
+        # The statistics of batch norm that does not train are empty.
+        network = Loss(nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3))).eval()
+        x = torch.randn(8, 3, 32, 32)
+    gradients, _ = stepped(network, x, limit=limit)
+    torch._dynamo.reset()
+    network.zero_grad()
+    torch.compile(network, backend="aot_eager")(x).backward()
     assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
 
 

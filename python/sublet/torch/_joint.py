@@ -63,6 +63,13 @@ def root(node: fx.Node) -> fx.Node:
         node = base
 
 
+def results_of(op: fx.Node) -> list[fx.Node]:
+    """The results of an operator; of several those that are taken."""
+    if not isinstance(op.meta.get("val"), (tuple, list)):
+        return [op]
+    return sorted((u for u in op.users if is_item(u)), key=lambda u: int(u.args[1]))
+
+
 def bytes_of(node: fx.Node) -> int:
     """The bytes of a node's storage; 0 if the node is no tensor."""
     value = node.meta.get("val")
@@ -173,10 +180,16 @@ class Joint:
         """The device by its copies as they were measured; None if they were not."""
         self._build(agreed[: len(costs)])
 
+    def roots(self, nodes: list[Any]) -> list[fx.Node]:
+        """The tensors that are read for these nodes, each once, as the nodes that are not views. A tensor of no bytes is
+        no block, but an operator may want it."""
+        roots = (root(n) for n in nodes if isinstance(n, fx.Node))
+        read = dict.fromkeys(each for r in roots for each in self.fused.get(r, [r]))
+        return [each for each in read if isinstance(each.meta.get("val"), torch.Tensor)]
+
     def reads(self, nodes: list[Any]) -> list[fx.Node]:
         """The blocks that are read for these nodes, each once, as the nodes that are not views."""
-        roots = (root(n) for n in nodes if isinstance(n, fx.Node))
-        return list(dict.fromkeys(block for r in roots for block in self.fused.get(r, [r]) if bytes_of(block)))
+        return [each for each in self.roots(nodes) if bytes_of(each)]
 
     @staticmethod
     def _is_fused(node: fx.Node, sources: list[fx.Node]) -> bool:
@@ -209,10 +222,7 @@ class Joint:
 
     def makes(self, node: fx.Node) -> list[fx.Node]:
         """The blocks that an operator makes; of several outputs only those that are taken."""
-        if isinstance(node.meta.get("val"), (tuple, list)):
-            items = sorted((u for u in node.users if is_item(u)), key=lambda u: int(u.args[1]))
-            return [u for u in items if bytes_of(u)]
-        return [node] if bytes_of(node) else []
+        return [result for result in results_of(node) if bytes_of(result)]
 
     def _unread(self, node: fx.Node) -> int:
         """The bytes of the outputs that no node takes: they are alive only while the operator runs."""

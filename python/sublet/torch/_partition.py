@@ -23,7 +23,7 @@ from .._problem import FREE, MALLOC, READ, SWAP_IN, SWAP_OUT, WRITE
 from .._results import DEFAULT_DEVICE
 from .._results import bytes_of as size_in_bytes
 from ._host import ARRIVED, BACK, LEFT, OUT
-from ._joint import BATCH_NORM, STATISTICS, Joint, bytes_of, is_item, is_view, root
+from ._joint import BATCH_NORM, STATISTICS, Joint, bytes_of, is_item, results_of, root
 from ._measure import Cost, link_costs
 from ._pipeline import Stage1F1B
 from ._ranks import Speaking, agree, check_equal
@@ -116,12 +116,10 @@ class Writer:
         """The node in the new graph for a node of the joint graph."""
         base = root(node)
         self._await(base)
-        if base is node and node not in self.joint.fused and not (is_item(node) and node not in self.device):
+        if base is node and node not in self.joint.fused:
             return self.device[node]
         if node not in self._views:
-            source = node.args[0]
-            whole = is_item(node) and isinstance(source, fx.Node) and not is_view(source)
-            self._views[node] = self.graph.node_copy(node, (lambda a: self._views[a]) if whole else self.get)
+            self._views[node] = self.graph.node_copy(node, self.get)
             for block in self.joint.reads([node]):
                 self._views_of.setdefault(block, []).append(node)
         return self._views[node]
@@ -169,7 +167,7 @@ class Writer:
         if not isinstance(op.meta.get("val"), (tuple, list)):
             self._put(op, new)
             return
-        for item in sorted((u for u in op.users if is_item(u)), key=lambda u: int(u.args[1])):
+        for item in results_of(op):
             if int(item.args[1]) < len(new.meta["val"]):
                 self._put(item, self.graph.node_copy(item, lambda _: new))
 
@@ -435,14 +433,14 @@ def _saved(joint: Joint, after: list[Step], left: set[int]) -> tuple[set[fx.Node
     on_host: set[fx.Node] = set()
 
     def need(nodes: Iterable[Any]) -> None:
-        saved.update(r for r in joint.reads(list(nodes)) if r not in made)
+        saved.update(r for r in joint.roots(list(nodes)) if r not in made)
 
     for step in after:
         op = joint.ops[step.at] if step.what == "run" else None
         if op is not None:
             norm = step.again and op.target is BATCH_NORM
             need(a for i, a in enumerate(op.args) if not (norm and i in STATISTICS)) if norm else need(op.all_input_nodes)
-            made |= {n for n in joint.makes(op) if not (norm and int(n.args[1]) >= 3)}
+            made |= {n for n in results_of(op) if not (norm and int(n.args[1]) >= 3)}
         block = None if step.what == "run" else _block(joint, step)
         if block is not None and step.what == "in" and block not in made:
             if step.at in left:
