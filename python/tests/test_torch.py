@@ -160,8 +160,8 @@ def test_an_operator_that_cannot_be_measured_is_said_and_runs() -> None:
 
 
 @pytest.mark.parametrize("limit", ["100%", "90%", "80%"])
-@pytest.mark.parametrize("case", ["bag", "norm"])
-def test_results_of_no_bytes_reach_the_backward_pass(case: str, limit: str) -> None:
+@pytest.mark.parametrize("case", ["bag", "norm", "constants"])
+def test_results_of_no_bytes_and_constants_reach_both_passes(case: str, limit: str) -> None:
     import torch
     from torch import nn
 
@@ -175,8 +175,15 @@ def test_results_of_no_bytes_reach_the_backward_pass(case: str, limit: str) -> N
         def forward(self, x: Any) -> Any:
             return self.network(x).sin().cos().sin().square().mean()
 
+    class Scaled(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return torch.cat([super().forward(x) * torch.tensor([0.5, 2.0]).repeat(32), torch.zeros(0, 64)])
+
     torch.manual_seed(0)
-    if case == "bag":
+    if case == "constants":
+        network = Loss(nn.Sequential(nn.Linear(64, 64), nn.GELU(), Scaled(64, 64)))
+        x = torch.randn(512, 64)
+    elif case == "bag":
         network = Loss(nn.Sequential(nn.EmbeddingBag(50, 64, mode="sum"), nn.Linear(64, 64)))
         x = torch.randint(0, 50, (512, 6))
     else:

@@ -182,10 +182,10 @@ class Joint:
 
     def roots(self, nodes: list[Any]) -> list[fx.Node]:
         """The tensors that are read for these nodes, each once, as the nodes that are not views. A tensor of no bytes is
-        no block, but an operator may want it."""
+        no block, but an operator may want it. Constants are none of them: the graph has them."""
         roots = (root(n) for n in nodes if isinstance(n, fx.Node))
         read = dict.fromkeys(each for r in roots for each in self.fused.get(r, [r]))
-        return [each for each in read if isinstance(each.meta.get("val"), torch.Tensor)]
+        return [r for r in read if r.op != "get_attr" and isinstance(r.meta.get("val"), torch.Tensor)]
 
     def reads(self, nodes: list[Any]) -> list[fx.Node]:
         """The blocks that are read for these nodes, each once, as the nodes that are not views."""

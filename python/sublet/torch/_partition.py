@@ -104,7 +104,8 @@ class Writer:
         self._arriving: set[fx.Node] = set()
         """The blocks whose copy back to the device may not be done."""
         self._views: dict[fx.Node, fx.Node] = {}
-        """The views of blocks, and the operators that are fused into their readers, in the same form as in `device`."""
+        """The views of blocks, the operators that are fused into their readers, and constants, in the same form as in
+        `device`."""
         self._views_of: dict[fx.Node, list[fx.Node]] = {}
         """By block: the keys of `_views` that read it."""
         for old in placeholders:
@@ -116,7 +117,7 @@ class Writer:
         """The node in the new graph for a node of the joint graph."""
         base = root(node)
         self._await(base)
-        if base is node and node not in self.joint.fused:
+        if base is node and node.op != "get_attr" and node not in self.joint.fused:
             return self.device[node]
         if node not in self._views:
             self._views[node] = self.graph.node_copy(node, self.get)
