@@ -255,6 +255,15 @@ def test_a_limit_that_cannot_be_met_names_the_operator() -> None:
     assert done.returncode != 0 and "bytes persist, and the operator" in done.stderr
 
 
+def test_a_limit_that_cannot_be_met_comes_through_the_compiler() -> None:
+    import sublet
+    import torch
+
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as told:
+        stepped(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()), torch.randn(32, 64), limit="1KiB")
+    assert isinstance(told.value.inner_exception, sublet.PlanError)
+
+
 @pytest.fixture(scope="module")
 def ranks() -> dict[str, list[dict[str, Any]]]:
     """What four ranks tell of each case."""
