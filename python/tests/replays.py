@@ -142,6 +142,19 @@ class Named(Case):
         return {"y": super().arguments(i)[1]}
 
 
+class Transposed(Case):
+    """The step gives its argument other sizes in place, and lets it need gradients."""
+
+    def arguments(self, i: int) -> Any:
+        x, y = super().arguments(i)
+        return x.t().contiguous(), y
+
+    def step(self, x: Tensor, y: Tensor) -> Any:
+        x = x.t_().requires_grad_()
+        (gradient,) = torch.autograd.grad(self.loss(x, y), x)
+        return super().step(x.detach(), y + gradient.square().sum()), gradient
+
+
 class Conjugates(Case):
     """Values that are kept as conjugates and negatives of others, and an argument that is a conjugate."""
 
@@ -294,8 +307,8 @@ class Little(Case):
         return "1KiB"
 
 
-SAME: list[type[Case]] = [Slices, Strided, Twice, Named, Conjugates, Moved, MovedAdam, Flags, Rates]
-SAME += [RMSprop, Rprop, Adadelta, Adagrad, AdamW]
+SAME: list[type[Case]] = [Slices, Strided, Twice, Named, Transposed, Conjugates, Moved, MovedAdam]
+SAME += [Flags, Rates, RMSprop, Rprop, Adadelta, Adagrad, AdamW]
 REFUSED: list[type[Case]] = [Columns, Written, Parameter, Other, Adam, Item, Branch, List, Array, Rows]
 REFUSED += [Outside, Replaced, Counted, Little]
 

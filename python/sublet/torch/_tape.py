@@ -298,14 +298,14 @@ class TapedStep:
 
     def _record(self, names: list[str], values: list[Any], spec: Any, before: Marks) -> Any:
         self.fitted = None
+        self._arguments = [Argument(name, look(value), None) for name, value in zip(names, values)]
         args, kwargs = tree_unflatten(values, spec)
         with record(*self._keep, values) as recording, reads_told(recording.tell_read):
             result = self._function(*args, **kwargs)
         self._recording, self._seen, self._spec = recording, before, spec
-        self._arguments = []
-        for name, value in zip(names, values):
+        for argument, value in zip(self._arguments, values):
             ref = recording.ref(value) if isinstance(value, Tensor) else None
-            self._arguments.append(Argument(name, look(value), None if ref is None else ref.block))
+            argument.block = None if ref is None else ref.block
         self._written = recording.written
         self._result = tree_map(lambda x: (recording.ref(x) if isinstance(x, Tensor) else None) or x, result)
         try:
