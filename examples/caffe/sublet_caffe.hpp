@@ -54,7 +54,7 @@ class SubletPlan {
   explicit SubletPlan(Net<Dtype>* net, const SubletOptions& options = SubletOptions())
       : net_(net), options_(options), layers_(net->layers().size()), trains_(net->phase() == TRAIN),
         forward_(this, false, true), backward_(this, true, true), forward_end_(this, false, false),
-        backward_end_(this, true, false) {
+        backward_end_(this, true, false), memories_(sizeof(Dtype)) {
     net->add_before_forward(&forward_);
     net->add_before_backward(&backward_);
     net->add_after_forward(&forward_end_);
@@ -220,8 +220,8 @@ class SubletPlan {
     for (int i = 0; i < net_->blobs().size(); ++i) {
       const Blob<Dtype>& blob = *net_->blobs()[i];
       const int flags = options_.keep.count(net_->blob_names()[i]) ? M::kOfNet | M::kKeep : M::kOfNet;
-      memories_.Mark(blob.data().get(), flags);
-      memories_.Mark(blob.diff().get(), flags);
+      memories_.Mark(blob.data().get(), flags, blob.count() * sizeof(Dtype));
+      memories_.Mark(blob.diff().get(), flags, blob.count() * sizeof(Dtype));
     }
     for (int i = 0; i < layers_; ++i) {
       for (const auto& blob : net_->layers()[i]->blobs()) {
@@ -276,6 +276,7 @@ class SubletPlan {
     const uint64_t since = Now();
     body();
     if (purpose != kWarmUp) Took(op, Now() - since, purpose == kRecord);
+    if (purpose == kRecord) memories_.Leave();
   }
 
   // Now, in ns: by the time that this thread has had of its processor, so that other programs do not count; on a GPU by

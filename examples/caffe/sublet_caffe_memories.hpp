@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -82,15 +83,24 @@ class SubletArena {
 // The memories of a net as the hook sees them.
 //
 // While a pass is recorded, a memory that has nothing yet gets pages that take nothing until they are touched. One that
-// held something before the pass is no part of the iteration, but for a blob of the net, which its layer writes as a
-// whole; what it held comes back after the pass.
+// held something before the pass is no part of the iteration, but for a blob of the net; what it held comes back after
+// the pass, unless the pass writes it first.
+//
+// A layer may ask for a blob to write it, and leave all or some of it as it was: a convolution does with the gradient
+// of a bottom that it does not propagate to. So a blob is filled with NaN where the pass writes it first. What is NaN
+// after the layer was left: the layer counts as one that reads the blob too, and the blob stays.
 class SubletMemories {
  public:
   enum { kOfNet = 1, kKeep = 2, kIgnore = 4 };  // what a memory is
   // What a layer does with memories of its own: those of a layer that is not known stay.
   enum { kTables = 1, kScratch = 2, kKnown = 4 };
 
-  SubletMemories() : network_(nullptr), recording_(false), stale_(false), kind_(0), op_(0) { All().insert(this); }
+  // `item`: the bytes of a number in a blob.
+  explicit SubletMemories(size_t item)
+      : item_(item), network_(nullptr), recording_(false), stale_(false), kind_(0), op_(0) {
+    std::lock_guard<std::mutex> lock(Mutex());
+    All().insert(this);
+  }
   SubletMemories(const SubletMemories&) = delete;
   SubletMemories& operator=(const SubletMemories&) = delete;
   ~SubletMemories() {
@@ -128,13 +138,27 @@ class SubletMemories {
   void End() {
     Current() = nullptr;
   }
-  void Mark(SyncedMemory* memory, int flags) {
-    if (memory) marks_[memory] |= flags;
+  // Says what a memory is, before it is used or after that; `bytes`: how much of it a blob of the net uses.
+  void Mark(SyncedMemory* memory, int flags, size_t bytes = 0) {
+    if (!memory) return;
+    std::pair<int, size_t>& mark = marks_[memory];
+    mark.first |= flags;
+    mark.second = std::max(mark.second, bytes);
+    const auto known = numbers_.find(memory);
+    if (known != numbers_.end()) memories_[known->second].flags |= flags;
   }
   // The next operator.
   void Enter(int kind) {
     kind_ = kind;
     ++op_;
+  }
+  // The operator has run.
+  void Leave() {
+    for (const Filled& f : filled_) {
+      if (PutBack(memories_[f.number], f.before)) network_->use(f.number, SUBLET_USE_READ);
+      network_->use(f.number, SUBLET_USE_WRITE);
+    }
+    filled_.clear();
   }
   // Puts back what memories held before the pass.
   void Restore() {
@@ -179,11 +203,7 @@ class SubletMemories {
     Memory& m = memories_[memory];
     if (!m.synced) return;
     Set(m, address);
-    if (!poison) return;
-    if (!m.gpu) std::memset(address, 0xff, m.synced->size());
-#ifndef CPU_ONLY
-    if (m.gpu) caffe_gpu_memset(m.synced->size(), 0xff, address);
-#endif
+    if (poison) Spoil(m, address, m.synced->size());
   }
 
  private:
@@ -198,6 +218,11 @@ class SubletMemories {
     size_t size;
     int op;        // the last operator that used it
     bool reads, writes;
+  };
+  // A memory that is NaN while a layer runs, and what it held.
+  struct Filled {
+    size_t number;
+    std::vector<char> before;
   };
 
   static std::set<SubletMemories*>& All() {
@@ -218,10 +243,12 @@ class SubletMemories {
       std::lock_guard<std::mutex> lock(Mutex());
       for (SubletMemories* m : All()) m->Gone(memory);
     } else if (Current()) {
+      std::lock_guard<std::mutex> lock(Mutex());
       Current()->Access(memory, access);
     }
   }
   void Gone(SyncedMemory* memory) {
+    marks_.erase(memory);
     const auto found = numbers_.find(memory);
     if (found == numbers_.end()) return;
     Memory& m = memories_[found->second];
@@ -237,6 +264,19 @@ class SubletMemories {
     } else {
       m.synced->set_cpu_data(address);
     }
+  }
+  // Fills with NaN, whatever its numbers are.
+  static void Spoil(const Memory& m, char* address, size_t bytes) {
+    if (!m.gpu) std::memset(address, 0xff, bytes);
+#ifndef CPU_ONLY
+    if (m.gpu) caffe_gpu_memset(bytes, 0xff, address);
+#endif
+  }
+  static void Copy(const Memory& m, const char* from, char* to, size_t bytes) {
+    if (!m.gpu) std::memcpy(to, from, bytes);
+#ifndef CPU_ONLY
+    if (m.gpu) caffe_gpu_memcpy(bytes, from, to);
+#endif
   }
 
   void Access(SyncedMemory* memory, int access) {
@@ -256,6 +296,7 @@ class SubletMemories {
       if (kind_ & kTables) return;
       m.flags |= kKeep;
     }
+    const bool first = m.op == 0;
     if (m.op != op_) m.reads = m.writes = false;
     m.op = op_;
     // A layer that convolves makes its buffer anew.
@@ -263,12 +304,13 @@ class SubletMemories {
     bool& told = writes ? m.writes : m.reads;
     if (told || (!writes && m.writes)) return;
     told = true;
+    if (writes && first && m.flags & kOfNet && !(m.flags & kKeep)) return Fill(known.first->second);
     network_->use(known.first->second, writes ? SUBLET_USE_WRITE : SUBLET_USE_READ);
   }
   // A memory is used for the first time.
   void Meet(SyncedMemory* memory, bool gpu, bool fresh) {
     const auto mark = marks_.find(memory);
-    const int flags = mark == marks_.end() ? 0 : mark->second;
+    const int flags = mark == marks_.end() ? 0 : mark->second.first;
     const bool held = !fresh && !was_bound_.count(memory);
     Memory m = {memory, flags, gpu, true, held, false, nullptr, memory->size(), 0, false, false};
     const auto kept = kept_pages_.find(memory);
@@ -288,16 +330,49 @@ class SubletMemories {
     saved_[memory].assign(data, data + memory->size());
     Current() = this;
   }
+  // A layer is about to write a blob that nothing has used: what it leaves will be seen.
+  void Fill(size_t number) {
+    const Memory& m = memories_[number];
+    Filled filled = {number, std::vector<char>(std::min(m.synced->size(), marks_[m.synced].second))};
+    char* const address = Address(m);
+    Copy(m, address, filled.before.data(), filled.before.size());
+    Spoil(m, address, filled.before.size());
+    filled_.push_back(filled);
+  }
+  // Whether a layer has left something of a memory that it was to write; that holds again what it held.
+  bool PutBack(const Memory& m, const std::vector<char>& before) {
+    if (!m.synced) return false;
+    char* const address = Address(m);
+    std::vector<char> now(before.size());
+    const std::vector<char> nan(item_, static_cast<char>(0xff));
+    Copy(m, address, now.data(), now.size());
+    bool left = false;
+    for (size_t i = 0; i + item_ <= now.size(); i += item_) {
+      if (std::memcmp(&now[i], nan.data(), item_) != 0) continue;
+      std::memcpy(&now[i], &before[i], item_);
+      left = true;
+    }
+    if (left) Copy(m, now.data(), address, now.size());
+    return left;
+  }
+  char* Address(const Memory& m) {
+    Current() = nullptr;  // it is not the layer that asks
+    void* const address = m.gpu ? m.synced->mutable_gpu_data() : m.synced->mutable_cpu_data();
+    Current() = this;
+    return static_cast<char*>(address);
+  }
 
+  const size_t item_;
   sublet::network* network_;
   bool recording_, stale_;
   int kind_, op_;
   std::vector<Memory> memories_;
   std::unordered_map<SyncedMemory*, size_t> numbers_;
-  std::unordered_map<SyncedMemory*, int> marks_;
+  std::unordered_map<SyncedMemory*, std::pair<int, size_t> > marks_;  // flags, and bytes in use
   std::unordered_map<SyncedMemory*, Memory> kept_pages_;
   std::unordered_set<SyncedMemory*> was_bound_;
   std::unordered_map<SyncedMemory*, std::vector<char> > saved_;
+  std::vector<Filled> filled_;
 };
 
 }  // namespace caffe
