@@ -18,6 +18,7 @@
 
 #include <ctime>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -256,14 +257,34 @@ class SubletPlan {
       const char* type = Type(i);
       const bool runs = !IsSource(i) || std::strcmp(type, "DummyData") == 0;
       Operator(i, !Repeats(type), Kind(type), purpose, [&] {
-        if (runs) net_->layers()[i]->Forward(net_->bottom_vecs()[i], net_->top_vecs()[i]);
+        if (!runs) return;
+        for (Blob<Dtype>* blob : InPlace(i)) Read(*blob->data());
+        net_->layers()[i]->Forward(net_->bottom_vecs()[i], net_->top_vecs()[i]);
       });
     }
     for (int i = layers_ - 1; trains_ && i >= 0; --i) {
       Operator(2 * layers_ - 1 - i, true, Kind(Type(i)), purpose, [&] {
         if (!net_->layer_need_backward()[i]) return;
+        for (Blob<Dtype>* blob : InPlace(i)) Read(*blob->diff());
         net_->layers()[i]->Backward(net_->top_vecs()[i], net_->bottom_need_backward()[i], net_->bottom_vecs()[i]);
       });
+    }
+  }
+
+  // A layer in place reads what it writes, whichever it asks for first.
+  vector<Blob<Dtype>*> InPlace(int layer) const {
+    const vector<Blob<Dtype>*>& bottom = net_->bottom_vecs()[layer];
+    vector<Blob<Dtype>*> both;
+    for (Blob<Dtype>* top : net_->top_vecs()[layer]) {
+      if (std::find(bottom.begin(), bottom.end(), top) != bottom.end()) both.push_back(top);
+    }
+    return both;
+  }
+  static void Read(SyncedMemory& memory) {
+    if (Caffe::mode() == Caffe::GPU) {
+      memory.gpu_data();
+    } else {
+      memory.cpu_data();
     }
   }
 

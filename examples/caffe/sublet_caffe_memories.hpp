@@ -213,6 +213,7 @@ class SubletMemories {
     bool gpu;      // it is used by the GPU, and by it alone
     bool scratch;
     bool held;     // it held something before the pass
+    bool read;     // it was read before it was written
     bool bound;    // it has a place in the arena
     char* pages;   // what it was given while it was recorded, or after that because it is not planned
     size_t size;
@@ -284,12 +285,13 @@ class SubletMemories {
     const bool gpu = access == SUBLET_GPU_READ || access == SUBLET_GPU_WRITE;
     const auto known = numbers_.insert(std::make_pair(memory, memories_.size()));
     const bool fresh = memory->head() == SyncedMemory::UNINITIALIZED;
-    if (known.second) Meet(memory, gpu, fresh);
+    if (known.second) Meet(memory, gpu, fresh, !writes);
     Memory& m = memories_[known.first->second];
     if (m.gpu != gpu) m.flags |= kKeep;
     if (op_ > 0 && !(kind_ & kKnown) && !(m.flags & kOfNet)) m.flags |= kKeep;
     const bool held = m.held && !(m.flags & kOfNet);
-    if (writes && held && !saved_.count(memory)) Save(memory);
+    const bool comes_back = held || (m.held && (m.read || m.flags & kKeep));
+    if (writes && comes_back && !saved_.count(memory)) Save(memory);
     if (m.flags & kIgnore || op_ == 0) return;
     if (held && !(m.flags & kKeep)) {
       // A table of a layer whose tables stay as they are is no business of the plan.
@@ -308,11 +310,11 @@ class SubletMemories {
     network_->use(known.first->second, writes ? SUBLET_USE_WRITE : SUBLET_USE_READ);
   }
   // A memory is used for the first time.
-  void Meet(SyncedMemory* memory, bool gpu, bool fresh) {
+  void Meet(SyncedMemory* memory, bool gpu, bool fresh, bool read) {
     const auto mark = marks_.find(memory);
     const int flags = mark == marks_.end() ? 0 : mark->second.first;
     const bool held = !fresh && !was_bound_.count(memory);
-    Memory m = {memory, flags, gpu, true, held, false, nullptr, memory->size(), 0, false, false};
+    Memory m = {memory, flags, gpu, true, held, read, false, nullptr, memory->size(), 0, false, false};
     const auto kept = kept_pages_.find(memory);
     if (kept != kept_pages_.end()) {
       m.pages = kept->second.pages;
