@@ -186,6 +186,7 @@ class SubletPlan {
     memories_.Begin(&network_);
     Tell();
     Pass(kWarmUp);
+    Tell();  // again: Flatten and Split have given their tops another memory
     Pass(kRecord);
     memories_.End();
     Pass(kTime);
@@ -215,7 +216,7 @@ class SubletPlan {
     LOG(INFO) << summary_;
   }
 
-  // What is known before the pass: the blobs of the net, and what stays.
+  // What is known beside the pass: the blobs of the net, and what stays.
   void Tell() {
     typedef SubletMemories M;
     for (int i = 0; i < net_->blobs().size(); ++i) {
