@@ -168,6 +168,8 @@ class SubletPlan {
 
   // Records, plans and binds. Where that fails, the net keeps its own memory.
   void Plan() {
+    // What sources have grown to, all blobs grow to before anything is recorded.
+    net_->Reshape();
     std::map<Blob<Dtype>*, vector<int> > shapes;
     const int axis = BatchOfOne(0) ? 0 : 1;
     const bool one = axis == 0 || BatchOfOne(1);

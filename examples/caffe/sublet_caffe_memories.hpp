@@ -113,7 +113,7 @@ class SubletMemories {
   }
 
   bool IsRecording() const { return recording_; }
-  // Whether a planned memory is gone, because a blob has grown.
+  // Whether a memory of the plan or of a blob is gone, because a blob has grown.
   bool stale() const { return stale_; }
   size_t count() const { return memories_.size(); }
 
@@ -198,6 +198,7 @@ class SubletMemories {
         Set(m, m.pages);
       }
     }
+    stale_ = false;
   }
   void Bind(uint32_t memory, char* address, bool poison) {
     Memory& m = memories_[memory];
@@ -254,7 +255,7 @@ class SubletMemories {
     if (found == numbers_.end()) return;
     Memory& m = memories_[found->second];
     m.synced = nullptr;
-    stale_ |= m.bound;
+    stale_ |= m.bound || m.flags & kOfNet;
     numbers_.erase(found);
     saved_.erase(memory);
   }
