@@ -367,6 +367,10 @@ class SubletPlan {
   char* Base() {
     const SubletArena* other = options_.share;
     if (other && other->size() >= planned().peak) return other->base();
+    if (other && arena_.size() < planned().peak) {
+      LOG(WARNING) << "sublet: the shared arena has " << other->size() << " bytes, and the plan of " << net_->name()
+                   << " needs " << planned().peak << ": it takes an arena of its own";
+    }
     arena_.Take(planned().peak);
     return arena_.base();
   }

@@ -28,13 +28,20 @@ class SubletArena {
   SubletArena() : base_(nullptr), size_(0) {}
   SubletArena(const SubletArena&) = delete;
   SubletArena& operator=(const SubletArena&) = delete;
-  ~SubletArena() { Free(); }
+  ~SubletArena() {
+    if (base_) Return(base_, size_);
+    for (const auto& place : left_) Return(place.first, place.second);
+  }
   char* base() const { return base_; }
   size_t size() const { return size_; }
-  // Takes at least `size` bytes; what it held is lost.
+  // Takes at least `size` bytes; what it held is lost. The place that it leaves may be read on, for blobs of a plan
+  // that shares it lie there until their net runs: it is zero, and on a processor takes nothing but addresses.
   void Take(size_t size) {
     if (base_ && size <= size_) return;
-    Free();
+    if (base_) {
+      Forget(base_, size_);
+      left_.push_back(std::make_pair(base_, size_));
+    }
     base_ = Pages(size);
     size_ = size;
   }
@@ -72,12 +79,9 @@ class SubletArena {
   }
 
  private:
-  void Free() {
-    if (base_) Return(base_, size_);
-    base_ = nullptr;
-  }
   char* base_;
   size_t size_;
+  std::vector<std::pair<char*, size_t> > left_;
 };
 
 // The memories of a net as the hook sees them.
