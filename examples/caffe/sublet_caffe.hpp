@@ -53,7 +53,7 @@ template <typename Dtype>
 class SubletPlan {
  public:
   explicit SubletPlan(Net<Dtype>* net, const SubletOptions& options = SubletOptions())
-      : net_(net), options_(options), layers_(net->layers().size()), trains_(net->phase() == TRAIN),
+      : net_(net), options_(options), layers_(net->layers().size()), trains_(net->phase() == TRAIN || Forces()),
         forward_(this, false, true), backward_(this, true, true), forward_end_(this, false, false),
         backward_end_(this, true, false), memories_(sizeof(Dtype)) {
     net->add_before_forward(&forward_);
@@ -152,6 +152,14 @@ class SubletPlan {
   const char* Type(int layer) const { return net_->layers()[layer]->type(); }
   bool IsSource(int layer) const { return net_->bottom_vecs()[layer].empty(); }
 
+  // Whether the net is one with force_backward, where sources take gradients too.
+  bool Forces() const {
+    for (int i = 0; i < layers_; ++i) {
+      if (IsSource(i) && net_->layer_need_backward()[i]) return true;
+    }
+    return false;
+  }
+
   // Whether all sources make the same number of items along an axis, which all layers can take one by one.
   bool BatchOfOne(int axis) const {
     int items = -1;
@@ -238,6 +246,10 @@ class SubletPlan {
       }
       if (IsSource(i) && std::strcmp(Type(i), "DummyData") != 0) {
         for (Blob<Dtype>* top : net_->top_vecs()[i]) memories_.Mark(top->data().get(), M::kKeep);
+      }
+      // Gradients of what the net is given are what force_backward is for.
+      if (IsSource(i) && Forces()) {
+        for (Blob<Dtype>* top : net_->top_vecs()[i]) memories_.Mark(top->diff().get(), M::kKeep);
       }
     }
     for (Blob<Dtype>* blob : net_->output_blobs()) memories_.Mark(blob->data().get(), M::kKeep);
@@ -378,10 +390,17 @@ class SubletPlan {
   // A layer is about to run.
   void Enter(int op) {
     if (memories_.IsRecording()) return;
-    if (op == 0 || op < last_) {
+    if (!network_.steps().empty()) {
+      CHECK(trains_ || op < layers_)
+          << "sublet: Backward of a net of phase TEST is not planned: give the net force_backward, or no plan";
+      CHECK(op == 0 || op == last_ + 1)
+          << "sublet: layer " << net_->layer_names()[op < layers_ ? op : 2 * layers_ - 1 - op]
+          << " runs out of turn: a planned net runs Forward as a whole, then Backward as a whole, once";
+    }
+    if (op == 0) {
       // A blob that has grown is another memory.
-      if (op == 0 && memories_.stale()) Plan();
-      if (op == 0) NextIteration();
+      if (memories_.stale()) Plan();
+      NextIteration();
       network_.restart();
     }
     last_ = op;
