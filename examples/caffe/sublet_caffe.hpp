@@ -56,6 +56,9 @@ class SubletPlan {
       : net_(net), options_(options), layers_(net->layers().size()), trains_(net->phase() == TRAIN || Forces()),
         forward_(this, false, true), backward_(this, true, true), forward_end_(this, false, false),
         backward_end_(this, true, false), memories_(sizeof(Dtype)) {
+    for (const string& name : options.keep) {
+      CHECK(net->has_blob(name)) << "sublet: there is no blob " << name << " in the net " << net->name() << " to keep";
+    }
     net->add_before_forward(&forward_);
     net->add_before_backward(&backward_);
     net->add_after_forward(&forward_end_);
