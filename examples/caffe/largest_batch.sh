@@ -4,9 +4,10 @@
 #   largest_batch.sh TRAIN NET.prototxt MIB [BATCH]    TRAIN: the program `planned` that test.sh builds; the net's data come
 #                                                      from DummyData; BATCH: one that fits, 16 if not told
 #
-# A run of BATCH tells what the process takes beside the arena. Batches are then planned only, in what is left; the largest that
-# fits is trained, and where the process takes more than MIB after all, the rest of the search goes by what it took beside the
-# arena then.
+# A run of BATCH tells what the process takes beside the arena. Batches are then planned only, in what is left, and the
+# largest that fits is trained. That run tells anew what is beside the arena, which is less where the most was taken
+# while the net was recorded, so the search goes on between the largest batch that was trained within MIB and the
+# smallest that took more, until no larger one fits.
 set -euo pipefail
 train=$1 net=$2 most=$3 fits=${4:-16}
 export OPENBLAS_NUM_THREADS=1 LC_ALL=C
@@ -31,15 +32,20 @@ try() {
     echo "batch $1: $all MiB, the arena $arena, beside it $beside"
 }
 
+within() { awk -v all="$all" -v most="$most" 'BEGIN { exit !(all <= most) }'; }
+
 try "$fits" 1
+within || { echo "batch $fits takes more than $most MiB: name one that fits"; exit 1; }
 too_large=0
 while :; do
     limit=$(awk -v most="$most" -v beside="$beside" 'BEGIN { print most - beside }')
-    while [ "$too_large" = 0 ] || [ $((too_large - fits)) -gt 1 ]; do
-        batch=$((too_large ? (fits + too_large) / 2 : 2 * fits))
-        if plans "$batch"; then fits=$batch; else too_large=$batch; fi
+    batch=$fits over=$too_large
+    while [ "$over" = 0 ] || [ $((over - batch)) -gt 1 ]; do
+        next=$((over ? (batch + over) / 2 : 2 * batch))
+        if plans "$next"; then batch=$next; else over=$next; fi
     done
-    try "$fits" "$limit"
-    awk -v all="$all" -v most="$most" 'BEGIN { exit !(all > most) }' || break
-    too_large=$((fits + 1)) fits=$((fits / 2))
+    [ "$batch" != "$fits" ] || break
+    try "$batch" "$limit"
+    if within; then fits=$batch; else too_large=$batch; fi
 done
+echo "the largest batch is $fits"
