@@ -59,7 +59,7 @@ net() {
     stock=$("$out/stock" "$file" "$iterations" "${options[@]}" 2> /dev/null)
     local line="$name${options[*]:+ (${options[*]})}, $iterations iterations: stock $(value VmHWM "$stock") MiB"
     if [ "${3:-0}" != 0 ]; then
-        planned=$("$out/planned" "$file" "$iterations" plan poison "${options[@]}" 2> /dev/null)
+        planned=$("$out/planned" "$file" "$iterations" plan poison "${options[@]}" 2> /dev/null || true)
         line+=", planned $(value VmHWM "$planned") MiB"
         ! above "$(value VmHWM "$planned")" "$(value VmHWM "$stock")" || fail "$name takes more by a plan than without one"
         [ "$(bits "$planned")" = "$(bits "$stock")" ] || fail "$name by a plan gives something else: $planned, not $stock"
@@ -103,12 +103,12 @@ time_of() {
     fi
     echo "$line"
 }
-# MODEL FILE: the bytes of its blobs, before and after, where it only infers.
+# MODEL FILE [ITERATIONS]: the bytes of its blobs, before and after, where it only infers.
 infers() {
     local stock planned
-    stock=$("$out/stock" "$2" 1 infer 2> /dev/null)
-    planned=$("$out/planned" "$2" 1 infer plan poison 2> /dev/null)
-    [ "$(bits "$planned")" = "$(bits "$stock")" ] || fail "$2 infers something else by a plan"
+    stock=$("$out/stock" "$2" "${3:-1}" infer "${options[@]}" 2> /dev/null)
+    planned=$("$out/planned" "$2" "${3:-1}" infer plan poison "${options[@]}" 2> /dev/null || true)
+    [ "$(bits "$planned")" = "$(bits "$stock")" ] || fail "$2 infers something else by a plan: $planned, not $stock"
     echo "$1, inference: blobs$(sed 's/.*, blobs\(.*\), 0 layers.*/\1/' <<< "$planned")"
 }
 
@@ -160,12 +160,23 @@ net "$caffe/nets/googlenet_b4.prototxt" 20 0 70 270
 for file in "$here"/nets/*.prototxt; do
     net "$file" 3 200
 done
-for options in debug reshape test iter_size=2; do
+for options in debug reshape test iter_size=2 grow; do
     net "$here/nets/shared_blobs.prototxt" 6 200
 done
+options=(keep=flat)
+net "$here/nets/shared_outputs.prototxt" 3 200
+# Where its net grows, an arena moves, and the test net that shares it is read before it runs again.
+options=(grow test)
+net "$here/nets/shared_blobs.prototxt" 6 200
+options=()
 for file in "$caffe"/models/*/deploy.prototxt; do
     infers "$(basename "$(dirname "$file")")" "$file"
 done
+saliency=$here/nets/infer/saliency.prototxt
+infers "saliency, an input that is filled before the plan and changed in place" "$saliency" 3
+options=(backward)
+infers "saliency, gradients of a net of phase TEST" "$saliency" 3
+options=()
 # Two nets that share parameters, one arena; gradients over two passes.
 options=(test iter_size=2)
 net "$caffe/nets/lenet_b64.prototxt" 10 32
@@ -174,4 +185,34 @@ sed 's/dim: 24/dim: 2/g; s/dim: 32/dim: 4/g' "$here/nets/lstm.prototxt" > "$out/
 left=$("$out/planned" "$out/small.prototxt" 3 plan 2> /dev/null)
 [[ $left == *"blobs 0.0 -> 0.0 MiB"* ]] || fail "a small net is planned: $left"
 [ "$(bits "$left")" = "$(bits "$("$out/stock" "$out/small.prototxt" 3 2> /dev/null)")" ] || fail "a small net gives something else"
+# A chain that takes the most while it is recorded, at first: a batch that is 5 % larger than the largest takes more.
+chain() {
+    echo 'layer { name: "data" type: "DummyData" top: "t0" top: "label" dummy_data_param {
+        shape { dim: 16 dim: 8 dim: 32 dim: 32 } shape { dim: 16 } data_filler { type: "gaussian" } data_filler { value: 3 } } }'
+    for ((i = 0; i < 16; i++)); do
+        echo "layer { name: \"c$i\" type: \"Convolution\" bottom: \"t$i\" top: \"c$i\" convolution_param {
+            num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: \"msra\" } } }
+            layer { name: \"t$((i + 1))\" type: \"TanH\" bottom: \"c$i\" top: \"t$((i + 1))\" }"
+    done
+    echo 'layer { name: "fc" type: "InnerProduct" bottom: "t16" top: "fc" inner_product_param { num_output: 10 } }
+        layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }'
+}
+chain > "$out/chain.prototxt"
+largest=$("$here/largest_batch.sh" "$out/planned" "$out/chain.prototxt" 36)
+largest=$(value "largest batch is" "$largest")
+more=$((largest + largest / 20 + 1))
+taken=$(value VmHWM "$("$out/planned" "$out/chain.prototxt" 1 plan limit=1 "batch=$more" 2> /dev/null)")
+above "$taken" 36 || fail "the largest batch within 36 MiB is not $largest: $more takes $taken MiB"
+echo "a chain of 32 layers trains with batch $largest in 36 MiB; $more takes $taken MiB"
+# NAME SAID ARGUMENTS...: what a plan cannot do is said, and ends the program.
+refuses() {
+    local name=$1 said=$2 text
+    shift 2
+    if text=$("$out/planned" "$@" plan 2>&1); then fail "$name: there is no error"; fi
+    [[ $text == *"$said"* ]] || fail "$name: nothing says: $said"
+}
+refuses "a blob that no net has" "there is no blob nosuch" "$here/nets/siamese.prototxt" 1 keep=nosuch
+grep -v force_backward "$saliency" > "$out/forward.prototxt"
+refuses "a second backward pass" "runs out of turn" "$saliency" 1 infer backward twice
+refuses "a backward pass of phase TEST" "is not planned" "$out/forward.prototxt" 1 infer backward
 exit "$failed"

@@ -1,14 +1,16 @@
 // Trains or runs a net of Caffe and tells what came out, to the bit, and what memory the process took.
 //
 //     train NET.prototxt ITERATIONS [plan] [limit=MIB] [poison] [overlap] [infer] [test] [iter_size=N]
-//           [batch=N] [debug] [reshape] [numbers]
+//           [batch=N] [debug] [reshape] [grow] [keep=BLOB] [backward] [twice] [numbers]
 //
 // `plan` plans the net's memory, within `limit` where that is told; `poison` fills each memory with NaN as it begins;
-// `overlap` puts two memories in one place behind the proof's back: what comes out is then something else. `test` evaluates
-// the test net after each fifth iteration, by a plan of its own in the same arena. `batch` has its DummyData layers make so many
-// items. With 0 iterations the net is planned only. `debug` has Caffe look at each blob;
-// `reshape` gives each iteration another batch than the one before; `numbers` writes what the nets read:
-// numbers.h5 and images.
+// `overlap` puts two memories in one place behind the proof's back: what comes out is then something else. `test`
+// evaluates the test net after each fifth iteration, by a plan of its own in the same arena. `batch` has its DummyData
+// layers make so many items. With 0 iterations the net is planned only. `debug` has Caffe look at each blob; `reshape`
+// gives each iteration another batch than the one before; `grow` doubles the batch of the third and later ones, and
+// leaves it to the layers to notice, and reads all blobs of the test net after each iteration. What comes out has the
+// blob to `keep` too, and what an inferring net's `backward` pass gives for its inputs; `twice` runs that pass once
+// more, which no plan has. `numbers` writes what the nets read: numbers.h5 and images.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -59,6 +61,7 @@ caffe::SubletOptions options(const Arguments& given) {
     caffe::SubletOptions asked;
     if (given.count("limit")) asked.limit = static_cast<uint64_t>(std::atof(given.at("limit").c_str()) * (1 << 20));
     asked.poison = given.count("poison") > 0;
+    if (given.count("keep")) asked.keep.insert(given.at("keep"));
     return asked;
 }
 
@@ -73,8 +76,8 @@ void overlap(std::vector<sublet_step>& steps) {
 }
 #endif
 
-// All sources make `halves` halves of the items that they made when it was `before`.
-void reshape(caffe::Net<float>* net, int halves, int before) {
+// All sources make `halves` halves of the items that they made when it was `before`; their layers are not told.
+void resize(caffe::Net<float>* net, int halves, int before) {
     for (size_t i = 0; i < net->layers().size(); ++i) {
         if (!net->bottom_vecs()[i].empty()) continue;
         for (caffe::Blob<float>* top : net->top_vecs()[i]) {
@@ -83,7 +86,22 @@ void reshape(caffe::Net<float>* net, int halves, int before) {
             top->Reshape(shape);
         }
     }
-    net->Reshape();
+}
+
+// Reads all blobs: they have to lie somewhere, whatever they hold.
+void look(caffe::Net<float>* net) {
+    volatile float sum = 0;
+    for (const auto& blob : net->blobs()) {
+        if (blob->count() > 0) sum = sum + blob->asum_data();
+    }
+}
+
+// A pass back from gradients of all outputs.
+void backward(caffe::Net<float>* net) {
+    for (caffe::Blob<float>* output : net->output_blobs()) {
+        for (int i = 0; i < output->count(); ++i) output->mutable_cpu_diff()[i] = static_cast<float>(i % 7) / 7;
+    }
+    net->Backward();
 }
 
 caffe::NetParameter read(const std::string& file, const Arguments& given) {
@@ -152,13 +170,17 @@ int run(const std::string& file, int iterations, const Arguments& given) {
     std::vector<double> times;
     for (int i = 0; i < iterations; ++i) {
         if (given.count("reshape")) {
-            reshape(net, 1 + (i + 1) % 3, halves);
+            resize(net, 1 + (i + 1) % 3, halves);
+            net->Reshape();
             halves = 1 + (i + 1) % 3;
         }
+        if (given.count("grow") && i == 2) resize(net, 2, 1);
         // Of the processor: others that run on it do not count.
         const std::clock_t since = std::clock();
         if (infers) {
             net->Forward();
+            if (given.count("backward")) backward(net);
+            if (given.count("twice")) backward(net);
         } else {
             solver->Step(1);
         }
@@ -167,6 +189,15 @@ int run(const std::string& file, int iterations, const Arguments& given) {
             losses.add(output->cpu_data(), output->count() * sizeof(float));
             last = output->cpu_data()[0];
         }
+        if (given.count("keep")) {
+            const caffe::Blob<float>& blob = *net->blob_by_name(given.at("keep"));
+            losses.add(blob.cpu_data(), blob.count() * sizeof(float));
+            losses.add(blob.cpu_diff(), blob.count() * sizeof(float));
+        }
+        for (caffe::Blob<float>* input : net->input_blobs()) {
+            if (given.count("backward")) losses.add(input->cpu_diff(), input->count() * sizeof(float));
+        }
+        if (given.count("grow") && given.count("test")) look(solver->test_nets()[0].get());
     }
     for (caffe::Blob<float>* blob : net->learnable_params()) weights.add(blob->cpu_data(), blob->count() * sizeof(float));
     // Of the first iterations one finds its pages untouched, and one plans anew.
@@ -193,7 +224,8 @@ int main(int argc, char** argv) {
     google::InitGoogleLogging(argv[0]);
     if (argc < 3) {
         std::fprintf(stderr, "train NET.prototxt ITERATIONS [plan] [limit=MIB] [poison] [overlap] [infer] [test] [iter_size=N] "
-                             "[batch=N] [debug] [reshape] [numbers]\n");
+                             "[batch=N] [debug] [reshape] [grow] [keep=BLOB] [backward] [twice] "
+                             "[numbers]\n");
         return 2;
     }
     Arguments given;
