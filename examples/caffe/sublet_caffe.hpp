@@ -41,9 +41,9 @@ struct SubletOptions {
   SubletOptions(uint64_t most = 0) : limit(most) {}
   // The most bytes that the arena may take; 0 is no limit. One that is too small becomes the least that works.
   uint64_t limit;
-  // Blobs that are looked at after an iteration, beside the net's outputs.
+  // Names of blobs whose data or gradients are looked at after an iteration, beside the data of the net's outputs.
   std::set<string> keep;
-  // A plan for another net that never runs while this one does, such as the training net: its arena is used.
+  // The arena of a plan for another net, such as the training net, which never runs while this one does, and lives longer.
   const SubletArena* share = nullptr;
   // Fills each memory with NaN as it begins, to prove that nothing else is read.
   bool poison = false;
