@@ -159,7 +159,7 @@ class SubletMemories {
   // The operator has run.
   void Leave() {
     for (const Filled& f : filled_) {
-      if (PutBack(memories_[f.number], f.before)) network_->use(f.number, SUBLET_USE_READ);
+      if (PutBack(memories_[f.number], f)) network_->use(f.number, SUBLET_USE_READ);
       network_->use(f.number, SUBLET_USE_WRITE);
     }
     filled_.clear();
@@ -225,9 +225,9 @@ class SubletMemories {
     int op;        // the last operator that used it
     bool reads, writes;
   };
-  // A memory that is NaN while a layer runs, and what it held.
+  // A memory that is NaN while a layer runs, and what it held; it was zero if it held nothing before the pass.
   struct Filled {
-    size_t number;
+    size_t number, bytes;
     std::vector<char> before;
   };
 
@@ -340,26 +340,27 @@ class SubletMemories {
   // A layer is about to write a blob that nothing has used: what it leaves will be seen.
   void Fill(size_t number) {
     const Memory& m = memories_[number];
-    Filled filled = {number, std::vector<char>(std::min(m.synced->size(), marks_[m.synced].second))};
+    const size_t bytes = std::min(m.synced->size(), marks_[m.synced].second);
+    filled_.push_back(Filled{number, bytes, std::vector<char>(m.held ? bytes : 0)});
     char* const address = Address(m);
-    Copy(m, address, filled.before.data(), filled.before.size());
-    Spoil(m, address, filled.before.size());
-    filled_.push_back(filled);
+    Copy(m, address, filled_.back().before.data(), filled_.back().before.size());
+    Spoil(m, address, bytes);
   }
   // Whether a layer has left something of a memory that it was to write; that holds again what it held.
-  bool PutBack(const Memory& m, const std::vector<char>& before) {
+  bool PutBack(const Memory& m, const Filled& f) {
     if (!m.synced) return false;
     char* const address = Address(m);
-    std::vector<char> now(before.size());
-    const std::vector<char> nan(item_, static_cast<char>(0xff));
-    Copy(m, address, now.data(), now.size());
+    std::vector<char> copy(m.gpu ? f.bytes : 0);
+    if (m.gpu) Copy(m, address, copy.data(), f.bytes);
+    char* const now = m.gpu ? copy.data() : address;
+    const std::vector<char> nan(item_, static_cast<char>(0xff)), zero(item_, 0);
     bool left = false;
-    for (size_t i = 0; i + item_ <= now.size(); i += item_) {
-      if (std::memcmp(&now[i], nan.data(), item_) != 0) continue;
-      std::memcpy(&now[i], &before[i], item_);
+    for (size_t i = 0; i + item_ <= f.bytes; i += item_) {
+      if (std::memcmp(now + i, nan.data(), item_) != 0) continue;
+      std::memcpy(now + i, m.held ? &f.before[i] : zero.data(), item_);
       left = true;
     }
-    if (left) Copy(m, now.data(), address, now.size());
+    if (left && m.gpu) Copy(m, now, address, f.bytes);
     return left;
   }
   char* Address(const Memory& m) {
