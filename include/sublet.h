@@ -528,10 +528,14 @@ enum sublet_solver
  {
   /**
    * The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. If the peak of their best plan is
-   * above the lower bound, it looks for better plans, at most until `work` and `nodes` are used up. With up to 6,000
-   * blocks it does so by the exact search and the beam search in turns. With more than 600 blocks it also builds
-   * plans outward in time from the busiest step (at which the most bytes are alive); up to 6,000 it searches for
-   * the large blocks alone, and above it uses ejection chains, which move blocks that are in the way of others.
+   * above the lower bound, it looks for better plans, until the budgets `work` and `nodes` of the parameters are
+   * used up:
+   * - up to 600 blocks by the exact search and the beam search in turns;
+   * - from 601 to 6,000 blocks by these two, by plans that are built outward in time from the busiest step (at which
+   *   the most bytes are alive), and by an exact search for the offsets of the large blocks, with the others around
+   *   them;
+   * - above 6,000 blocks by plans that are built outward in time, and by ejection chains, which move blocks that are
+   *   in the way of others.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
@@ -2582,15 +2586,16 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
  * simulated. The result is verified as an iteration that repeats: at its end a persistent block (allocated at time 0,
  * never freed) has its final value on the device, if it begins there, or on the host, if it begins there.
  *
- * The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. Who follows the rows itself
- * has to do it, as examples/c/fit.c does:
- * - A persistent block begins on the device where its last malloc stands before the first access and the first copy of
- *   any block: there it has its value from before the iteration. If it has no such malloc, or is freed again before
- *   them, it begins on the host.
+ * The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. A caller that runs the
+ * rewritten rows without it has to carry them itself, as examples/c/fit.c does:
+ * - The rows before the first access and the first copy say where persistent blocks begin. A block that is allocated
+ *   there, and not freed again there, begins on the device, at the offset of its last malloc there, with its value
+ *   from before the iteration. Any other begins on the host.
  * - Before the first iteration the values are put where the blocks begin. They are put into the copies on the host
  *   too: a block that begins on the device may be freed without a copy out, and copied in from there.
  * - Between two iterations, blocks that have ended at other offsets than they begin at are moved back: all are copied
- *   out before any is copied in, since one may begin where another has ended. With `keep_persistent` none has moved.
+ *   out before any is copied in, since one may begin where another has ended. With `keep_persistent` no block has
+ *   moved.
  *
  * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
  * entries were written.
@@ -2971,7 +2976,7 @@ sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
 
 /**
  * Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
- * That the block is alive is not looked at here, as sublet_recorder_free says.
+ * It is not checked here that the block is alive: sublet_recorder_free says when that is told.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
@@ -2981,7 +2986,7 @@ sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
 
 /**
  * Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
- * That the block is alive is not looked at here, as sublet_recorder_free says.
+ * It is not checked here that the block is alive: sublet_recorder_free says when that is told.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_write(struct sublet_recorder *recorder,
@@ -3007,8 +3012,8 @@ sublet_status sublet_recorder_end_op(struct sublet_recorder *recorder, struct su
 sublet_status sublet_recorder_interrupt(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * Undoes one sublet_recorder_interrupt. Once all of them are undone, blocks are recorded again. Without an interruption
- * it does nothing.
+ * Undoes one sublet_recorder_interrupt. Once all of them are undone, blocks are recorded again. Without an
+ * interruption it does nothing.
  */
 sublet_status sublet_recorder_resume(struct sublet_recorder *recorder, struct sublet_error *error);
 

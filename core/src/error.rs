@@ -59,7 +59,7 @@ pub enum Error {
     },
     /// Two pinned blocks that are alive at the same step share an address.
     PinsOverlap {
-        /// The lower of the indices of the two pinned blocks that share an address.
+        /// Of the two blocks with offsets given by the caller that share an address: the lower index.
         first: u32,
         /// The higher of the indices of the two pinned blocks that share an address.
         second: u32,

@@ -331,15 +331,16 @@ impl<'a> Written<'a> {
 /// simulated. The result is verified as an iteration that repeats: at its end a persistent block (allocated at time 0,
 /// never freed) has its final value on the device, if it begins there, or on the host, if it begins there.
 ///
-/// The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. Who follows the rows itself
-/// has to do it, as examples/c/fit.c does:
-/// - A persistent block begins on the device where its last malloc stands before the first access and the first copy of
-///   any block: there it has its value from before the iteration. If it has no such malloc, or is freed again before
-///   them, it begins on the host.
+/// The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. A caller that runs the
+/// rewritten rows without it has to carry them itself, as examples/c/fit.c does:
+/// - The rows before the first access and the first copy say where persistent blocks begin. A block that is allocated
+///   there, and not freed again there, begins on the device, at the offset of its last malloc there, with its value
+///   from before the iteration. Any other begins on the host.
 /// - Before the first iteration the values are put where the blocks begin. They are put into the copies on the host
 ///   too: a block that begins on the device may be freed without a copy out, and copied in from there.
 /// - Between two iterations, blocks that have ended at other offsets than they begin at are moved back: all are copied
-///   out before any is copied in, since one may begin where another has ended. With `keep_persistent` none has moved.
+///   out before any is copied in, since one may begin where another has ended. With `keep_persistent` no block has
+///   moved.
 ///
 /// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how many
 /// entries were written.

@@ -20,10 +20,14 @@ use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_solver {
     /// The solver for most uses. It runs the heuristics of SUBLET_SOLVER_PORTFOLIO. If the peak of their best plan is
-    /// above the lower bound, it looks for better plans, at most until `work` and `nodes` are used up. With up to 6,000
-    /// blocks it does so by the exact search and the beam search in turns. With more than 600 blocks it also builds
-    /// plans outward in time from the busiest step (at which the most bytes are alive); up to 6,000 it searches for
-    /// the large blocks alone, and above it uses ejection chains, which move blocks that are in the way of others.
+    /// above the lower bound, it looks for better plans, until the budgets `work` and `nodes` of the parameters are
+    /// used up:
+    /// - up to 600 blocks by the exact search and the beam search in turns;
+    /// - from 601 to 6,000 blocks by these two, by plans that are built outward in time from the busiest step (at which
+    ///   the most bytes are alive), and by an exact search for the offsets of the large blocks, with the others around
+    ///   them;
+    /// - above 6,000 blocks by plans that are built outward in time, and by ejection chains, which move blocks that are
+    ///   in the way of others.
     Auto = 0,
     /// Runs the solvers from SUBLET_SOLVER_MULTISTART to SUBLET_SOLVER_START_BEST_FIT, and takes the best plan. Those
     /// after SUBLET_SOLVER_BEST_FIT run only where few pairs of blocks are alive together.

@@ -151,7 +151,7 @@ pub unsafe extern "C" fn sublet_recorder_free(
 }
 
 /// Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
-/// That the block is alive is not looked at here, as sublet_recorder_free says.
+/// It is not checked here that the block is alive: sublet_recorder_free says when that is told.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_read(
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn sublet_recorder_read(
 }
 
 /// Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
-/// That the block is alive is not looked at here, as sublet_recorder_free says.
+/// It is not checked here that the block is alive: sublet_recorder_free says when that is told.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_write(
@@ -222,8 +222,8 @@ pub unsafe extern "C" fn sublet_recorder_interrupt(
     unsafe { with(recorder, error, body) }
 }
 
-/// Undoes one sublet_recorder_interrupt. Once all of them are undone, blocks are recorded again. Without an interruption
-/// it does nothing.
+/// Undoes one sublet_recorder_interrupt. Once all of them are undone, blocks are recorded again. Without an
+/// interruption it does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_resume(
     recorder: *mut sublet_recorder,

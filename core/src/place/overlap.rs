@@ -319,7 +319,7 @@ mod tests {
         (blocks, (0u32..).zip(links).skip(1).map(overlap).collect())
     }
 
-    /// Whether the offsets keep the constraints, pair by pair.
+    /// Whether each two blocks that are alive together lie apart, or overlap as one of `overlaps` allows it.
     fn holds(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64]) -> bool {
         let pairs = (0..blocks.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
         pairs.filter(|&(i, j)| blocks[i].collides(&blocks[j])).all(|(i, j)| {

@@ -71,8 +71,8 @@ pub(crate) struct Skyline<'a> {
     /// Indexed by the first section of a line (a stretch of time with one height): the first section of the line before
     /// it in time.
     previous: Table<'a, u32>,
-    /// Indexed by the first section of a line (a stretch of time with one height): the height of the line in bytes, up
-    /// to which memory is taken there.
+    /// A line of the skyline is some sections of time in a row with one height. If the index is the first section of a
+    /// line, the entry is the line's height in bytes: memory is taken up to it.
     height: Table<'a, u64>,
     /// By section, a numbered stretch of time: the sum of the sizes of the unplaced blocks that are alive there, in
     /// bytes.

@@ -252,9 +252,9 @@ workspace! {
             /// item is a set of orders of the living blocks between two sections of time, after some blocks have ended
             /// and others have begun.
             token: u32[ITEMS * n],
-            /// By item: how many tokens (nodes and leaves) its PQ-tree has; 0 if there is no such item. An item is a
-            /// set of orders of the living blocks between two sections of time, after some blocks have ended and others
-            /// have begun.
+            /// By item: how many tokens (nodes and leaves) its PQ-tree has; 0 if there is no such item. An item is the
+            /// set of orders by address in which the blocks may lie that are alive at a border between two sections of
+            /// time.
             len: u32[items],
             /// By item, two bit sets: the blocks that still have to end before the next section of time, and those that
             /// still have to begin. An item is a set of orders of the living blocks between two sections of time, after

@@ -47,8 +47,9 @@ pub(super) struct Cooling {
 }
 
 impl Cooling {
-    /// The most time, in ns, that a new solution may take to be accepted. It is drawn at random, by the Metropolis
-    /// rule; `present` is the time of the present solution in ns, and `done` the work done so far.
+    /// A new solution is accepted if the iteration takes at most so much time with it, in ns. The bound is drawn at
+    /// random, by the Metropolis rule, from `present`, the time with the present solution in ns. `done`, the work done
+    /// so far, gives the temperature.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(super) fn cutoff(&self, present: f64, done: u64, random: &mut Random) -> f64 {
         let left = 1.0 - done as f64 / self.work as f64;

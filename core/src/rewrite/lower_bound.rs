@@ -68,8 +68,8 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// let mut least = |overhead_ns| {
 ///     lower_bound::least_load(&rows, 2, &device, overhead_ns, Workspace::new(&mut words, &mut indices))
 /// };
-/// // In the 500 ns until the second block is allocated, 6,000 bytes of the first can have left; and 1,200 in 100 ns more.
-/// assert_eq!((least(0)?, least(100)?), (10_000, 8_800));
+/// // In the 500 ns until the second block is allocated, 6,000 bytes of the first can have left; and 1,200 in 100 ns
+/// more. assert_eq!((least(0)?, least(100)?), (10_000, 8_800));
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
 pub fn least_load(
@@ -116,8 +116,8 @@ ids! {
 
 record! {
     /// An idle time of a block: between two accesses by different operators, or from the last access in an iteration to
-    /// the first in the next. In the second case `end` is a row of the next iteration, so its number is not above
-    /// `begin`.
+    /// the first in the next. `begin` and `end` are the rows of the two accesses in the trace. In the second case
+    /// `end` is not above `begin`, since the rows of the next iteration have the same numbers again.
     pub(super) struct Idle {
         pub(super) block: BlockId,
         /// The row of the trace with the block's last access before the idle time.

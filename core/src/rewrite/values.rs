@@ -34,8 +34,8 @@ pub(super) enum Owner {
     /// The plan of recomputation decides: the block is allocated where it is written, and may be freed wherever memory
     /// is short, as every value of it can be recomputed.
     Managed,
-    /// The block is allocated at its first write, freed after its last access, and kept in between, as one of its
-    /// values cannot be recomputed. The plan of recomputation writes both rows.
+    /// The block is allocated at its first write and freed after its last access; the plan of recomputation writes the
+    /// rows of both. In between it is never freed, as one of its values cannot be recomputed.
     Lasting,
 }
 
@@ -137,7 +137,7 @@ record! {
         written: Option<u32>,
         /// The operator in whose rows the block is allocated; none if no row so far does it.
         allocated: Option<u32>,
-        /// The operator in whose rows the block is freed; none if no row so far does it.
+        /// The operator among whose rows in the trace the block is freed; none until that row has been read.
         freed: Option<u32>,
     }
 }

@@ -93,7 +93,7 @@ struct Ended {
     /// The sum of the hash [`mix`] over the events of one period. It is the same whichever event the period is taken to
     /// begin with.
     sum: u64,
-    /// How many events in a row had repeated when the period ended: each equalled the event one period before it.
+    /// How many events in a row equalled the event one period before them, up to the first one that differed.
     run: u64,
     /// How many events have come since the period ended.
     since: u32,

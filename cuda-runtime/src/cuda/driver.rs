@@ -113,8 +113,8 @@ impl Driver {
     }
 }
 
-/// Turns the result of a driver's function that allocates into a `Result`. If the memory is used up, the error is
-/// [`Error::OutOfMemory`] with `memory` and `bytes`, the bytes that were asked for; other results are judged by
+/// Judges the code that `call`, a function of the driver that allocates, has returned. If memory is used up, the error
+/// is [`Error::OutOfMemory`], with the kind of memory and the bytes that were asked for. Other codes are judged by
 /// [`check`].
 pub(super) fn check_memory(call: &'static str, code: Code, memory: crate::error::Memory, bytes: u64) -> Result<()> {
     if code == 2 { Err(Error::OutOfMemory { memory, bytes }) } else { check(call, code) }

@@ -77,7 +77,8 @@ pub(super) struct Windows<'a> {
 pub(super) struct Budget<'a> {
     /// How many nodes the searches of windows have looked at so far.
     pub nodes: u64,
-    /// The most nodes that the searches of windows may look at.
+    /// The most nodes that all searches of windows together may look at. A window is a part of the plan, in time or in
+    /// blocks, that is placed anew while the rest stays.
     pub limit: u64,
     /// A function that is called now and then with the number of nodes that the searches of windows have looked at; if
     /// it returns a break, the search ends.

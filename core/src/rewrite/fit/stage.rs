@@ -24,12 +24,12 @@ const NODES: u64 = 6_700;
 /// The most blocks for which the tree search for a placement runs. With more blocks it finds nothing within the nodes
 /// that it may look at, so that only heuristics place them.
 const MOST_SEARCHED: u64 = 600;
-/// A placement is given up if its peak exceeds the limit by more than the limit divided by this, once enough blocks have
-/// been placed: another schedule is needed then.
+/// A placement is given up if its peak exceeds the limit by more than the limit divided by this, once enough blocks
+/// have been placed: another schedule is needed then.
 const FAR: u64 = 64;
 /// The work that the heuristics may do for one placement, in blocks placed. The number is low because many placements
-/// are made, and because a few starts of the heuristics, each of which places all blocks, mostly show whether a schedule
-/// fits.
+/// are made, and because a few starts of the heuristics, each of which places all blocks, mostly show whether a
+/// schedule fits.
 const WORK: u64 = 50_000;
 /// The heuristics for a placement start many times, each time to place all blocks by another rule or at random. They
 /// may start this many times even if that takes more work than [`WORK`].
@@ -388,8 +388,8 @@ impl Placed<'_, '_> {
         self.rows.get(..self.len).unwrap_or_default()
     }
 
-    /// The blocks that were placed last, and their offsets in bytes. Not to be called once [`Kept::offer`] has kept the
-    /// schedule, since it may change these offsets.
+    /// All blocks of the latest placement, and their offsets in bytes. Not to be called once [`Kept::offer`] has kept
+    /// the schedule, since `offer` may change the offsets.
     pub(super) fn blocks(&self) -> (&[Block], &[u64]) {
         (self.blocks.get(..self.merged).unwrap_or_default(), self.offsets)
     }

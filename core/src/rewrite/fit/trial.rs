@@ -130,11 +130,11 @@ pub(super) struct Trial<'t, 'f, 'a, 'w> {
 /// The result of placing a schedule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Settled {
-    /// The schedule fits. The number is the time, in ns, that it adds to the trace before swaps.
+    /// The schedule fits. The number is the time, in ns, that it adds to the trace without swaps.
     Fits(f64),
     /// The footprint of the schedule is above the limit.
     Over,
-    /// There is no room for the rows of the schedule, or no schedule was planned that is worth placing.
+    /// Nothing was placed: the schedule has more rows than the output has room for, or none was planned.
     NoRoom,
 }
 
@@ -216,7 +216,7 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Plans swaps by a policy, without headroom (no bytes are held back below the limit). `work` is how many operators
     /// and gaps (idle times of blocks) a search may look at. Returns the time, in ns, that the plan adds to the trace
-    /// before swaps; none if it misses the limit.
+    /// without swaps; none if it misses the limit.
     fn plan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         (self.attempt, self.spent) = (0, 0);
         self.swapper.clear_headroom();
@@ -233,7 +233,7 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Goes back to the schedule that [`Swapper::remember`] saved, and improves it as [`climb`](Self::climb) does.
-    /// `best` is the time, in ns, that this schedule adds to the trace before swaps; returns the same figure for the
+    /// `best` is the time, in ns, that this schedule adds to the trace without swaps; returns the same figure for the
     /// best schedule found. `work` is how many operators and gaps (idle times of blocks) a whole search may look at.
     /// `Err` if a row of the trace is invalid or the lent memory is too short.
     fn climb_on(&mut self, best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
@@ -243,7 +243,7 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Places the planned schedule, and plans again with more headroom (bytes held back below the limit), until a
-    /// schedule fits. `planned` is the time, in ns, that the plan adds to the trace before swaps. `work` is how many
+    /// schedule fits. `planned` is the time, in ns, that the plan adds to the trace without swaps. `work` is how many
     /// operators and gaps (idle times of blocks) the search for the first plan could look at. `Err` if a row of the
     /// trace is invalid or the lent memory is too short.
     fn insist(&mut self, policy: Policy, planned: f64, work: u64) -> Result<Settled, Error> {
@@ -268,7 +268,7 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Improves the schedule that is planned, by plans that take less time. The headroom (bytes held back below the
     /// limit) is lowered after a schedule that fits and after a plan that is no better, and raised after a placement
-    /// above the limit. `best` is the time, in ns, that the schedule adds to the trace before swaps; returns the same
+    /// above the limit. `best` is the time, in ns, that the schedule adds to the trace without swaps; returns the same
     /// figure for the best schedule found. `work` is how many operators and gaps (idle times of blocks) a whole search
     /// may look at. `Err` if a row of the trace is invalid or the lent memory is too short.
     fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
@@ -308,13 +308,13 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Plans swaps again by `policy`, with the present headroom (bytes held back below the limit). `work` is about how
     /// many operators and gaps (idle times of blocks) the search looks at. Returns the time, in ns, that the plan adds
-    /// to the trace before swaps; none if the limit is missed or the caller has ended the work.
+    /// to the trace without swaps; none if the limit is missed or the caller has ended the work.
     fn replan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         self.attempt += 1;
         self.plan_later(work, |swapper, limit| swapper.replan(policy, limit, work))
     }
 
-    /// The most time, in ns, that a plan may add to the trace before swaps, if the plan before it added `before` ns.
+    /// The most time, in ns, that a plan may add to the trace without swaps, if the plan before it added `before` ns.
     /// Where the plan adds more, the search for swaps starts over.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn leap(&self, before: f64) -> f64 {
@@ -324,7 +324,7 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Searches for swaps from the start, with the present headroom (bytes held back below the limit). `work` is how
     /// many operators and gaps (idle times of blocks) the search may look at. `planned` is the time, in ns, that the
-    /// present schedule adds to the trace before swaps; none if it misses the limit. The new schedule replaces the
+    /// present schedule adds to the trace without swaps; none if it misses the limit. The new schedule replaces the
     /// present one only if it takes less time. Returns the added time of the one that is kept; none also if the caller
     /// has ended the work.
     fn start_over(&mut self, planned: Option<f64>, work: u64) -> Option<f64> {
@@ -360,8 +360,8 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Shortens the times for which blocks are on the device, as far as this makes the schedule no slower. Then places
     /// the schedule, and keeps it if it fits and is the best. `overhead` is the time, in ns, that the schedule adds to
-    /// the trace before swaps. A placement far above the limit is given up after `few` blocks placed. `Err` if a row of
-    /// the trace is invalid or the lent memory is too short.
+    /// the trace without swaps. A placement far above the limit is given up after `few` blocks placed. `Err` if a row
+    /// of the trace is invalid or the lent memory is too short.
     fn settle(&mut self, policy: Policy, overhead: f64, few: u64) -> Result<Settled, Error> {
         let limit = self.options.limit;
         self.swapper.tighten();
@@ -391,7 +391,7 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Tells the caller's watch function of a schedule that was placed. `overhead` is the time, in ns, that the
-    /// schedule adds to the trace before swaps; `footprint` is the bytes that it takes on the device.
+    /// schedule adds to the trace without swaps; `footprint` is the bytes that it takes on the device.
     fn tell(&mut self, policy: Policy, overhead: f64, footprint: u64) {
         let &mut Self { strategy, as_recorded, reordering, added, options, .. } = self;
         let overhead_ns = added + overhead;

@@ -15,7 +15,8 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::zhang::Weights;
 
-/// How many sets of weights the Bayesian optimisation tries at most, each by making a schedule with it.
+/// How many sets of weights of the scores (how much each score counts when gaps are chosen) the Bayesian optimisation
+/// tries at most. To try a set is to make a schedule with it.
 const TRIALS: usize = 30;
 /// How many random sets of weights are compared to choose the one to try next: that with the largest expected
 /// improvement.
@@ -61,7 +62,7 @@ struct Process {
     /// For each set of weights that was tried, the overhead of its schedule, in ns. If the weights gave no schedule, it
     /// is a number above all overheads seen by then.
     overheads: [f64; TRIALS],
-    /// How many sets of weights were tried: the entries of `weights` and `overheads` in use.
+    /// How many sets of weights of the scores were tried: so many entries of `weights` and `overheads` are in use.
     len: usize,
     /// The lower Cholesky factor of the kernel matrix of the weights that were tried.
     factor: [[f64; TRIALS]; TRIALS],

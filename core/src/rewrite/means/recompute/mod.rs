@@ -130,7 +130,8 @@ workspace! {
         }
         state {
             values: &'a Values<'a> = values,
-            /// Whether the best script is proved to spend the least time on recomputation.
+            /// Whether the best script (which operators run and are recomputed, and which blocks are freed, in order)
+            /// is proved to spend the least time on recomputation.
             optimum: bool = false,
             /// The parameters of the eviction score with which the best script so far was made.
             preference: Preference = PREFERENCES[0],

@@ -129,7 +129,7 @@ workspace! {
             kept: Noted[rows],
             /// The operators that are to be recomputed, as a stack: each writes what the one below it reads. Beside
             /// each operator stands the index of its access that is to be looked at next. Only accesses to managed
-            /// blocks count (blocks that may be freed anywhere).
+            /// blocks count: those that the planner may free between any two operators.
             stack: [u32; 2][rows + 1],
             /// The values that a search still has to visit. The search finds what a given value is made from, or what
             /// is made from it.
@@ -514,8 +514,8 @@ impl<'a> Walk<'a> {
         self.noted.push(Noted { version, before: self.now });
     }
 
-    /// The next operator for which a version (a block's value between two writes) is needed: it reads the version, or an
-    /// earlier planning walk read the version to recompute something for it. [`NONE`] if there is none.
+    /// The next operator for which a version (a block's value between two writes) is needed: it reads the version, or
+    /// an earlier planning walk read the version to recompute something for it. [`NONE`] if there is none.
     fn next_use(&mut self, version: VersionId) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];

@@ -251,9 +251,10 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the fastest of several schedules within `limit` bytes, and improves it by the search, which may look at
-    /// `work` operators and gaps (times without access). There is one schedule for each of the first three scores
-    /// ([`Weights`]), and two in which blocks leave in all their gaps. The fourth score is left out: in networks
-    /// of a thousand layers it takes longer than the search. Returns how much longer the improved schedule takes than
+    /// `work` operators and gaps (times without access). Each of the first three scores ([`Weights`]) ranks the gaps in
+    /// which blocks are swapped out, and gives a schedule. In two more schedules blocks are swapped out in all gaps: in
+    /// all within the iteration, and in those across its end too. The fourth score is left out: in networks of a
+    /// thousand layers it takes longer than the search. Returns how much longer the improved schedule takes than
     /// the original, in ns; none if none of the first schedules is within the limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (start, _) = self.best_start(limit, &Weights::FIXED)?;
@@ -276,8 +277,9 @@ impl<'a> Swapper<'a> {
     }
 
     /// The fastest of the schedules that the search may start from, and how much longer it takes than the original, in
-    /// ns. There is one schedule for each of `weights` (each of one score alone), and two in which
-    /// blocks leave in all their gaps (times without access). None if none is within `limit` bytes.
+    /// ns. There is one schedule for each of `weights`, which rank gaps (times without access) by one score alone. In
+    /// two more, blocks are swapped out in all gaps: in all within the iteration, and in those across its end too. None
+    /// if no schedule is within `limit` bytes.
     fn best_start(&mut self, limit: u64, weights: &[Weights]) -> Option<(Start, f64)> {
         let mut best: Option<(Start, f64)> = None;
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];

@@ -275,10 +275,13 @@ impl Search<'_> {
     }
 
     /// Frees memory for `operator` by having one more block off the device while it runs. A gap is a time in which no
-    /// operator accesses a block; in some gaps the block is swapped out. Either such a block is freed earlier or
-    /// allocated later, or a block is swapped out in one more gap. The block is also off the device for the operators
-    /// after `operator`, up to `to`, as long as their load is above `limit` bytes. Gap `not` stays as it is. False if
-    /// no gap is found, or if this step of the local search has made as many changes as it may ([`LOG`]).
+    /// operator accesses a block; in some gaps the block is swapped out. One of two things is done:
+    /// - a block that is swapped out in a gap is freed earlier there, or allocated later;
+    /// - a block is swapped out in one more gap.
+    ///
+    /// The block is also off the device for the operators after `operator`, up to `to`, as long as their load is above
+    /// `limit` bytes. The gap with the index `not`, which the caller has just changed, is left as it is. False if no
+    /// gap is found, or if this step of the local search has made as many changes as it may ([`LOG`]).
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(
         &mut self,
