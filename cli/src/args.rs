@@ -31,8 +31,9 @@ INPUT is recognised by its content, whatever it is called; - is standard input:
 SIZE is in bytes, or with a unit: 4096, 512MiB, 8G, 1.5GiB. K, M, G and KiB, MiB, GiB are powers of
 1024; kB, MB, GB are powers of 1000. A size with a unit is rounded down to whole bytes.
 
-Exit status: 0 fine; 1 it is proved that no plan fits, or a plan is invalid; 2 wrong usage or an
-unreadable file; 3 no plan within the capacity was found, and none is proved impossible.",
+Exit status: 0 fine; 1 it is proved that no plan fits, or a plan is invalid; 2 wrong usage, an
+unreadable file, or standard output that was closed; 3 no plan within the capacity was found, and
+none is proved impossible.",
         formats.join("\n")
     )
 }

@@ -161,8 +161,11 @@ for (const view of views) {
   }, { passive: false });
 }
 
-chart.addEventListener("keydown", event => {
+document.addEventListener("keydown", event => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
+  // Before anything is clicked: what does not scroll the page.
+  const anywhere = event.target === document.body && "+=-0".includes(event.key);
+  if (!anywhere && !chart.contains(event.target)) return;
   const both = change => { for (const axis of [time, map.vertical]) change(axis); };
   const action = {
     ArrowLeft: () => time.pan(-.1), ArrowRight: () => time.pan(.1),
@@ -253,7 +256,7 @@ function choosePicked(i) {
   const { gaps, limit } = plan.run;
   const own = gaps.residency.flatMap((residency, k) => plan.first[residency] === plan.first[i] ? [k] : []);
   section.querySelector("h2").replaceChildren(`Block ${nameOf(plan, i)}`,
-    element("small", {}, own.length ? exactBytes(plan.size[i]) : "no other operator runs between two of its uses"));
+    element("small", {}, own.length ? exactBytes(plan.size[i]) : "no operator runs between its uses but those that use it"));
   const load = k => bytes(gaps.load_if_kept[k]) +
     (gaps.load_if_kept[k] > limit ? `, ${bytes(gaps.load_if_kept[k] - limit)} above the limit` : "");
   fillTable(section.querySelector("table"), own.length ? [
