@@ -61,7 +61,8 @@ const fn operator(code: u32, inputs: &'static [i32], outputs: &'static [i32]) ->
     Operator { code, inputs, outputs, branches: None }
 }
 
-/// Where the field of this number is told in a vtable: the list of a `FlatBuffers` table's fields, behind two lengths.
+/// The place in a vtable, in bytes, that says where a field of a table of `FlatBuffers` lies. A vtable begins with two
+/// lengths of 2 bytes, then has 2 bytes for each field.
 const fn slot(field: u16) -> u16 {
     4 + 2 * field
 }

@@ -65,12 +65,7 @@ pub(crate) fn run(args: &PlanArgs, problem: Problem, constraints: &Constraints) 
         let maps = maps(problem, &found, &spots)?;
         output::write(file, |out| report::banks(&title, &maps, out))?;
     }
-    match (args.json, [&args.output, &args.report].iter().any(|file| file.as_deref() == Some("-"))) {
-        (true, _) => output::json(&found, &mut io::stdout().lock()),
-        (false, true) => found.text(&mut io::stderr().lock()),
-        (false, false) => found.text(&mut io::stdout().lock()),
-    }
-    .map_err(|e| Failure::printing(&e))
+    output::print(&found, args.json, &[&args.output, &args.report], |out| found.text(out))
 }
 
 /// The banks in the form that `core` takes.
@@ -227,8 +222,7 @@ pub(super) fn verified(
 impl Verdict {
     /// Prints it, as one JSON object or as a few lines.
     pub(super) fn print(&self, json: bool) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        if json { output::json(self, &mut out) } else { self.text(&mut out) }.map_err(|e| Failure::printing(&e))
+        output::print(self, json, &[], |out| self.text(out))
     }
 
     fn text(&self, out: &mut impl Write) -> io::Result<()> {

@@ -176,12 +176,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         ..Outcome::default()
     };
     write(args, &problem, trace, &fitted, &marks, &gaps, &outcome)?;
-    match (args.json, args.report.as_deref()) {
-        (true, _) => output::json(&outcome, &mut io::stdout().lock()),
-        (false, Some("-")) => outcome.text(&mut io::stderr().lock()),
-        (false, _) => outcome.text(&mut io::stdout().lock()),
-    }
-    .map_err(|e| Failure::printing(&e))
+    output::print(&outcome, args.json, &[&args.report], |out| outcome.text(out))
 }
 
 /// The means of `using` that go with `--policy`. Where values are recomputed too, swaps are planned by auto alone.

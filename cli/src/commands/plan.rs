@@ -165,15 +165,10 @@ fn check_model(args: &PlanArgs, model: Option<&Model>) -> Result<(), Failure> {
 /// Prints the outcome; on standard error if a file that was asked for is on standard output.
 fn print(args: &PlanArgs, outcome: &Outcome<'_>) -> Result<(), Failure> {
     let files = [&args.output, &args.report, &args.certificate, &args.model.header];
-    let printed = match (args.json, args.output.as_deref()) {
-        (true, _) => output::json(outcome, &mut io::stdout().lock()),
-        _ if files.iter().any(|file| file.as_deref() == Some("-")) => outcome.text(&mut io::stderr().lock()),
-        (false, file) => {
-            let mut out = io::stdout().lock();
-            outcome.text(&mut out).and_then(|()| file.map_or(Ok(()), |file| writeln!(out, "plan      {file}")))
-        }
-    };
-    printed.map_err(|e| Failure::printing(&e))
+    output::print(outcome, args.json, &files, |out| {
+        outcome.text(out)?;
+        args.output.as_ref().filter(|file| *file != "-").map_or(Ok(()), |file| writeln!(out, "plan      {file}"))
+    })
 }
 
 /// Verifies a plan, whatever made it: only valid plans are printed.

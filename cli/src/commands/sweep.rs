@@ -5,7 +5,6 @@
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -111,7 +110,7 @@ const STRIDE: u64 = 4;
 /// A file that cannot be read or written, or a device that cannot swap.
 pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     let report = args.report.as_deref();
-    if report.is_some_and(|file| Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("svg"))) {
+    if report.is_some_and(|file| output::ends_in(file, "svg")) {
         return Err(Failure::Usage("a curve is drawn as a page: --report NAME.html".into()));
     }
     let results = [("--json", args.json.then_some("-")), ("--output", args.output.as_deref()), ("--report", report)];
@@ -141,13 +140,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     if let Some(file) = &args.report {
         output::write(file, |out| report::curve(problem.title(), &curve, out))?;
     }
-    let listed = [args.output.as_deref(), report].contains(&Some("-"));
-    match args.json {
-        true => output::json(&curve, &mut io::stdout().lock()),
-        false if listed => curve.text(problem.title(), &lines, &mut io::stderr().lock()),
-        false => curve.text(problem.title(), &lines, &mut io::stdout().lock()),
-    }
-    .map_err(|e| Failure::printing(&e))
+    output::print(&curve, args.json, &[&args.output, &args.report], |out| curve.text(problem.title(), &lines, out))
 }
 
 /// How many fits run at once.

@@ -19,7 +19,7 @@ pub(crate) use header::write as header;
 pub(crate) use instance::write as instance;
 pub(crate) use lp::{ample as ample_capacity, write as lp};
 pub(crate) use ops::{write as ops, write_read as ops_of};
-pub(crate) use places::{beside, each_elsewhere};
+pub(crate) use places::{beside, each_elsewhere, ends_in};
 pub(crate) use plan::write as plan;
 pub(crate) use tflite::splice;
 pub(crate) use trace::write as trace;
@@ -53,6 +53,25 @@ pub(crate) fn write(file: &str, content: impl FnOnce(&mut Out<'_>) -> io::Result
 pub(crate) fn json(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value)?;
     writeln!(out)
+}
+
+/// Prints an outcome, as one JSON object or by `text`. Where one of `files`, which were asked for, is on standard output,
+/// it is alone there: what people read goes to standard error.
+///
+/// # Errors
+/// Standard output that cannot be written.
+pub(crate) fn print(
+    outcome: &impl Serialize,
+    json_asked: bool,
+    files: &[&Option<String>],
+    text: impl FnOnce(&mut Out<'_>) -> io::Result<()>,
+) -> Result<(), Failure> {
+    match (json_asked, files.iter().any(|file| file.as_deref() == Some("-"))) {
+        (true, _) => json(outcome, &mut io::stdout().lock()),
+        (false, true) => write_to(&mut io::stderr().lock(), text),
+        (false, false) => write_to(&mut io::stdout().lock(), text),
+    }
+    .map_err(|e| Failure::printing(&e))
 }
 
 fn replace(file: &Path, content: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> io::Result<()> {

@@ -10,12 +10,17 @@ pub(crate) fn beside(file: &str, extension: &str) -> String {
     Path::new(file).with_extension(extension).to_string_lossy().into_owned()
 }
 
+/// Whether the name of a file has this extension, in letters of any case.
+pub(crate) fn ends_in(file: &str, extension: &str) -> bool {
+    Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case(extension))
+}
+
 /// Refuses two results in one place, and a result in the place of `input` or of a file that is read beside it.
 /// `results` are the options that ask for them, each with its file; `-` is standard input or output. What is no regular
 /// file, such as a pipe, takes any number.
 ///
 /// # Errors
-/// Which option wants what is taken.
+/// The option whose file is read, or is the place of another result.
 pub(crate) fn each_elsewhere(input: &str, results: &[(&str, Option<&str>)]) -> Result<(), Failure> {
     let read = [input.to_owned(), beside(input, "ops.csv"), beside(input, "tensors.csv")];
     let read: Vec<_> = read.iter().filter(|_| input != "-").map(|file| (file, place(file))).collect();

@@ -14,7 +14,6 @@ mod scene;
 mod svg;
 
 use std::io;
-use std::path::Path;
 
 use serde::Serialize;
 use sublet_core::{VerifiedPlan, VerifiedSchedule};
@@ -88,8 +87,7 @@ const BANKS_TEMPLATE: &str = include_str!("banks.html");
 
 /// Writes the form that the file's name asks for: an image if it ends in .svg, else a page.
 pub(crate) fn write(file: &str, picture: &Picture<'_>, out: &mut impl io::Write) -> io::Result<()> {
-    let image = Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("svg"));
-    if image { svg(picture, out) } else { html(picture, out) }
+    if crate::output::ends_in(file, "svg") { svg(picture, out) } else { html(picture, out) }
 }
 
 /// Writes the picture as one HTML file that needs no network.

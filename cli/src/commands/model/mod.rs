@@ -78,7 +78,7 @@ pub(crate) fn plans<'a>(args: &'a PlanArgs, model: &'a Model, scratch: &'a [(u32
 /// Refuses options that only models for TFLM can have.
 pub(super) fn check(args: &PlanArgs, model: &Model) -> Result<(), Failure> {
     let into_model = args.output.as_deref().is_some_and(is_model);
-    if let Some(file) = args.output.as_ref().filter(|file| ends_in(file, "onnx")) {
+    if let Some(file) = args.output.as_ref().filter(|file| output::ends_in(file, "onnx")) {
         return Err(Failure::Usage(format!("{file}: an .onnx holds no plan; name a .csv")));
     }
     if !model.for_tflm && (into_model || args.model.overlap.is_some() || args.model.tflm_log.is_some()) {
@@ -249,11 +249,7 @@ pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Plan
 
 /// Whether a plan is to be written into a model.
 pub(crate) fn is_model(file: &str) -> bool {
-    ends_in(file, "tflite")
-}
-
-fn ends_in(file: &str, extension: &str) -> bool {
-    std::path::Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case(extension))
+    output::ends_in(file, "tflite")
 }
 
 impl From<PlanError> for Failure {
