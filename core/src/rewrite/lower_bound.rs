@@ -68,8 +68,9 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// let mut least = |overhead_ns| {
 ///     lower_bound::least_load(&rows, 2, &device, overhead_ns, Workspace::new(&mut words, &mut indices))
 /// };
-/// // In the 500 ns until the second block is allocated, 6,000 bytes of the first can have left; and 1,200 in 100 ns
-/// more. assert_eq!((least(0)?, least(100)?), (10_000, 8_800));
+/// // 500 ns pass until the second block is allocated: 6,000 bytes of the first can have left by then.
+/// // In 100 ns more, another 1,200 bytes can.
+/// assert_eq!((least(0)?, least(100)?), (10_000, 8_800));
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
 pub fn least_load(
