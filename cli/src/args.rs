@@ -50,6 +50,13 @@ out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes]:
     )
 }
 
+/// The means to save memory, a line each.
+fn all_means() -> String {
+    let means: Vec<String> =
+        Means::ALL.iter().map(|means| format!("  {:<9}  {}", means.name(), means.about())).collect();
+    format!("MEANS are:\n{}", means.join("\n"))
+}
+
 const EXAMPLES: &str = "\
 Examples:
   sublet plan traces/resnet50_train_b32.csv
@@ -66,12 +73,8 @@ Examples:
   gzip -dc trace.csv.gz | sublet plan - --output -";
 
 const FIT_EXAMPLES: &str = "\
-MEANS are swap (copies to the host and back), recompute (values are freed, and recomputed before
-their next use), in-place (outputs over inputs), relu (where only a ReLU's gradient reads a value,
-one bit for each element), order (operators run in another order, updates of parameters right after
-their gradients) and, to compare with, layer (Layrub's rule). What operators may do is read from
-NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun[,ordered] and, for elements of other than
-4 bytes, element (1, 2 or 8).
+What operators may do is read from NAME.ops.csv beside NAME.csv:
+op,name,phase,inplace,rerun[,ordered] and, for elements of other than 4 bytes, element (1, 2 or 8).
 
 DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, with the offset of
 each residency of every block on the device; and timeline.json, which opens in Perfetto.
@@ -257,7 +260,7 @@ pub(crate) struct FittingArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = format!("{}\n\n{FIT_EXAMPLES}", devices()))]
+#[command(after_help = format!("{}\n\n{}\n\n{FIT_EXAMPLES}", devices(), all_means()))]
 pub(crate) struct FitArgs {
     #[command(flatten)]
     pub(crate) common: FittingArgs,
@@ -296,7 +299,7 @@ pub(crate) struct FitArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = SWEEP_EXAMPLES)]
+#[command(after_help = format!("{}\n\n{SWEEP_EXAMPLES}", all_means()))]
 pub(crate) struct SweepArgs {
     #[command(flatten)]
     pub(crate) common: FittingArgs,

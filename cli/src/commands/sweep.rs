@@ -34,19 +34,21 @@ struct Line {
     using: Using,
     policy: Policy,
     name: &'static str,
+    about: &'static str,
 }
 
 impl Line {
     /// The curves of the policies that are asked for, or else of all means together and of each alone.
     fn all(policies: &[Policy], using: Using) -> Vec<Self> {
         if !policies.is_empty() {
-            let line = |&policy: &Policy| Self { using: Using::NONE.with(Means::Swap), policy, name: policy.name() };
+            let swap = Using::NONE.with(Means::Swap);
+            let line = |&policy: &Policy| Self { using: swap, policy, name: policy.name(), about: policy.about() };
             return policies.iter().map(line).collect();
         }
-        let line = |using, name| Self { using, policy: Policy::Auto, name };
+        let line = |using, name, about| Self { using, policy: Policy::Auto, name, about };
         let single = Means::ALL.iter().copied().filter(|&means| using.has(means));
-        let single = single.map(|means| line(Using::NONE.with(means), means.name()));
-        [line(using, "joint")].into_iter().chain(single).collect()
+        let single = single.map(|means| line(Using::NONE.with(means), means.name(), means.about()));
+        [line(using, "joint", "all means together")].into_iter().chain(single).collect()
     }
 }
 
@@ -90,6 +92,8 @@ struct Curve<'a> {
     /// Whether the work was ended early, by the time limit or Ctrl-C.
     stopped: bool,
     policies: Vec<&'static str>,
+    /// What each of `policies` does, for people.
+    about: Vec<&'static str>,
     least: Vec<Least>,
     /// The points, by falling limits.
     points: Vec<Point>,
@@ -213,6 +217,7 @@ impl Sweep<'_> {
             swap_lower_bound,
             stopped: self.until.is_over(),
             policies: lines.iter().map(|line| line.name).collect(),
+            about: lines.iter().map(|line| line.about).collect(),
             least: least.into_iter().flatten().collect(),
             points: self.each(&quickest, |_, &point| self.bounded(point))?,
         })

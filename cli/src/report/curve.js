@@ -4,24 +4,19 @@ const curve = JSON.parse(byId("data").textContent);
 const percent = (part, digits = 1) => `${(100 * part).toFixed(digits)} %`;
 const ofPeak = size => size / Math.max(curve.original_peak, 1);
 
-/** A colour and a mark for each line, and what it goes by. */
-const STYLES = {
-  joint: ["#d1383d", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "all means together"],
-  swap: ["#3f78d0", "M-3.5-3.5h7v7h-7z", "blocks are on the host while nothing uses them"],
-  recompute: ["#d08a14", "M0-4.5L4.5 3.5h-9z", "values are freed, and recomputed before their next use"],
-  "in-place": ["#1d9a8a", "M0 4.5L4.5-3.5h-9z", "outputs are written over inputs"],
-  relu: ["#9259cf", "M0-5L5 0 0 5-5 0z", "one bit for each element of values that only a ReLU's gradient reads"],
-  auto: ["#d1383d", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "every other policy, and then a search over positions"],
-  doa: ["#3f78d0", "M-3.5-3.5h7v7h-7z", "duration of absence"],
-  aoa: ["#d08a14", "M0-4.5L4.5 3.5h-9z", "area of absence"],
-  wdoa: ["#1d9a8a", "M0 4.5L4.5-3.5h-9z", "weighted duration of absence"],
-  swdoa: ["#9259cf", "M0-5L5 0 0 5-5 0z", "submodular weighted duration of absence"],
-  bayes: ["#3d9a4b", "M-5-1.5h3.5V-5h3v3.5H5v3H1.5V5h-3V1.5H-5z", "a mixture of the four, found by Bayesian optimisation"],
-  layer: ["#868e99", "M-4.5-2.5h9v5h-9z", "copied out after the last forward reader, back one operator ahead"],
-};
-const lines = curve.policies.map(policy => {
-  const [color, shape, rule] = STYLES[policy] ?? ["#868e99", "M-3-3h6v6h-6z", ""];
-  return { policy, color, shape, rule, points: curve.points.filter(p => p.policy === policy), hidden: false };
+/** A colour and a mark for each line, in the order of the lines. */
+const STYLES = [
+  ["#d1383d", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0"],
+  ["#3f78d0", "M-3.5-3.5h7v7h-7z"],
+  ["#d08a14", "M0-4.5L4.5 3.5h-9z"],
+  ["#1d9a8a", "M0 4.5L4.5-3.5h-9z"],
+  ["#9259cf", "M0-5L5 0 0 5-5 0z"],
+  ["#3d9a4b", "M-5-1.5h3.5V-5h3v3.5H5v3H1.5V5h-3V1.5H-5z"],
+  ["#868e99", "M-4.5-2.5h9v5h-9z"],
+];
+const lines = curve.policies.map((policy, i) => {
+  const [color, shape] = STYLES[i % STYLES.length];
+  return { policy, color, shape, rule: curve.about[i], points: curve.points.filter(p => p.policy === policy), hidden: false };
 });
 const limits = [...new Set(curve.points.map(p => p.limit))];
 

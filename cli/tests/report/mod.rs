@@ -420,13 +420,15 @@ fn a_sweep_shows_every_means_and_the_bound() {
     browser.open(page.as_ref());
     let names = swept["policies"].as_array().unwrap();
     assert_eq!(names.iter().map(|n| n.as_str().unwrap()).collect::<Vec<_>>(), ["joint", "swap", "recompute"]);
-    for name in names.iter().map(|n| n.as_str().unwrap()) {
+    let about = swept["about"].as_array().unwrap().iter().map(|text| text.as_str().unwrap());
+    for (name, about) in names.iter().map(|n| n.as_str().unwrap()).zip(about) {
         let drawn = browser.ask(&format!(
             "return document.querySelector('#curve .policy.{name} polyline').getAttribute('points').split(' ').length"
         ));
         let points = swept["points"].as_array().unwrap().iter().filter(|p| p["policy"] == name).count();
         assert_eq!(drawn, points, "{name}");
-        assert!(browser.ask("return document.getElementById('legend').innerText").as_str().unwrap().contains(name));
+        let legend = browser.ask("return document.getElementById('legend').innerText");
+        assert!([name, about].iter().all(|text| legend.as_str().unwrap().contains(text)), "{name}");
     }
     // The bound lies among the limits where its bytes are: between the least limit and the peak.
     let lines = browser.ask(

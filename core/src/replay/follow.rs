@@ -466,8 +466,9 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers a request that does not fit the plan's next request. Searches the next [`AHEAD`] requests of the plan
-    /// for one of the same size; if there is none, answers [`Answer::Missed`].
+    /// Answers a request that does not fit the plan's next request with a place. Searches the plan's next requests for
+    /// one of the same size: [`AHEAD`] whose blocks have a place, and as many or one more whose blocks outlive the
+    /// iteration. If there is none, answers [`Answer::Missed`].
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
         if self.endless && self.next == self.request_count && self.next > 0 {
@@ -475,11 +476,9 @@ impl<'a> Replay<'a> {
             return Answer::Missed;
         }
         let mut request = self.next;
-        for _ in 0..AHEAD {
+        let (mut placed_seen, mut outside_seen) = (0, 0);
+        while request < self.request_count && placed_seen < AHEAD {
             let [size_outside, size, link] = self.requests[request];
-            if request >= self.request_count {
-                break;
-            }
             let outside = size == 0;
             if bytes == if outside { size_outside } else { size } {
                 self.followed &= request == self.next;
@@ -490,7 +489,13 @@ impl<'a> Replay<'a> {
                 }
                 return self.take(tag);
             }
-            request = if outside { low(link) } else { request + 1 };
+            // Many blocks in a row may outlive the iteration.
+            request = if outside && outside_seen == AHEAD { low(link) } else { request + 1 };
+            if outside {
+                outside_seen += 1;
+            } else {
+                placed_seen += 1;
+            }
         }
         self.miss()
     }

@@ -285,14 +285,16 @@ impl<'a> Seen<'a> {
                 }
             }
         }
-        // All writes of one operator to one block make one value, which is numbered by the first of these writes.
+        // All writes of one operator to one block make one value, which is numbered by the first of these writes. A
+        // write without an operator makes a value of its own.
         sort::by_key(&mut order, accesses, &mut aside, |i| recorded::number(at(rows, i).op));
         sort::by_key(&mut order, accesses, &mut aside, |i| at(rows, i).block.into());
         let mut first = None;
         for k in 0..accesses {
             let made = at(rows, order[k]);
             if made.event == Event::Write {
-                let known = first.filter(|&f| at(rows, f).op == made.op && at(rows, f).block == made.block);
+                let same = |f: &Row| made.op != Op::None && f.op == made.op && f.block == made.block;
+                let known = first.filter(|&f| same(&at(rows, f)));
                 let f = known.unwrap_or(order[k]);
                 value[order[k]] = 1 + blocks + f;
                 first = Some(f);

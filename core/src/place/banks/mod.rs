@@ -192,7 +192,7 @@ pub fn place(
     }
     packing.bank.copy_from(&best);
     for k in 0..count(banks) {
-        // All blocks of the bank have been placed like this before.
+        // It succeeds: these blocks have been placed in this bank before, in the same way.
         let _ = packing.pack(k);
     }
     let mut cost = 0;
@@ -323,7 +323,9 @@ impl Packing<'_> {
 
     /// Moves block `i` to the cheapest of its banks of memory whose price for it is below `most` and in which all
     /// blocks can then be placed; if several have the same price, to the first of them. False if there is none: the
-    /// block stays. A price is the block's bytes read and written, times the cost of a byte in the bank.
+    /// block stays. It also stays if the other blocks of its bank could not be placed without it: first fit may fail
+    /// with fewer blocks where it has succeeded with more. A price is the block's bytes read and written, times the cost
+    /// of a byte in the bank.
     fn move_below(&mut self, i: u32, most: u128) -> bool {
         let before = self.bank[i];
         let mut last: Option<(u128, u32)> = None;
@@ -335,7 +337,7 @@ impl Packing<'_> {
                 return false;
             };
             self.bank[i] = way.1;
-            if self.has_room(i) && self.pack(way.1).is_ok() {
+            if self.has_room(i) && self.pack(way.1).is_ok() && (before == NOWHERE || self.pack(before).is_ok()) {
                 return true;
             }
             last = Some(way);

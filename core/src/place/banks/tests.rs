@@ -9,6 +9,17 @@ fn run(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> Result<(Cost, Vec<Spot
     place(blocks, uses, banks, Workspace::new(&mut words, &mut indices), &mut spots).map(|cost| (cost, spots))
 }
 
+/// Whether every block lies in a bank that it may lie in, below the bank's capacity and apart from the others there.
+fn is_valid(blocks: &[Block], uses: &[Use], banks: &[Bank], spots: &[Spot]) -> bool {
+    blocks.iter().zip(spots).enumerate().all(|(i, (b, spot))| {
+        let bank = banks[spot.bank as usize];
+        let fits = spot.offset + b.size <= bank.capacity && spot.offset % bank.alignment == 0;
+        let mut beside = blocks.iter().zip(spots).take(i).filter(|(c, o)| o.bank == spot.bank && b.collides(c));
+        let apart = beside.all(|(c, o)| spot.offset + b.size <= o.offset || o.offset + c.size <= spot.offset);
+        fits && uses[i].banks >> spot.bank & 1 == 1 && apart
+    })
+}
+
 /// The least cost of all choices of banks of memory in which each bank's load is within its capacity: no placement is
 /// cheaper.
 fn least_by_load(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> u128 {
@@ -44,15 +55,7 @@ proptest! {
             Bank { capacity: 1000, cost: costs.1, alignment: 1 },
         ];
         let (cost, spots) = run(&blocks, &uses, &banks).unwrap();
-        for (i, (b, spot)) in blocks.iter().zip(&spots).enumerate() {
-            let bank = banks[spot.bank as usize];
-            prop_assert!(spot.offset + b.size <= bank.capacity && spot.offset % bank.alignment == 0);
-            prop_assert!(uses[i].banks >> spot.bank & 1 == 1);
-            for (c, other) in blocks.iter().zip(&spots).take(i).filter(|(_, o)| o.bank == spot.bank) {
-                let apart = spot.offset + b.size <= other.offset || other.offset + c.size <= spot.offset;
-                prop_assert!(apart || !b.collides(c));
-            }
-        }
+        prop_assert!(is_valid(&blocks, &uses, &banks, &spots));
         let sum: u128 = uses.iter().zip(&spots).map(|(u, s)| u128::from(u.touched * banks[s.bank as usize].cost)).sum();
         prop_assert_eq!(cost.cost, sum);
         let least = least_by_load(&blocks, &uses, &banks);
@@ -100,4 +103,38 @@ fn what_is_touched_most_for_its_room_is_fast() {
     // Nothing else may take the room of one that has no other bank.
     let (_, spots) = run(&blocks, &[Use { touched: 0, banks: 1 }, touched(10), touched(10)], &banks).unwrap();
     assert_eq!((spots[0].bank, spots[1].bank, spots[2].bank), (0, 1, 1));
+}
+
+/// First fit places some sets of blocks, and fails for the same blocks without one of them. A block whose bank could not
+/// be placed without it stays there, though a cheaper bank has room.
+#[test]
+fn a_block_stays_where_the_others_cannot_be_placed_without_it() {
+    let bank = |capacity, cost| Bank { capacity, cost, alignment: 1 };
+    let banks = [bank(160, 1), bank(63, 2), bank(1000, 9)];
+    // Start, end, size, banks.
+    let rows = [
+        (18, 21, 35, 1),
+        (6, 15, 25, 1),
+        (9, 27, 35, 1),
+        (12, 18, 15, 1),
+        (6, 24, 20, 1),
+        (3, 6, 25, 1),
+        (15, 24, 30, 1),
+        (9, 21, 35, 1),
+        (9, 14, 15, 2),
+        (6, 9, 15, 7),
+        (11, 13, 15, 2),
+        (12, 16, 12, 2),
+        (13, 16, 27, 2),
+        (7, 10, 18, 2),
+        (4, 6, 9, 2),
+        (10, 12, 15, 2),
+        (14, 17, 21, 2),
+        (6, 13, 15, 2),
+        (0, 15, 30, 7),
+    ];
+    let blocks = rows.map(|(start, end, size, _)| Block::new(start, end, size));
+    let uses = rows.map(|(_, _, size, banks)| Use { touched: size, banks });
+    let (_, spots) = run(&blocks, &uses, &banks).unwrap();
+    assert!(is_valid(&blocks, &uses, &banks, &spots), "{spots:?}");
 }

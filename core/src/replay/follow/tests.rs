@@ -74,6 +74,20 @@ fn what_the_plan_does_not_hold_is_expected() {
     assert!(!replay.restart());
 }
 
+/// Several requests in a row whose blocks outlive the iteration, of which one does not come: the next ones are known all
+/// the same. So is the request after a long row of them.
+#[test]
+fn requests_outside_the_plan_are_found_one_by_one() {
+    let outside: Vec<Block> = (0..40).map(|k| Block::new(k, 99, 100 + u64::from(k))).collect();
+    let (mut replay, _) = replay(&[Block::new(50, 60, 8)], &outside, 0);
+    assert_eq!(replay.malloc(100, 0), Answer::Outside);
+    assert_eq!(replay.malloc(102, 0), Answer::Outside, "101 is missing");
+    assert_eq!(replay.malloc(108, 0), Answer::Outside);
+    assert_eq!(replay.malloc(7, 0), Answer::Missed);
+    assert_eq!(replay.malloc(109, 0), Answer::Outside);
+    assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
+}
+
 #[test]
 fn no_bytes_are_never_planned() {
     for outside in [&[][..], &[Block::new(0, 9, 32)]] {

@@ -415,8 +415,12 @@ impl Trial<'_, '_, '_, '_> {
         let (seed, watched) = (self.options.seed, &mut self.kept.watched);
         let placed = self.made.place(self.recorded, seed, None, watched, (self.swapper, self.flat), scratch)?;
         let least = placed.unwrap_or(u64::MAX);
-        if least <= self.options.limit {
-            self.kept.offer(self.made, (self.added, least), policy);
+        if let Some(footprint) = placed {
+            let overhead = self.swapper.overhead();
+            self.tell(policy, overhead, footprint);
+            if footprint <= self.options.limit {
+                self.kept.offer(self.made, (self.added + overhead, footprint), policy);
+            }
         }
         Ok(least)
     }

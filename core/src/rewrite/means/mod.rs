@@ -18,14 +18,14 @@ use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
 /// Declares the means of saving memory. Each has a doc comment, a name, the bit that stands for it in a set of means
-/// and in the C interface, and its name on the command line.
+/// and in the C interface, its name on the command line, and what the help says of it.
 macro_rules! means {
-    ($($(#[$about:meta])* $means:ident = $bit:literal $name:literal,)*) => {
+    ($($(#[$doc:meta])* $means:ident = $bit:literal $name:literal: $about:literal,)*) => {
         /// A means of saving memory.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Means {
-            $($(#[$about])* $means = $bit,)*
+            $($(#[$doc])* $means = $bit,)*
         }
 
         impl Means {
@@ -44,26 +44,34 @@ macro_rules! means {
                     $(Self::$means => $name,)*
                 }
             }
+
+            /// What the means does, in one line for people.
+            #[must_use]
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $(Self::$means => $about,)*
+                }
+            }
         }
     };
 }
 
 means! {
     /// Blocks are copied to the host and freed while they are idle, and copied back ([`swap`]).
-    Swap = 1 "swap",
+    Swap = 1 "swap": "blocks are copied to the host and freed while nothing uses them, and copied back",
     /// Values are freed, and recomputed before they are read again ([`recompute`]).
-    Recompute = 2 "recompute",
+    Recompute = 2 "recompute": "values are freed, and recomputed before their next use",
     /// Outputs are written over inputs that nobody needs any more, where the operator can ([`in_place`]).
-    InPlace = 4 "in-place",
+    InPlace = 4 "in-place": "outputs are written over inputs that nothing reads later",
     /// The gradient of a ReLU reads only the sign of each element, kept as one bit, in place of the block that the ReLU
     /// read or wrote ([`mask`]).
-    Relu = 8 "relu",
+    Relu = 8 "relu": "one bit for each element is kept of values that only a ReLU's gradient reads",
     /// Activations are copied to the host after their last reader in the forward pass, and back one operator before the
     /// next reader. This is the rule of Jin et al. 2018, and serves only to compare other means with it.
-    Layer = 16 "layer",
+    Layer = 16 "layer": "the swaps of Layrub: out after the last forward reader, back one operator ahead",
     /// Operators run in another order, except those that have to [keep their place](crate::trace::Operator::ordered)
     /// ([`order`]).
-    Order = 32 "order",
+    Order = 32 "order": "operators run in another order, updates of parameters right after their gradients",
 }
 
 impl Means {

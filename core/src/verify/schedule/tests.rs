@@ -131,6 +131,19 @@ fn residency_and_the_order_of_accesses() {
     assert_eq!(judged(false, &[(8, &[malloc(7, 8)])], &[]), Err(RowFault::UnknownBlock));
 }
 
+/// Writes without an operator make a value each: what was copied out before the second is old after it.
+#[test]
+fn a_write_without_an_operator_makes_a_new_value() {
+    let write = row(Event::Write, 0, 0, Op::None);
+    let original = [malloc(0, 8), write, write, read(0, 0), free(0)];
+    let with = |at, added: &[Row]| judge(&Recorded::new(&original, 1), &changed(&original, &[(at, added)], &[]), false);
+    let swapped = [out(0), free(0), malloc(0, 8), back(0)];
+    assert_eq!(with(2, &swapped), Ok(()));
+    assert_eq!(with(3, &swapped), Ok(()));
+    let stale = [malloc(0, 8), write, out(0), write, back(0), read(0, 0), free(0)];
+    assert_eq!(judge(&Recorded::new(&original, 1), &stale, false), Err(RowFault::OtherValue));
+}
+
 /// A block number that no row of the recording uses is no block, though it is below the number of blocks.
 #[test]
 fn a_block_without_a_size_is_unknown() {

@@ -45,6 +45,23 @@ fn the_best_that_is_told_is_the_result() {
     assert!(strategies.len() > 2, "{strategies:?}");
 }
 
+/// The schedule of least load is placed where nothing else fits. The caller is told of it like of every other.
+#[test]
+fn the_schedule_of_least_load_is_told() {
+    let (rows, blocks, operators) = recorded();
+    let recorded = Recorded { rows: &rows, operators: &operators, blocks };
+    let options = Options { using: SWAP, limit: 1, ..options(&rows, blocks, 8e9) };
+    let mut told = Vec::new();
+    let refused = run_watched(&recorded, &options, &mut |progress| {
+        if let Progress::Tried(tried) = progress {
+            told.push(tried.footprint);
+        }
+        ControlFlow::Continue(())
+    });
+    let Err(Error::OverLimit { least, .. }) = refused else { panic!("1 byte is too little") };
+    assert!(told.contains(&least), "{least} {told:?}");
+}
+
 #[test]
 fn what_is_stopped_gives_the_best_so_far() {
     let (rows, blocks, operators) = recorded();

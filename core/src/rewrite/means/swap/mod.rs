@@ -80,6 +80,20 @@ impl Policy {
         }
     }
 
+    /// How the policy decides what is swapped, in one line for people.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Auto => "every other policy, and then a search over when blocks leave and return",
+            Self::Doa => "duration of absence",
+            Self::Aoa => "area of absence",
+            Self::Wdoa => "weighted duration of absence",
+            Self::Swdoa => "submodular weighted duration of absence",
+            Self::Bayes => "a weighted sum of the four scores, found by Bayesian optimisation",
+            Self::Layer => "out after the last forward reader, back one operator ahead (Layrub)",
+        }
+    }
+
     /// The policy with this name; none if no policy has it.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
@@ -246,7 +260,7 @@ impl<'a> Swapper<'a> {
     }
 
     /// How much longer the present schedule takes than the original trace, in ns.
-    fn overhead(&mut self) -> f64 {
+    pub(in crate::rewrite) fn overhead(&mut self) -> f64 {
         self.schedule.run(f64::INFINITY, |_| ())
     }
 
