@@ -47,9 +47,10 @@ pub(super) struct Cooling {
 }
 
 impl Cooling {
-    /// A new solution is accepted if the iteration takes at most so much time with it, in ns. The bound is drawn at
-    /// random, by the Metropolis rule, from `present`, the time with the present solution in ns. `done`, the work done
-    /// so far, gives the temperature.
+    /// The most time, in ns, that a new solution may take to be accepted. `present` is the time of the present
+    /// solution; both times are counted in the same way, for example as the time that a solution adds to the original.
+    /// The result is `present` plus a random time, drawn by the Metropolis rule at the present temperature, which
+    /// follows from `done`, the work done so far.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(super) fn cutoff(&self, present: f64, done: u64, random: &mut Random) -> f64 {
         let left = 1.0 - done as f64 / self.work as f64;

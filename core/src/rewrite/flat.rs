@@ -58,7 +58,7 @@ impl<'a> Flat<'a> {
         let last = rows.len().saturating_sub(1);
         for (row, r) in rows.iter_mut().enumerate() {
             let end = timings.get(row).map_or(0.0, |t| t.end).max(if row == last { run.time_ns } else { 0.0 });
-            // A block counts as there from the start if it is allocated at time 0, so the rows that had a later time
+            // A block that is allocated at time 0 and never freed counts as persistent. So a row that had a later time
             // must not get time 0.
             let time_ns = (end as u64).max(u64::from(r.time_ns > 0));
             if r.event == Event::Malloc {

@@ -71,22 +71,23 @@ impl Gap {
 /// is on the host in the gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GapKind {
-    /// A gap between two accesses of a block, of which the second is a read: the block has to be copied to the host,
-    /// and back.
+    /// A gap between two accesses of a block, of which the second is a read: the block is copied to the host, unless
+    /// the host has this version (value) already, and at the end of the gap back to the device.
     Middle,
     /// A gap between two accesses of a block, of which the second is a write: nothing is copied, as the old value is
     /// never read again.
     Dead,
     /// The gap before the first access of a persistent block (alive for the whole iteration), where that access is a
-    /// read. The block is copied back to the device at the end of the gap. It is copied to the host at the start of the
-    /// gap, unless it is on the host already when the iteration begins.
+    /// read. The block is copied to the host, and at the end of the gap back to the device. The copy to the host is
+    /// left out if the host has the value from the start: the block is on the host when the iteration begins, or is
+    /// never written.
     Head,
     /// The gap before the first access of a persistent block (alive for the whole iteration), where that access is a
     /// write: nothing is copied at the start or the end of the gap. But if the block is on the host when the iteration
     /// begins, its final value is copied out for the next iteration.
     DeadHead,
-    /// The gap after the last access of a persistent block (alive for the whole iteration): the block is copied to the
-    /// host, and is there when the iteration ends.
+    /// The gap after the last access of a persistent block (alive for the whole iteration): the block is on the host
+    /// when the iteration ends. It is copied there, unless the host has this version (value) already.
     Tail,
 }
 
@@ -151,9 +152,9 @@ workspace! {
     /// the versions of its blocks (their values from one write to the next).
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// Where to find the versions (values of blocks) that can be copied to the host from a boundary between
-            /// operators on, but not earlier: for each boundary, the number of the first. Those of the next boundary
-            /// begin where they end. Boundary o is before operator o.
+            /// For each boundary between operators, the number of the first version (value of a block) that can be
+            /// copied to the host from there on, but not earlier. The versions of boundary o are numbered from entry o
+            /// to entry o + 1, which is left out. Boundary o is before operator o.
             first_version: u32[rows + 2],
             /// The first operator of each gap (time in which a block is not accessed). It is a copy of `Gap::begin`,
             /// kept apart because the search for swaps reads that field of many gaps in a row.
@@ -294,8 +295,8 @@ impl<'a> Gaps<'a> {
         self.seen.set(block, seen);
     }
 
-    /// Completes the gaps of a persistent block (times in which it is not accessed), once all operators are gone
-    /// through:
+    /// Completes the gaps of a persistent block (times in which it is not accessed), after all accesses of all
+    /// operators have been noted:
     /// - Notes which version (value) the block holds when the iteration ends.
     /// - Adds the gap after the last access, if operators follow and there is a gap before the first access. Links the
     ///   two.

@@ -7,11 +7,12 @@
 //! on each link. On the link out the windows of all blocks end together, on the link in they begin together. Taking the
 //! block with the shortest window first gives the most bytes that the link can move.
 //!
-//! Blocks of any size may move. The gaps (times in which a block is not used) of blocks that are never freed cross the
-//! end of the iteration. One copy out serves all gaps until the next write. A block that is read before it is written
-//! may be on the host from the start; if the iteration writes it later, it was copied out in the iteration before. In a
-//! gap that ends in a write nothing is copied: the block takes no memory there. Blocks that are freed are alive before
-//! their first access and after their last, as in the original.
+//! Blocks of any size may move in their gaps (times in which a block is not used). A block that is never freed also has
+//! a gap that crosses the end of the iteration: from its last use to its first in the next iteration. One copy out
+//! serves all gaps until the next write. A block that is read before it is written may be on the host from the start;
+//! if the iteration writes it later, it was copied out in the iteration before. In a gap that ends in a write nothing
+//! is copied: the block takes no memory there. Blocks that are freed are alive before their first access and after
+//! their last, as in the original.
 //!
 //! A part of the overhead is spent before the row and the rest after it; the bound takes the best division. The part
 //! before the row makes the windows on the link out longer, the part after it those on the link in. A window across the
@@ -133,7 +134,7 @@ record! {
         /// written in the iteration so far.
         pub(super) writer: Option<u32>,
         /// The operator that wrote the value which the block holds in the idle time, if the value is from the previous
-        /// iteration: the last operator in an iteration that writes the block. None if the block has been written in
+        /// iteration: in each iteration, the operator that writes the block last. None if the block has been written in
         /// this iteration already, or if no operator ever writes it.
         pub(super) writer_before: Option<u32>,
     }
@@ -432,9 +433,9 @@ impl Away<'_> {
         }
     }
 
-    /// How many bytes can be on the host at most, of the blocks that may be there: as many as one link can copy out in
-    /// time, and the other link back. A schedule may take longer than the original, which gives the links more time;
-    /// `delay` says how much.
+    /// The most bytes that can be on the host, of the blocks that may be there: the lesser of what the link out can
+    /// copy to the host in time and what the link in can copy back in time. A schedule may take longer than the
+    /// original, which gives the links more time; `delay` says how much.
     pub(super) fn copied(&self, device: &Device, delay: Delay) -> f64 {
         // The bytes of these blocks that a link moves, if each has `window` ns.
         let moved = |order: &Table<'_, u32>, bandwidth: f64, window: &dyn Fn(AwayId) -> f64| {
@@ -475,9 +476,9 @@ const DIVISIONS: u32 = 48;
 /// The most bytes that can be away from the device while an operator runs, if the iteration takes `whole` ns longer
 /// than the original. These ns are divided into time added before the operator and time added after it, in the way that
 /// is best. `elsewhere` returns the bytes for one division: it must be concave, and must not fall if either time grows.
-/// If `enough` is given, a number of bytes, the result only tells whether that many can be away: it is less than
-/// `enough` if they cannot. Else the result may be a little too high, as the best division is found approximately.
-/// Cost: 3 calls of `elsewhere` for each of up to [`DIVISIONS`] steps.
+/// The result may be a little too high, as the best division is found approximately. If `enough` is given, a number of
+/// bytes, the search ends once it is known whether so many can be away, and the result tells only this: if it is below
+/// `enough`, they cannot. Cost: 3 calls of `elsewhere` for each of up to [`DIVISIONS`] steps.
 pub(super) fn best_division(whole: f64, enough: Option<f64>, elsewhere: impl Fn(Delay) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, whole);
     // As if the operator were delayed by `high`, and what comes after it by all but `low`: with `low` below `high` that
@@ -569,7 +570,8 @@ mod tests {
             ]
         };
         assert_eq!(bound(&rows(Event::Read)), 8000);
-        // Its copy is on the host by then, so that the block takes no time to leave.
+        // The value can be copied to the host before its read at 3000, so that the block can leave right after this
+        // read.
         let mut at_once = rows(Event::Read);
         for r in &mut at_once[4..7] {
             r.time_ns = 3000;

@@ -158,7 +158,7 @@ impl<'a> Program<'a> {
         Some((BlockId::of(read), BlockId::of(written)))
     }
 
-    /// The rows of the trace in which an operator accesses blocks, by their numbers. Each is an access to one block.
+    /// The numbers of the rows in which an operator accesses blocks. Each row is an access to one block.
     #[inline]
     pub(super) fn access_rows(&self, operator: u32) -> impl DoubleEndedIterator<Item = u32> + use<'a> {
         let [first, end] = self.accesses[operator];

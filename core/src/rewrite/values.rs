@@ -9,6 +9,9 @@
 //!   write to its last access only, since recordings often free such blocks late;
 //! - *recorded*: all others. They are allocated and freed as in the recording.
 //!
+//! The mallocs and frees of managed and lasting blocks are written by the plan of recomputation, not taken from the
+//! recording. Where the two need not be told apart, both are called managed below.
+//!
 //! An operator may be recomputed if its [`Operator::rerun`](crate::trace::Operator::rerun) says so and all that it
 //! reads has a value: it was written before, or its block is persistent (alive for the whole iteration). A
 //! recomputation does not access the persistent blocks that the operator both reads and writes. Cost: O(rows).
@@ -40,6 +43,7 @@ pub(super) enum Owner {
 }
 
 impl Owner {
+    /// Whether the plan of recomputation, not the recording, decides where the block is allocated and freed.
     #[inline]
     const fn is_managed(self) -> bool {
         matches!(self, Self::Managed | Self::Lasting)
@@ -162,10 +166,11 @@ workspace! {
             /// For each operator, the index at which its entries begin in `managed`. That is the list of the managed
             /// blocks that operators read or write: blocks that the plan of recomputation allocates and frees.
             first_managed: u32[rows + 2],
-            /// For each operator, the first later operator that overwrites or frees a block which a recomputation
-            /// needs: from then on it cannot be recomputed any more. [`NONE`] if there is none. Blocks that the plan of
-            /// recomputation allocates and frees itself are left out, and so are persistent blocks (alive for the whole
-            /// iteration) that the operator both reads and writes, such as a running mean.
+            /// For each operator, the first operator (the same one or a later one) that overwrites or frees a block
+            /// with a value which a recomputation reads or writes: after that it cannot be recomputed any more.
+            /// [`NONE`] if there is none. Only blocks that are allocated and freed as recorded count. Persistent blocks
+            /// (alive for the whole iteration) that the operator both reads and writes, such as a running mean, do not
+            /// count either.
             until: u32[rows + 1],
             /// For each operator, the index at which its entries begin in `made`, the list of the written values that
             /// can be recomputed.
@@ -367,8 +372,8 @@ impl<'a> Values<'a> {
                         seen.freed = Some(o);
                         self.end(seen.version, o);
                     }
-                    // The operator accesses a block again that it has written, or reads it a second time: that is no
-                    // reference of its own.
+                    // The operator accesses a block that it has written before, or reads a block a second time: this
+                    // adds no reference.
                     _ if seen.written == Some(o) || reads && seen.read == Some(o) => continue,
                     _ => {
                         let version = seen.version.filter(|_| reads).unwrap_or_else(|| {
@@ -422,7 +427,8 @@ impl<'a> Values<'a> {
                 self.owner.set(b, if seen.allocated == seen.freed { Owner::Local } else { owner });
             }
         }
-        // A block with a version that cannot be recomputed is lasting, if all that is read of it is defined.
+        // A block with a version that cannot be recomputed is lasting. But if one of its versions is read and no
+        // operator writes that version, the block is allocated and freed as recorded.
         for v in VersionId::each(0..self.versions) {
             let block = self.block(v);
             if self.owner(block) == Owner::Managed && self.maker(v).is_none() {
@@ -440,7 +446,7 @@ impl<'a> Values<'a> {
     /// Writes into each reference (a block that an operator reads or writes) the [`Owner`] of its block, who decides
     /// when its memory is allocated and freed. Lists in `managed` the references to blocks that the plan of
     /// recomputation allocates and frees, and in `made` the values that can be recomputed. Fills `until`: after which
-    /// operator each operator cannot be recomputed any more.
+    /// operator an operator cannot be recomputed any more.
     fn tell_owners(&mut self) {
         let (mut managed, mut made) = (0, 0);
         for o in 0..self.program.operators {

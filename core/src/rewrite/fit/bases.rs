@@ -1,7 +1,7 @@
-//! The traces in which swaps and recomputation are then planned. For each order of the operators that is tried there
-//! are two: one with masks and in-place reuse, and one without. A mask is one bit for each element of a block that a
-//! ReLU reads or writes; it is kept for the gradient in place of the block. In-place reuse lets an operator write its
-//! output over an input that nobody reads later.
+//! The traces in which swaps and recomputation are planned. For each order of the operators that is tried there are
+//! two: one with masks and in-place reuse, and one without. The first is left out where masks and in-place reuse change
+//! nothing. A mask is one bit for each element of a block that a ReLU reads or writes; it is kept for the gradient in
+//! place of the block. In-place reuse lets an operator write its output over an input that nobody reads later.
 
 use super::pass::Pass;
 use super::stage::{Base, Stage};
@@ -136,7 +136,8 @@ impl<'s> Orders<'s> {
 
 /// Returns two loads of a trace, in bytes. The first is its max load: the most bytes alive at once. The second is the
 /// max load that is left after some swaps (`load_min` of Zhang et al. 2019): every block that can be off the device
-/// while the operator with the max load runs is swapped out for that time. `Err` if a row of the trace is invalid.
+/// while the operator with the max load runs is swapped out for that time. Both count the sizes of `recorded`, which
+/// [`Orders::make`] has rounded up. `Err` if a row of the trace is invalid.
 fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<(u64, u64), Error> {
     let mut scratch = scratch.reborrow();
     let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
@@ -204,7 +205,8 @@ impl Bases<'_> {
             if base.trace.in_place {
                 recomputer.work_in_place();
             }
-            // What the schedules of one trace take is no cutoff for another, until a means is tried alone there.
+            // The cutoff that follows from the schedules of one trace does not hold for the next trace. Only where a
+            // means is tried alone, the cutoff is set from the best schedule of all traces.
             stage.forget();
             let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
             then(&mut pass)?;
@@ -229,7 +231,7 @@ impl Bases<'_> {
         let options = self.options;
         let mut low = least / 2;
         for _ in 0..PROBES {
-            // The footprint for one limit may be below another limit that failed.
+            // The footprint of a schedule for a higher limit may be below a limit that failed: then the search ends.
             let Some(between) = least.checked_sub(low).filter(|&bytes| bytes > 0) else { break };
             let limit = low + between / 2;
             let probe = Options { limit, work: options.work / PROBE, ..*options };

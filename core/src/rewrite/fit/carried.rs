@@ -1,7 +1,7 @@
 //! What the links between device and host carry: how many bytes can be on the host while each operator runs.
 //!
-//! It is taken that only values that are not recomputed are swapped. While an operator runs, some of their bytes can be
-//! on the host: no more than the links have copied out by then, and no more than they can copy back in before the
+//! It is assumed that only values that are not recomputed are swapped. While an operator runs, some of their bytes can
+//! be on the host: no more than the links have copied out by then, and no more than they can copy back in before the
 //! values are read. So few bytes can be there at the start and at the end of the iteration, and many in the middle,
 //! where the load (bytes alive) is highest. How many is estimated as in [`lower_bound`](crate::rewrite::lower_bound),
 //! for each operator alone.
@@ -116,7 +116,8 @@ mod tests {
             let headroom = recomputer.headroom();
             (0..8u32).map(|o| limit - headroom[o] - 100_000).collect::<std::vec::Vec<_>>()
         };
-        // While the last value is made, two can have left, and while it is read. At the start and at the end none can.
+        // While the last value is made, and while it is read, two others can be on the host. At the start and at the
+        // end none can.
         assert_eq!(left(false, 0), [0, 0, 12_000, 24_000, 24_000, 12_000, 0, 0]);
         // With 500 ns more before each operator, half a block more.
         assert_eq!(left(false, 1000), [0, 6_000, 18_000, 30_000, 30_000, 18_000, 6_000, 0]);

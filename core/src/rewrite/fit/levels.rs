@@ -151,7 +151,8 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
         }
         tried += 1;
     }
-    // Where another trace has led to a schedule that takes much less time, the search does not go on from this one's.
+    // If a schedule of another trace takes much less time than all schedules of this trace, the search does not go on
+    // from these.
     for _ in 0..CLIMBED {
         let (added, level) = take_best(&mut fits);
         let is_worth_it = pass.cutoff() < pass.best() * HOPELESS && added < pass.best() * WORTH_CLIMBING;

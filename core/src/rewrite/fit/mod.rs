@@ -21,12 +21,14 @@
 //!    Where the placement is above the limit, the operators that run there get headroom: a part of the bytes above the
 //!    limit is held back below it. Recomputation and swaps are then planned again, several times.
 //! 7. Where no schedule fits, schedules that take least memory are made, however long they take. They are the same for
-//!    every limit, so that the least of their footprints is a limit that works: it is reported.
+//!    every limit, so that the least of their footprints is a limit that works. Lower limits are then tried by
+//!    bisection, and the least limit that works is reported.
 //!
-//! Nothing is tried that the [lower bound](least_overhead) proves to be no better than the best schedule so far. The
-//! bound is computed for swaps alone, for recomputation alone, for both together, for swaps after a level of
-//! recomputation, and for each order of the operators. An order is left out if the bound proves that no schedule in it
-//! fits. While no schedule fits, the work is limited over all orders together; once one fits, for each order alone.
+//! Where values may be recomputed, nothing is tried that the [lower bound](least_overhead) proves to be no better than
+//! the best schedule so far. The bound is computed for swaps alone, for recomputation alone, for both together, and for
+//! swaps after a level of recomputation. It is also computed for each order of the operators. An order is left out if
+//! the bound proves that no schedule in it fits. While no schedule fits, the work is limited over all orders together;
+//! once one fits, for each order alone.
 //!
 //! The schedule of least time wins. Swaps and recomputation are also tried alone, each as if it were the only means,
 //! and on the recorded trace too. This is left out only where the bound proves that it cannot win, or where a plan is
@@ -172,7 +174,8 @@ impl Lengths {
     }
 
     /// Lengths for a recorded trace of `recorded` rows, if the rewritten trace has at most `rows` rows and
-    /// `residencies` residencies: live ranges of blocks on the device, from a malloc to its free.
+    /// `residencies` residencies: live ranges of blocks on the device, from a malloc to its free. [`fit`] refuses
+    /// lengths below those of [`Lengths::of`].
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, residencies: usize) -> Self {
         // The traces to begin with; the trace between two passes; the schedule that is made, and the best one.
@@ -198,7 +201,8 @@ pub struct Fitted<'a> {
     /// The max load of the original trace, in bytes.
     pub original_peak: u64,
     /// The max load, in bytes, that is left after some swaps: every block that can be off the device while the operator
-    /// with the original's max load runs is swapped out for that time (`load_min` of Zhang et al. 2019). It is about
+    /// with the original's max load runs is swapped out for that time (`load_min` of Zhang et al. 2019). Sizes count as
+    /// rounded up to the alignment, unlike in `original_peak`, so that this may be the higher of the two. It is about
     /// swaps alone: with other means a footprint may be lower.
     pub load_min: u64,
 }
@@ -223,9 +227,9 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 /// Rewrites a trace so that its footprint (the memory that it takes on the device) is within a limit. Of the schedules
 /// that are found, the one that adds least time is the result.
 ///
-/// A persistent block (allocated at time 0, never freed) may end the iteration at another offset than it began at, or on
-/// the host. Who runs the rows again and again moves such blocks between two iterations: all are copied out before any
-/// is copied in. The simulated time does not count that. With [`Options::keep_persistent`] none moves.
+/// A persistent block (allocated at time 0, never freed) may end the iteration at another offset than it began at, or
+/// on the host. Who runs the rows again and again moves such blocks between two iterations: all are copied out before
+/// any is copied in. The simulated time does not count that. With [`Options::keep_persistent`] none moves.
 ///
 /// # Errors
 /// [`Error::OverLimit`] if no schedule fits, with the least footprint that was made, its sizes rounded up to the
@@ -279,8 +283,9 @@ pub fn fit<'a>(
 }
 
 /// Fits a trace into less memory as [`fit`] does, and calls `watch` for every schedule that is tried, and in between to
-/// say that work goes on. If `watch` ends the work, the result is the best schedule so far. Between two calls at most
-/// one search for recomputation runs; such a search takes seconds for 100,000 rows.
+/// say that work goes on. It does not tell of the schedules of least memory that are made where nothing else fits, even
+/// if one of them is the result. If `watch` ends the work, the result is the best schedule so far. Between two calls at
+/// most one search for recomputation runs; such a search takes seconds for 100,000 rows.
 ///
 /// # Errors
 /// As [`fit`]; [`Error::Stopped`] where the work was ended before anything was within the limit.

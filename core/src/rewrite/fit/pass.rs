@@ -191,8 +191,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             if delay as f64 >= self.cutoff() {
                 break;
             }
-            // A plan with the cost of the one placed last is taken to be that plan again, and is not placed: it needs
-            // more headroom to become another. Only a proved optimum may be another plan of equal cost.
+            // If two plans in a row have equal costs, they are taken to be the same plan, and the second is not placed:
+            // it takes more headroom to get another plan. But a proved optimum is placed in any case, as it may be
+            // another plan of equal cost.
             if walked != placed || self.recomputer.is_optimum() {
                 if self.run(arrangement)? != Outcome::Over {
                     break;
@@ -259,10 +260,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Plans to recompute as much as `level` says, by walks over the operators, which free values where memory runs
-    /// out. A plan by walks that adds more than `most` ns is dropped. If `level` lets every value be recomputed, the
-    /// segments of Chen et al. 2016 are tried too. Their plan is kept if it takes less time, or if the walks do not
-    /// come down to the load of `level`. Returns whether there is a plan; its load may be above that of `level`. `Err`
-    /// if a row of the trace is invalid or the lent memory is too short.
+    /// out. A plan by walks that adds more than `most` ns is dropped. If `level` has the same load for all operators
+    /// and lets every value be recomputed, the segments of Chen et al. 2016 are tried too. Their plan is kept if it
+    /// takes less time, or if the walks do not come down to the load of `level`. Returns whether there is a plan; its
+    /// load may be above that of `level`. `Err` if a row of the trace is invalid or the lent memory is too short.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: Level, most: f64) -> Result<bool, Error> {
         self.recomputer.headroom().fill(0);
@@ -436,7 +437,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let segments = self.base.trace.rows.len();
         let mut scratch = self.scratch.reborrow();
         let mut excess = scratch.words(segments + 1);
-        // The first row of each segment, which follows the last access of the operator before.
+        // A segment is here an operator, with the operators that are recomputed right before it. This is the first row
+        // of each: the row after the last access of the segment before.
         let mut begin = scratch.indices(segments + 2);
         let (mut segment, mut previous) = (0, Op::None);
         for (row, r) in (1..).zip(rows).filter(|(_, r)| r.event.is_access()) {

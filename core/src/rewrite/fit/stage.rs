@@ -50,8 +50,8 @@ pub(super) const HOPELESS: f64 = 1.25;
 /// The most work, in blocks placed, that may be spent on one order of the operators once a schedule fits: about half a
 /// minute. Only recordings of more than some ten thousand rows come to it.
 pub(super) const MOST: u64 = 100_000_000;
-/// For each row of the recording, [`MOST`] is lowered by this many blocks placed. That stands for work that is not
-/// counted where it is done: the rows of traces are written and gone through many times.
+/// For each row of the recording, [`MOST`] is lowered by this many blocks placed, but to no less than a quarter. That
+/// stands for work that is not counted where it is done: the rows of traces are written and gone through many times.
 const ROW: u64 = 450;
 
 /// The trace in which recomputation is planned first, and then swaps.
@@ -139,8 +139,9 @@ struct Best {
     residencies: usize,
 }
 
-/// When the placement of a schedule is given up: once `few` blocks have been placed, if the peak still exceeds the
-/// limit by more than the limit divided by [`FAR`].
+/// When the placement of a schedule is given up: if the peak still exceeds the limit by more than the limit divided by
+/// [`FAR`] once `few` blocks have been placed, and each block as often as the heuristics may start in any case
+/// ([`STARTS`], [`STARTS_RECOMPUTING`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Within {
     /// The limit for the peak of the placement, in bytes.
@@ -350,8 +351,8 @@ impl<'a> Kept<'a, '_> {
         self.cutoff = f64::INFINITY;
     }
 
-    /// Lowers the cutoff to `cutoff` ns, if it is higher: a schedule that adds at least so much time to the original is
-    /// not worth making.
+    /// Lowers the cutoff to `cutoff` ns, unless it is lower already: a schedule that adds at least the cutoff to the
+    /// time of the original is not worth making.
     pub(super) fn recall(&mut self, cutoff: f64) {
         self.cutoff = self.cutoff.min(cutoff);
     }
@@ -440,7 +441,7 @@ impl Placed<'_, '_> {
         let work = work.max(starts);
         let (far, few) = within.map_or((u64::MAX, 0), |Within { limit, few }| (limit.saturating_add(limit / FAR), few));
         let mut cost = 0u64;
-        // This function is told of each start of a heuristic, and of the progress of the search.
+        // The placement calls this at each start of a heuristic, and again and again during the search.
         let mut watch = |now: &place::Summary| {
             cost = residencies.saturating_add(cost);
             watched.tell(&Progress::Working)?;

@@ -1,5 +1,6 @@
 //! What a fit tells its caller while it works: every schedule that is tried, and between these, that work goes on. At
-//! each of these calls the caller may stop the fit.
+//! each of these calls the caller may stop the fit. Schedules of least memory, made where nothing else fits, are not
+//! told.
 
 use core::ops::ControlFlow;
 

@@ -6,7 +6,8 @@
 //! through forwards: a value is freed directly after the last run that accesses it, and the load (bytes alive) is added
 //! up. If a run reads a value that is not on the device, no script is made.
 //!
-//! Cost: O(references of the runs), and as much workspace. A reference is a block that an operator reads or writes.
+//! Cost: O(references of the runs), where a reference is a block that an operator reads or writes. Workspace: O(steps +
+//! blocks).
 
 use super::{Cost, Step};
 use crate::list::List;

@@ -35,7 +35,7 @@ const WHICH: u32 = RECOMPUTE - 1;
 pub(super) struct Cost {
     /// The most bytes by which the load (bytes alive) exceeds the memory limit.
     pub(super) excess: u64,
-    /// How much longer the script takes than the original, in ns: recomputation, and waits for copies.
+    /// How much longer the script takes than the original, in ns: the time of all its recomputations.
     pub(super) delay: u64,
 }
 

@@ -39,7 +39,7 @@ fn bound(rows: &[Row], operators: &[Operator], using: Using, limit: u64) -> f64 
     let options = Options { using, ..Options::new(limit, Device::symmetric(12e9)) };
     let recorded = Recorded { rows, operators, blocks: 3 };
     let least = least_overhead(&recorded, &options, Workspace::new(&mut words, &mut indices)).unwrap();
-    // The question whether a time is needed has the same answer.
+    // `takes_at_least` agrees with this bound.
     let mut takes = |overhead: f64| {
         takes_at_least(&recorded, &options, overhead, FEW, Workspace::new(&mut words, &mut indices)).unwrap()
     };
@@ -111,7 +111,8 @@ fn a_value_is_not_recomputed_from_one_that_is_gone() {
     };
     assert!(near(within(true, RECOMPUTE), 100.0));
     assert!(within(false, RECOMPUTE).is_infinite());
-    // Either the value or the one that it is made from is copied out. The latter is there 500 ns before.
+    // Either the value or the block that it is made from is copied out. That block is written 500 ns before the
+    // operator that needs most memory begins.
     assert!(near(within(false, RECOMPUTE.with(Means::Swap)), 500.0));
     assert!(near(within(false, SWAP), 700.0));
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A recording of 12 operators in a chain and the 12 gradients, of which the first 12 may be recomputed; with its
-/// number of blocks.
+/// The rows of a chain of 12 operators and of their 12 gradients, the number of blocks, and the descriptions of the
+/// operators: the chain may be recomputed, the gradients may not.
 fn recorded() -> (Vec<Row>, usize, Vec<Operator>) {
     let forward = (0..12u32).map(|k| (6, if k == 0 { vec![] } else { vec![k - 1] }, false, 20));
     let back = (0..12u32).map(|k| (6, vec![11 - k, 11 + k], false, 40));
