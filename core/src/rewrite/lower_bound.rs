@@ -481,8 +481,8 @@ const DIVISIONS: u32 = 48;
 /// `enough`, they cannot. Cost: 3 calls of `elsewhere` for each of up to [`DIVISIONS`] steps.
 pub(super) fn best_division(whole: f64, enough: Option<f64>, elsewhere: impl Fn(Delay) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, whole);
-    // As if the operator were delayed by `high`, and what comes after it by all but `low`: with `low` below `high` that
-    // is better than every division between the two.
+    // The bytes if `high` is added before the operator, and all of `whole` but `low` after it. For every division
+    // between `low` and `high` both times are at most as long, so that it gives no more bytes.
     let within = |low: f64, high: f64| elsewhere(Delay { before: high, after: whole - low, whole });
     for _ in 0..DIVISIONS {
         let third = (high - low) / 3.0;

@@ -473,6 +473,7 @@ impl<'a> Values<'a> {
     }
 
     /// Finds the operators that may write their first output over their first input, and notes the blocks of input and
+    /// output. Both have to be managed blocks of one size. The operator must not also write the input or read the
     /// output.
     fn find_in_place(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;

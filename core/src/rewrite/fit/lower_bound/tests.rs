@@ -59,14 +59,14 @@ fn near(a: f64, b: f64) -> bool {
 fn the_cheaper_means_per_byte_comes_first() {
     let rows = with_weight();
     let limit = 12 * KB + 1;
-    // The copy out takes 1,000 ns, of which 300 pass before the second operator begins. So does the copy in, of which
-    // 300 pass after it. The weight's byte is away besides.
+    // The copy out takes 1,000 ns, of which 300 pass before the second operator begins. The copy in takes 1,000 ns too,
+    // of which 300 pass between that operator and the read. The byte of the weight can be away as well.
     let swapped = bound(&rows, &[], SWAP, limit);
     // The operator that is recomputed takes 300 ns.
     let recomputed = bound(&rows, &[], RECOMPUTE, limit);
     assert!(near(swapped, 1400.0 - 2.0 / 12.0) && near(recomputed, 300.0), "{swapped} {recomputed}");
-    // 3,600 bytes are copied without overhead. Each ns after the operator recomputes 40 bytes; it gives 12 more of them
-    // time to be copied in, but not out.
+    // 3,600 bytes are copied without overhead. Each ns that is added after the operator is enough to recompute 40
+    // bytes. It also gives 12 more bytes the time to be copied in, but not the time to be copied out.
     let both = bound(&rows, &[], SWAP.with(Means::Recompute), limit);
     assert!(near(both, 8399.0 / 40.0), "{both}");
 }
@@ -84,9 +84,10 @@ fn a_weight_that_is_updated_is_copied_out_once_an_iteration() {
             row(9000, last, 2, 2),
         ]
     };
-    // After the update no time is left, and before the second operator 600 ns.
+    // The update ends the iteration. In the next one, 600 of the 1,000 ns of the copy out pass before the second
+    // operator.
     assert!(near(bound(&rows(Event::Write), &[], SWAP, 12 * KB), 400.0));
-    // Without an update the host always has it.
+    // Without an update the host always has the weight.
     assert!(bound(&rows(Event::Read), &[], SWAP, 12 * KB) <= 0.0);
 }
 
