@@ -5,17 +5,17 @@
 //! alive together may take no more than the capacity. Which blocks gain most together?
 //!
 //! Steps: in order of begin each block is taken or left. A *state* is the set of blocks that were taken and are still
-//! alive, with the most that is gained by any choice that leads to it. If one of two states gains no less and holds no
-//! block that the other does not hold, the other is dropped. If more than [`WIDTH`] are left, one of two things is
-//! done. Either the worst are dropped; then the choice that comes out is good, but not proved to be the best. Or the
-//! worst become one state, which holds only the blocks that all of them hold, with the highest of their gains; then the
-//! result is at least what any choice can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). The
-//! worst are those that have gained least so far. The gain of a block is spread evenly over its lifetime; if the block
-//! is still alive, only the steps that have passed count.
+//! alive, with the gain of the choice that led to it. State B is dropped if there is a state A that gains at least as
+//! much, and all blocks of A are in B too. If more than [`WIDTH`] states are left, one of two things is done. Either
+//! the worst are dropped; then the choice that comes out is good, but not proved to be the best. Or the worst become
+//! one state, which holds only the blocks that all of them hold, with the highest of their gains; then the result is at
+//! least what any choice can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). The worst are those
+//! that have gained least so far. The gain of a block is spread evenly over its lifetime; if the block is still alive,
+//! only the steps that have passed count.
 //!
 //! A state has bits for 64 blocks that are alive together; the number of a block's bit is its *slot*. A block that
-//! begins when no slot is free is left out of the bank. Where an upper bound on the gain is computed, its gain is
-//! counted all the same, and its bytes are not.
+//! begins when no slot is free is left out of the bank. Where an upper bound on the gain is computed, the gain of this
+//! block is counted all the same, but its bytes are not.
 //!
 //! Cost: O(n (WIDTH² + WIDTH n / 64)), most of it where more states are left than are kept.
 

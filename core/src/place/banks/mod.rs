@@ -552,7 +552,7 @@ fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     };
     let scratch = scratch.reborrow();
     let found = choose(order.first(may), candidate, fast.capacity, Excess::Merged, scratch, &mut taken);
-    // Where nothing fits there is no placement to be below.
+    // If `gain` is `None`, there is no placement at all, and any number is a lower bound.
     sum.saturating_sub(u128::from(found.gain.unwrap_or(0)) << shift)
 }
 

@@ -8,10 +8,10 @@
 //! 1. Times are compressed to *sections*, the maximal cliques: sets of blocks that are alive together (`Search::new`).
 //!    Sizes are divided by their greatest common divisor. Blocks are numbered by content, so that names, order of rows
 //!    and scale of time do not matter (`Search::new`, `unit`).
-//! 2. Only placements are looked at in which every block lies at offset 0, on another block or on a pinned one (whose
-//!    offset is given). Of blocks that are alike, the one with the lower number lies lower (`State::load`, `twins`).
-//!    Placements are built from the bottom: every block that is still *open* (not placed yet) lies above the placed
-//!    ones that are alive with it.
+//! 2. Only placements are looked at in which every block lies at offset 0 or on another block, at the next offset that
+//!    its alignment allows; a pinned block lies at its given offset. Of blocks that are alike, the one with the lower
+//!    number lies lower (`State::load`, `twins`). Placements are built from the bottom: every block that is still
+//!    *open* (not placed yet) lies above the placed ones that are alive with it.
 //! 3. Each node of the search tree decides about one open block b: one whose least possible offset m is the lowest of
 //!    all open blocks in its component (step 6). Left branch: b lies at m, and all open blocks that are alive with it
 //!    lie above. Right branch: b does not lie at m. Then it lies on another open block, so m rises to the least end
@@ -250,9 +250,9 @@ impl<'a> Search<'a> {
     }
 
     fn minimise(&mut self, nodes: u64, offsets: &mut [u64], watch: Watch<'_>) {
-        // `halvings`: the next capacity is below the incumbent by the gap, its distance to the bound, divided by 2 to
-        // this. `round`: how often all parts of the gap have been tried. An incumbent of the search comes after a try
-        // at the bound.
+        // `gap` is the incumbent's peak minus the lower bound. The next capacity lies below that peak by the gap
+        // divided by 2^`halvings`; with 0 halvings it is the bound. `round` counts how often all these capacities have
+        // been tried. If this search made the incumbent, it has tried the bound before: it begins with one halving.
         let searched = self.best.is_some_and(|(_, solver)| solver == Solver::Search);
         let near = self.full && self.best.is_some() && RUNS_NEAR * self.base() >= nodes;
         let (mut halvings, mut round) = (if near { MOST_HALVINGS } else { u32::from(searched) }, 0);

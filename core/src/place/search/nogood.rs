@@ -67,8 +67,8 @@ impl<'a> Nogoods<'a> {
     }
 
     /// Whether it is known that the blocks still to be placed in the sections of time `part` (the first, and one past
-    /// the last) have no placement within the state's capacity. That is so if [`add`](Self::add) has noted these
-    /// blocks, with the same least offset for each, at this capacity or a higher one.
+    /// the last) have no placement within the state's capacity. It is known if [`add`](Self::add) has noted the same
+    /// words of [`State::each_word`] at this capacity or a higher one: the same blocks, with the same least offsets.
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
         // There is no such state, or what was written later has overwritten it.
@@ -152,7 +152,7 @@ mod tests {
         assert!(!nogoods.has(&state, part));
         nogoods.add(&state, part);
         assert!(nogoods.has(&state, part));
-        // On another open block, it is in fewer places than before: what was refuted was more, what comes may be less.
+        // A block that can lie only on another open one makes another state, though one with fewer placements.
         state.set_lifted(1, true);
         assert!(!nogoods.has(&state, part));
         state.set_lifted(1, false);

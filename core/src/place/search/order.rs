@@ -19,7 +19,7 @@ pub(super) fn rank(
     let n = state.n;
     let order = &mut state.rank;
     let largest = (0..n).map(|b| state.size[b]).max().unwrap_or(0);
-    // Sizes to 24 bits: with lengths below 2^28 and the noise, areas stay below 2^62.
+    // Sizes are cut to 24 bits. Times a length below 2^28 and a noise of at most 1100, areas stay below 2^63.
     let shift = (u64::BITS - largest.leading_zeros()).saturating_sub(24);
     let length = |b| u64::from(state.high[b] - state.low[b]);
     let mut random = noise;

@@ -48,7 +48,7 @@ fn optimum(blocks: &[Block], alignment: u64) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Alignments, too: a technique that is off must not leave a rule out.
+    /// Blocks have alignments here too: the code that runs where a technique is off must respect them.
     #[test]
     fn without_any_one_technique_the_optimum_is_the_same(
         rows in prop::collection::vec((0u32..8, 1u32..5, 1u64..7, 0u32..2), 0..7),
@@ -215,7 +215,7 @@ fn a_callback_that_breaks_ends_the_search_with_a_valid_plan() {
     assert_eq!(calls, 1);
 }
 
-/// Eighteen blocks with the load of a full rectangle of 60 that they do not fill: they need 62.
+/// Eighteen blocks whose load is 60 at each of the eight steps. They cannot be placed in 60: their least peak is 62.
 const HARD: [(u32, u32, u64); 18] = [
     (1, 4, 9),
     (0, 3, 21),
@@ -237,7 +237,7 @@ const HARD: [(u32, u32, u64); 18] = [
     (6, 7, 30),
 ];
 
-/// Without the memory of what was refuted the proof takes 142,187 nodes.
+/// If no refuted states are kept, the proof takes 142,187 nodes.
 #[test]
 fn what_was_refuted_is_not_searched_again() {
     let blocks = HARD.map(|(start, end, size)| Block::new(start, end, size));
@@ -245,7 +245,7 @@ fn what_was_refuted_is_not_searched_again() {
     assert_eq!((found.peak, found.lower_bound), (62, 62));
 }
 
-/// What is hard is what is alive for a moment: eighteen blocks, and many more before them and after.
+/// Only a short range of time is hard, that of the eighteen blocks of [`HARD`]. Many more blocks come before and after.
 #[test]
 fn a_crowded_moment_of_a_long_time_lifts_the_bound() {
     let core = HARD.map(|(start, end, size)| Block::new(100 + start, 100 + end, size));

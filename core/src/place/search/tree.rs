@@ -217,7 +217,8 @@ impl<'a> Tree<'a> {
                 (chosen, floor, choices, weight) = (s, f, c, w);
             }
         }
-        // The level ground, and what it ends at on both sides; beyond the component is nothing to be level with.
+        // The level ground is `left..right`; `before` and `after` are the heights of the ground beyond its two ends. At
+        // an end of the component the height is 0, which no block's top equals.
         let level = |s: &u32| state.section[*s][FLOOR] == floor;
         let left = (self.part.0..chosen).rev().take_while(level).last().unwrap_or(chosen);
         let right = (chosen..self.part.1).take_while(level).last().map_or(chosen, |s| s + 1);

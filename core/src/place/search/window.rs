@@ -6,9 +6,9 @@
 //! a capacity, the whole instance has none: destructive lower bounds (Klein and Scholl 1999).
 //!
 //! Steps:
-//! 1. Windows have two sections (stretches of time), then four, eight and so on; each begins a quarter of its length
-//!    after the one before it. Windows get longer until none of a length has few enough blocks ([`SMALL`]). A window
-//!    whose load stays well below the capacity is not searched.
+//! 1. Windows have two sections (stretches of time), then four, eight and so on; each begins a quarter of its length,
+//!    but at least one section, after the one before it. Windows get longer until all windows of one length have too
+//!    many blocks (more than [`SMALL`]). A window whose load stays well below the lower bound is not searched.
 //! 2. Blocks that are alive in all of a window can lie at its bottom: in any placement they can be taken out, the
 //!    blocks above them move down, and they are put below. So they are left out, and the capacity is lower by their
 //!    bytes. This is not done where something is pinned or aligned.
@@ -17,8 +17,8 @@
 //!    bound, or when its search is cut off.
 //!
 //! When all windows have been searched, those whose search was cut off are searched again with four times the nodes.
-//! Ties: windows come by their length, then by their beginning. Cost: a window costs as many nodes as it has blocks,
-//! beside the nodes of its search. Memory for one window of few blocks.
+//! Windows come by their length, then by their beginning. Cost: a window costs as many nodes as it has blocks, beside
+//! the nodes of its search. Memory: what a search of [`SMALL`] blocks needs, for one window at a time.
 
 use core::ops::ControlFlow;
 
@@ -31,7 +31,7 @@ use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
 /// A window (a range of time whose blocks are searched alone) is skipped if its load is low: if, at each of its steps,
-/// more bytes are free than the capacity divided by this number.
+/// the load lies below the lower bound by more than the lower bound divided by this number.
 const NEAR: u64 = 8;
 /// How many nodes of its search tree the first search of a window of time may look at, for each block of the window.
 const NODES_PER_BLOCK: u64 = 8;
@@ -65,20 +65,19 @@ pub(super) struct Windows<'a> {
     passes: u32,
     /// Whether longer windows of time are to be looked at too. False if every window of the present length has too many
     /// blocks for a search: longer ones have still more. Windows that need no search do not count as too large: their
-    /// load is far below the capacity ([`NEAR`]), or they are known to have a placement within the lower bound.
+    /// load is far below the lower bound ([`NEAR`]), or they are known to have a placement within it.
     small: bool,
     /// Whether the search of a window of time was cut off without an answer in this pass over the windows. If so,
     /// another pass follows.
     undecided: bool,
 }
 
-/// How many nodes of their search trees the searches of windows may look at. A window is a stretch of time whose blocks
-/// are placed alone, to raise the lower bound.
+/// How many nodes of their search trees the searches of windows have looked at, and how many they may. A window is a
+/// stretch of time whose blocks are placed alone, to raise the lower bound.
 pub(super) struct Budget<'a> {
     /// How many nodes the searches of windows have looked at so far.
     pub nodes: u64,
-    /// The most nodes that all searches of windows together may look at. A window is a part of the plan, in time or in
-    /// blocks, that is placed anew while the rest stays.
+    /// The most nodes that all searches of windows together may look at.
     pub limit: u64,
     /// A function that is called now and then with the number of nodes that the searches of windows have looked at; if
     /// it returns a break, the search ends.

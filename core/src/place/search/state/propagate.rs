@@ -20,7 +20,7 @@ impl State<'_> {
             let bound = if section[ENDER] == u64::from(b) { section[SECOND] } else { section[END] };
             support = support.min(bound);
             if v < section[NEXT] && v > self.capacity - section[REST] {
-                // `b` cannot be the next one in this section.
+                // `b` cannot be the lowest open block of this section.
                 if section[NEXT] > self.capacity {
                     return (section[NEXT], true);
                 }
@@ -173,7 +173,7 @@ impl State<'_> {
         let room = self.capacity - section[REST];
         let base = s * self.row;
         for w in self.words(s) {
-            // If no block is blocked below the lowest end of those that can be next, only lifted blocks can move.
+            // Blocked blocks go up to `next`. If none of them has a lower least offset, only lifted blocks can move.
             let movable = if section[BLOCKED] < next { !0 } else { self.lifted[w] };
             let mut bits = self.alive[base + w] & self.open[w] & movable;
             while bits != 0 {
