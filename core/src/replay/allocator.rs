@@ -287,10 +287,11 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.plan_newest(self.detector.held(), 0)
     }
 
-    /// Follows a plan that was made elsewhere: the next request is taken to be the plan's first; between two iterations
-    /// that the caller marks, the first request of the next one is. The blocks of the plan are those that an iteration
-    /// allocates and frees. If an offset is not a multiple of the allocator's alignment, the blocks are placed anew, at
-    /// multiples of it. A plan of no blocks is none: the allocator [forgets](Self::forget) the one that it has.
+    /// Follows a plan that was made elsewhere. The next request is taken to be the plan's first; where the caller marks
+    /// iterations and none is running, this is the first request of the next iteration. The blocks of the plan are
+    /// those that an iteration allocates and frees. If an offset is not a multiple of the allocator's alignment, the
+    /// blocks are placed anew, at multiples of it. A plan of no blocks counts as none: the allocator then only
+    /// [forgets](Self::forget) the plan that it has.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the plan has more than half as many blocks as an iteration may have events (mallocs

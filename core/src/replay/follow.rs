@@ -16,16 +16,17 @@
 //! are more than 16, it is not known which they are, and no request is placed until an iteration begins with no live
 //! block in the arena.
 //!
-//! Steps of a request: move the clock to it, by which live blocks that the plan frees before it become overdue; compare
-//! its memory with the overdue blocks; note the block in the entry of its address. The entries, one for each address of
-//! the plan, are a hash table with linear probing that is filled when the plan is taken up. A free finds its block
-//! there in O(1), whatever the order of frees. Nothing is stored in or beside the block itself, and while the plan is
-//! followed no entry is inserted or removed.
+//! Steps of a request: move the clock to this request, so that live blocks that the plan frees before it become
+//! overdue; compare its memory with the overdue blocks; note the block in the entry of its address. The entries, one
+//! for each address of the plan, are a hash table with linear probing that is filled when the plan is taken up. A free
+//! finds its block there in O(1), whatever the order of frees. Nothing is stored in or beside the block itself, and
+//! while the plan is followed no entry is inserted or removed.
 //!
-//! A request that does not fit the next request of the plan is searched for, by its exact size, among the plan's next
-//! eight. If it is found, the planned requests before it are taken to be missing. If not, it is an extra request, or
-//! larger than planned: it is served elsewhere, and the plan still expects the same request as before. A request that
-//! is smaller than planned is served. A request that comes early, or after a free that is missing, is served too.
+//! A request that does not fit the next request of the plan is searched for, by its exact size, among eight of the
+//! plan's next requests (`AHEAD`). If it is found, the planned requests before it are taken to be missing. If not, it
+//! is an extra request, or larger than planned: it is served elsewhere, and the plan still expects the same request as
+//! before. A request that is smaller than planned is served at the planned address. So is a request that comes before
+//! or after its time, and one before which a free is missing, unless an overdue block lies there.
 //!
 //! Ties: blocks that begin at the same step are requested in the order of the plan.
 //!
@@ -52,7 +53,8 @@ pub enum Answer {
 const OVERDUE: u32 = 16;
 
 /// If a request does not fit the plan's next one, this many of the plan's next requests are searched for one of the
-/// same size. It is also the least number of missed requests for which a plan may be given up.
+/// same size. Requests whose blocks outlive the iteration are counted apart. The number is also the least number of
+/// missed requests for which a plan may be given up.
 const AHEAD: u32 = 8;
 
 /// A plan and how far it has been followed in the current iteration.
@@ -61,7 +63,7 @@ pub struct Replay<'a> {
     /// arena, the first word is its offset there, and the second its size in bytes. The third holds the index of the
     /// offset in the hash table `slots` (low half), and how many frees the plan has before the request (high half). If
     /// the block has no place, since it outlives the iteration, the words are its size in bytes, 0, and the number of
-    /// the next request whose block has a place. An entry of zeros ends the list.
+    /// the next request whose block has a place; if there is none, `request_count`. An entry of zeros ends the list.
     requests: Table<'a, [u64; 3]>,
     /// The frees that the plan expects, in order, one word each. They tell which blocks should be freed by now. The low
     /// half of a word is the number of the request whose block is freed, the high half is the index of the block's

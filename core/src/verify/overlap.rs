@@ -28,8 +28,8 @@ pub const fn overlap_workspace(n: usize) -> WorkspaceLen {
 ///
 /// # Errors
 /// Those of [`verify`](super::verify()); [`Violation::OverlapTooFar`] in [`Error::Invalid`]; [`Error::UnknownTensor`]
-/// for an overlap that names a block that does not exist, or the same block twice, or whose input's lifetime begins or
-/// ends after that of its output.
+/// for an overlap that names a block that does not exist, or the same block twice, or whose input begins or ends later
+/// than its output; also for two overlaps in which the same two blocks change places as output and input.
 ///
 /// ```
 /// use sublet_core::verify::{self, Violation};
@@ -172,9 +172,9 @@ mod tests {
         })
     }
 
-    /// The max load by its definition: the bytes that are alive at a step, less the most bytes that each live output
-    /// may share with its live inputs there, at the step at which this is most. Only steps at which a block begins are
-    /// looked at.
+    /// The max load by its definition. For each step, the most bytes that each live output may share with its live
+    /// inputs are subtracted from the bytes alive; the max load is the highest difference. Only steps at which a block
+    /// begins are looked at.
     fn naive_max_load(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
         let at_step = |step: u32| {
             let alive = |b: &&Block| b.start <= step && step < b.end;

@@ -19,8 +19,8 @@
 //!   input directly followed by the malloc of its first output, of the same size and at the same address.
 //! - Start and end: a persistent block (allocated at time 0, never freed) has its initial value on the device at the
 //!   start, and its final value on the device at the end, maybe at another offset. If iterations repeat, it may have
-//!   both on the host instead. If the block is copied in before its first copy out, the host's copy of its initial value
-//!   was used: then the host must have its final value at the end.
+//!   both on the host instead. If the block is copied in before its first copy out, the host's copy of its initial
+//!   value was used: then the host must have its final value at the end.
 //! - Addresses: as [`verify`](super::verify) judges. Time: as [`simulate`] says.
 //!
 //! Values are not stored but numbered: 0 is undefined, the initial value of block b is 1 + b, and the value that an
@@ -116,7 +116,8 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule: a row of `rewritten`, or for [`RowFault::NotRecorded`] a row
 /// of `recorded`; the errors of [`verify`](super::verify); [`Error::HostTooSmall`]; [`Error::Device`];
-/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a slice of `room` or the workspace is too short.
+/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a slice of `room` is shorter or longer than [`Room`] says, or
+/// the workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{Device, Timing};
@@ -351,8 +352,8 @@ struct State<'a> {
     own: Table<'a, u32>,
     /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,
-    /// The row of the recording after the [ordered](Operator::ordered) operator that began last; 0 before the first.
-    /// The next one is looked for from here on, since ordered operators must run in the order of the recording.
+    /// The row of the recording after the [ordered](Operator::ordered) operator, or access without operator, that began
+    /// last; 0 before the first. The next is looked for from here on: they must stand in the order of the recording.
     next: usize,
     /// By recorded row: 1 if the row is the first access of an operator that has begun to run, not counting
     /// recomputations.
@@ -554,8 +555,8 @@ impl State<'_> {
         Ok(Open { progress, same: true })
     }
 
-    /// Whether an operator may run for the first time now: it has not run yet and, if it is
-    /// [ordered](Operator::ordered), all ordered operators before it in the recording have run. Marks it as run.
+    /// Whether an operator may run for the first time now: it has not run yet and, if it is ordered, it is the next
+    /// ordered one of the recording. Marks it as run. An access without operator counts as an ordered operator.
     fn may_run(&mut self, op: Op, progress: Progress) -> bool {
         let mark = row_mark(progress.first) - 1;
         if core::mem::replace(&mut self.begun[mark], 1) > 0 {

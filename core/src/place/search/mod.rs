@@ -82,9 +82,9 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// tells which block is alive when.
 pub const MOST_BLOCKS: usize = 6000;
 
-/// The search tries capacities, the highest peaks that a plan may have. The first is usually the lower bound; each next
-/// one lies half as far below the peak of the best plan so far. The distance is halved at most this number of times;
-/// then the lower bound is tried again.
+/// The search tries capacities, the highest peaks that a plan may have. The first is usually the lower bound. The next
+/// ones lie below the peak of the best plan so far by a half, a quarter and so on of its distance to the bound. The
+/// distance is halved at most this number of times; then the lower bound is tried again.
 const MOST_HALVINGS: u32 = 3;
 /// A run is one search from the root of the search tree, ended after a number of nodes. The search tries several
 /// capacities (highest peaks that a plan may have) in turn, again and again in rounds. In the first round, it spends
@@ -97,9 +97,9 @@ const RUNS_AT_BOUND: u64 = 256;
 /// Limits the nodes of the search tree that [`RUNS_AT_BOUND`] grants to each try to reach the lower bound: to the whole
 /// search's budget of nodes, divided by this number.
 const PART_AT_BOUND: u64 = 4;
-/// The largest budget at which the search first tries peaks close to that of the best plan so far, and not at once the
-/// lower bound. The budget is this number times the nodes of the shortest run (a search from the root of the search
-/// tree). This is done only if the bytes alive are the same in each section of time.
+/// A run is one search from the root of the search tree. With a budget of at most this number times the nodes of the
+/// shortest run, the search first tries capacities close to the peak of the best plan so far, and the lower bound only
+/// later. This is done only if there is a plan already, and the bytes alive are the same in each section of time.
 const RUNS_NEAR: u64 = 1_024;
 /// Searches of windows of time may use the nodes of the whole search, divided by this number. The blocks of a window
 /// are placed alone; if they do not fit within the lower bound, the bound rises.

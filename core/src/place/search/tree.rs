@@ -53,7 +53,7 @@ pub(super) struct Tree<'a> {
     /// state can be kept as refuted.
     entry: Table<'a, [u32; 2]>,
     /// For each depth in the search tree, how many nodes had been looked at in all when the search entered the latest
-    /// node there. If there are more when that node has failed, its state is kept as refuted.
+    /// node there. When this node fails, its state is kept as refuted only if more nodes have been looked at since.
     since: Table<'a, u64>,
     nogoods: Nogoods<'a>,
     /// How many decisions lead to the present node.

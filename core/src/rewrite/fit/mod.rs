@@ -283,9 +283,8 @@ pub fn fit<'a>(
 }
 
 /// Fits a trace into less memory as [`fit`] does, and calls `watch` for every schedule that is tried, and in between to
-/// say that work goes on. It does not tell of the schedules of least memory that are made where nothing else fits, even
-/// if one of them is the result. If `watch` ends the work, the result is the best schedule so far. Between two calls at
-/// most one search for recomputation runs; such a search takes seconds for 100,000 rows.
+/// say that work goes on. If `watch` ends the work, the result is the best schedule so far. Between two calls at most
+/// one search for recomputation runs; such a search takes seconds for 100,000 rows.
 ///
 /// # Errors
 /// As [`fit`]; [`Error::Stopped`] where the work was ended before anything was within the limit.

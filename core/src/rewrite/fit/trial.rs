@@ -403,8 +403,8 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Makes and places the schedule of least load (bytes alive while an operator runs), and keeps it if it fits and is
     /// the best. For [`Policy::Layer`], makes the only schedule that its rule gives. Returns the footprint (the bytes
-    /// that the schedule takes on the device); `u64::MAX` if there is no room for its rows. The caller's watch function
-    /// is not told of this schedule. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// that the schedule takes on the device); `u64::MAX` if there is no room for its rows. `Err` if a row of the trace
+    /// is invalid or the lent memory is too short.
     pub(super) fn least(&mut self, policy: Policy) -> Result<u64, Error> {
         if policy == Policy::Layer {
             self.swapper.plan(policy, u64::MAX, 0);

@@ -1,6 +1,5 @@
 //! What a fit tells its caller while it works: every schedule that is tried, and between these, that work goes on. At
-//! each of these calls the caller may stop the fit. Schedules of least memory, made where nothing else fits, are not
-//! told.
+//! each of these calls the caller may stop the fit.
 
 use core::ops::ControlFlow;
 

@@ -182,7 +182,7 @@ fn a_weight_that_begins_on_the_host_has_to_end_there() {
     let brought_too = [anew, out(0), malloc(1, 8), back(1), second[2], second[3]];
     assert_eq!(judge(&recorded, &brought_too, true), Ok(()));
     assert_eq!(judge(&recorded, &brought_too, false), Err(RowFault::NotOnHost));
-    // A weight that is allocated after an access does not either.
+    // Nor does a weight begin on the device that is allocated after an access.
     let after_access = [anew, second[2], malloc(1, 8), second[3]];
     assert_eq!(judge(&recorded, &after_access, true), Err(RowFault::OtherValue));
     // A weight that is on the host at the start has to be there with its final value at the end.
@@ -417,7 +417,7 @@ fn a_mask_of_what_a_rectifier_updates() {
     assert_eq!(judge(&recorded, &changed(&rows, &[(3, &mask), (4, &[read(2, 2)])], &[4]), false), Ok(()));
 }
 
-/// A value that nobody has written has no signs.
+/// The mask of a block whose value is undefined is undefined too: the gradient may not read it.
 #[test]
 fn a_mask_of_an_undefined_value_is_none() {
     let rows = [malloc(0, 6400), malloc(1, 64), read(0, 0), write(1, 0), malloc(2, 64), read(0, 2), write(2, 2)];

@@ -448,9 +448,9 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Raises the least offset of block `b` to `v`, or higher where alignment or pinned blocks do not allow `v`; there,
-    /// `b` lies on a block that is not placed yet. Blocks that are like `b` and must lie above it are raised too. `Err`
-    /// if one of them cannot lie so high within the capacity, or is pinned lower.
+    /// Raises the least offset of block `b` to `v`, or higher where alignment or pinned blocks do not allow `v`. Notes
+    /// that `b` can lie at this offset only on a block that is not placed yet. Blocks that are like `b` and must lie
+    /// above it are raised too. `Err` if one of them cannot lie so high within the capacity, or is pinned lower.
     fn raise(&mut self, b: u32, v: u64) -> Outcome {
         self.set_least(b, v, true)?;
         // Twins lie one above the other.
