@@ -28,8 +28,8 @@
 //! A [`Source`] may give further ranges of addresses. It is asked before a plan is given up. If no run of free bytes is
 //! large enough for a request, it is asked for a quarter of the memory there is, for 1 MiB, or for the request,
 //! whichever is the most: so ranges stay few. If it refuses, it is asked for the request alone. For an arena it is
-//! asked for the bytes of the arena. Ranges in which no block lives are returned before it is asked, so that an arena
-//! that grows does not take its memory twice. They are also returned after eight iterations without use.
+//! asked for the bytes of the arena. Before it is asked, it gets back the ranges in which no block lives: so the memory
+//! of an old arena is free when a larger one is taken. It also gets back ranges that eight iterations have not used.
 //!
 //! Cost: O(1) for a planned request or free, O(log n) for others with n live blocks; planning costs what the solver
 //! does. Uses only memory that is lent.

@@ -25,8 +25,8 @@
 //! A request that does not fit the next request of the plan is searched for, by its exact size, among eight of the
 //! plan's next requests (`AHEAD`). If it is found, the planned requests before it are taken to be missing. If not, it
 //! is an extra request, or larger than planned: it is served elsewhere, and the plan still expects the same request as
-//! before. A request that is smaller than planned is served at the planned address. So is a request that comes before
-//! or after its time, and one before which a free is missing, unless an overdue block lies there.
+//! before. A request that is smaller than planned is served at the planned address. So is a request that comes early,
+//! and one before which a free is missing, unless an overdue block lies there.
 //!
 //! Ties: blocks that begin at the same step are requested in the order of the plan.
 //!

@@ -130,8 +130,8 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// For each range, the highest address is noted at which a block has ended. Lowers that of range number `i` to
-    /// `end`, but not below the start of the range; never raises it.
+    /// Lowers the highest end of a block that is noted for range number `i` to `end`, but not below the start of the
+    /// range. Never raises it.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
         let [begin, bytes, top, age] = self.list[i];
         let end = end.max(begin).min(top);

@@ -88,20 +88,20 @@ pub const MOST_BLOCKS: usize = 6000;
 const MOST_HALVINGS: u32 = 3;
 /// A run is one search from the root of the search tree, ended after a number of nodes. The search tries several
 /// capacities (highest peaks that a plan may have) in turn, again and again in rounds. In the first round, it spends
-/// this number times the nodes of the shortest run on each capacity; in each further round, twice as many.
+/// this number times the nodes of the shortest run on each capacity; in each further round, twice as many as before.
 const RUNS: u64 = 32;
 /// A run is one search from the root of the search tree, ended after a number of nodes. In each round the search tries
 /// several capacities (highest peaks that a plan may have). As most instances have a plan whose peak is the lower
 /// bound, the lower bound gets at least this number times the nodes of the shortest run.
 const RUNS_AT_BOUND: u64 = 256;
-/// Limits the nodes of the search tree that [`RUNS_AT_BOUND`] grants to each try to reach the lower bound: to the whole
-/// search's budget of nodes, divided by this number.
+/// What [`RUNS_AT_BOUND`] grants to each try to reach the lower bound is at most the whole search's budget of nodes,
+/// divided by this number.
 const PART_AT_BOUND: u64 = 4;
 /// A run is one search from the root of the search tree. With a budget of at most this number times the nodes of the
 /// shortest run, the search first tries capacities close to the peak of the best plan so far, and the lower bound only
 /// later. This is done only if there is a plan already, and the bytes alive are the same in each section of time.
 const RUNS_NEAR: u64 = 1_024;
-/// Searches of windows of time may use the nodes of the whole search, divided by this number. The blocks of a window
+/// One in this number of the nodes that the search spends goes to searches of windows of time. The blocks of a window
 /// are placed alone; if they do not fit within the lower bound, the bound rises.
 const PART_OF_WINDOWS: u64 = 8;
 /// A search of a window of time may look at this number of its own nodes for each node of the whole search's budget.
