@@ -20,7 +20,7 @@ use crate::text::bank::NamedBank;
 use crate::text::size::Limit;
 use crate::text::{seconds, size};
 
-/// What an input may be, sizes, and the exit status.
+/// The part of the help on formats of inputs, on sizes and on the exit status.
 fn inputs() -> String {
     let formats: Vec<&str> = FORMATS.iter().map(|format| format.help).collect();
     format!(
@@ -38,7 +38,7 @@ none is proved impossible.",
     )
 }
 
-/// What a device may be.
+/// The part of the help that lists the devices.
 fn devices() -> String {
     let presets: Vec<String> = Device::PRESETS.iter().map(|(name, about, _)| format!("  {name:<11} {about}")).collect();
     format!(
@@ -136,7 +136,8 @@ pub(crate) enum Command {
     Verify(VerifyArgs),
     /// Whether a certificate tells the truth about a plan
     Check(CheckArgs),
-    /// The plan of every solver but search, which auto includes, and what allocators in use today take, on the same blocks
+    /// The plan of every solver but search, which auto includes, and what allocators in use today take, on the same
+    /// blocks
     Compare(CompareArgs),
     /// Blocks, events, max load, the load curve, the largest blocks at the peak
     Stats(InputArgs),
@@ -309,7 +310,8 @@ pub(crate) struct SweepArgs {
     /// A policy of swapping in place of the means; may be given more than once. auto and bayes contain others
     #[arg(long, value_name = "NAME", value_parser = policies(), conflicts_with = "using")]
     pub(crate) policy: Vec<Policy>,
-    /// Ends with the curve so far after this time; so does Ctrl-C. The least limit is found first, however long it takes
+    /// Ends with the curve so far after this time; so does Ctrl-C. The least limit is found first, however long it
+    /// takes
     #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     pub(crate) time_limit: Option<Duration>,
     /// Fits that run at once; by default as many as there are cores. The curve does not depend on it

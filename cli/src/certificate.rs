@@ -1,6 +1,6 @@
 //! A certificate: the peak of a plan, and a step at which so many bytes are alive that no plan has a lower peak.
 //!
-//! It holds only what anybody can check by addition, given the input and the plan.
+//! Given the input and the plan, anybody can check all of it by addition, but for `searched_lower_bound`.
 
 use std::io::BufReader;
 
@@ -11,7 +11,7 @@ use crate::failure::InputError;
 use crate::input;
 use crate::problem::Problem;
 
-/// Sizes in bytes.
+/// What a certificate says of a plan. Sizes in bytes.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Certificate {
@@ -47,7 +47,7 @@ impl Certificate {
         }
     }
 
-    /// Reads one.
+    /// Reads a certificate.
     ///
     /// # Errors
     /// Where the file is not a certificate.
@@ -56,7 +56,7 @@ impl Certificate {
             .map_err(|e| InputError::file(file, format!("not a certificate: {e}")))
     }
 
-    /// The first statement of the certificate that is not true of a valid plan.
+    /// The first statement of the certificate that is not true of this plan, as a sentence; none if all are true.
     pub(crate) fn refute(&self, problem: &Problem, plan: &VerifiedPlan<'_>) -> Option<String> {
         let at = |step: u64| {
             let alive = |b: &&Block| problem.time(b.start) <= step && step < problem.time(b.end);

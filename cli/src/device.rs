@@ -1,17 +1,17 @@
 //! The device whose links to the host are simulated: a preset, or figures measured on a machine.
 //!
-//! A file has one row: `out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes]`. No `host_bytes` is a host that holds
-//! everything.
+//! A file has one row: `out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes]`. Without `host_bytes` the host's memory
+//! is unlimited.
 
 use sublet_core::simulate::Device;
 
 use crate::failure::{Failure, InputError};
 use crate::input;
 
-/// The device of this name, or the one that the file of this name describes.
+/// The preset of this name, or else the device that the file of this name describes.
 ///
 /// # Errors
-/// There is neither, or the file has no figures to compute with.
+/// There is neither, or a bandwidth in the file is 0, or the file cannot be read.
 pub(crate) fn named(name: &str) -> Result<Device, Failure> {
     if let Some(device) = Device::named(name) {
         return Ok(device);

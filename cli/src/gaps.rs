@@ -53,7 +53,7 @@ pub(crate) struct Gap {
     pub(crate) recompute_ns: Option<f64>,
 }
 
-/// The rows of a schedule, while the gaps are read off.
+/// What the gaps of a schedule are computed from.
 struct Reading<'a> {
     schedule: &'a VerifiedSchedule<'a>,
     trace: &'a Trace,
@@ -77,12 +77,12 @@ struct Use {
     waited: f64,
 }
 
-/// How a persistent block comes to its first use.
+/// What happens to a persistent block up to its first use.
 #[derive(Clone, Copy, Default)]
 struct Head {
-    /// The operator of that use, and its row; none before it.
+    /// The operator and the row of the first use; none until that row has been read.
     first: Option<(Op, usize)>,
-    /// The row of the malloc before it.
+    /// The row of the last malloc before the first use.
     allocated: usize,
     copied: bool,
     waited: f64,

@@ -1,7 +1,8 @@
 //! The command line of sublet: files in, files and pictures out.
 //!
-//! The binary calls [`run`] and nothing else. The readers are public beside it, so that they can be given a file that
-//! is not one: [`read`] takes a file of any format, a [`Problem`] the files that belong to it.
+//! The binary calls [`run`] and nothing else. The readers are public too, for fuzz tests and for programs that embed
+//! them: [`read`] reads a file of any format, and the methods of [`Problem`] read the plan and the operators that
+//! belong to that file.
 
 mod args;
 mod certificate;
@@ -36,7 +37,7 @@ use failure::Failure;
 pub use library::{doctor, size};
 pub use problem::Problem;
 
-/// Does what the arguments of the process ask for; the status that it ends with.
+/// Runs the command that the arguments of the process ask for; returns the exit status.
 #[must_use]
 pub fn run() -> ExitCode {
     ExitCode::from(run_with(std::env::args_os()))
@@ -82,9 +83,9 @@ pub fn run_with<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) ->
     }
 }
 
-/// Reads a file of any format: an instance, a trace, a graph (with its tensors from the file beside it), a log of RMM,
-/// a memory snapshot of `PyTorch` or a model, whichever the content is. `name` is what messages call the file. Takes
-/// memory and time in proportion to the content.
+/// Reads a file of any format: an instance, a trace, a graph, a log of RMM, a memory snapshot of `PyTorch` or a model.
+/// The content decides which. Messages call the file `name`; for a graph the tensors are read from the file
+/// `NAME.tensors.csv` beside `NAME.csv`. Takes memory and time in proportion to the content.
 ///
 /// # Errors
 /// A sentence that says where the content is not as expected.
@@ -99,8 +100,8 @@ pub fn read(name: &str, reader: impl BufRead) -> Result<Problem, String> {
     input::read_from(name, reader).map_err(|e| e.to_string())
 }
 
-/// Reads a static graph: its operators and its tensors, which are two files. `name` is what messages call the first.
-/// Takes memory and time in proportion to the content.
+/// Reads a static graph from two files, one of its operators and one of its tensors. Messages call the file of
+/// operators `name`. Takes memory and time in proportion to the content.
 ///
 /// # Errors
 /// A sentence that says where the content is not as expected.

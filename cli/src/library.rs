@@ -26,7 +26,8 @@ pub fn doctor(file: &str) -> Result<(String, String), String> {
     Ok((json, String::from_utf8_lossy(&page).into_owned()))
 }
 
-/// The bytes that a size says, such as `8GiB`, rounded down; or `60%` of `peak`, where there is one.
+/// Reads a size such as `8GiB`; returns bytes, rounded down. Where `peak` is given, in bytes, `text` may also be a part
+/// of it, such as `60%`.
 ///
 /// # Errors
 /// What was expected instead.
@@ -48,7 +49,7 @@ impl Problem {
         input::read(file).map_err(|e| e.to_string())
     }
 
-    /// Blocks that are known at once. `ids` are what plans and messages call them, one for each.
+    /// A problem of these blocks, without a trace. `ids` has an id for each block, by which plans and messages call it.
     ///
     /// # Errors
     /// A sentence that names the block that cannot be planned.
@@ -61,8 +62,8 @@ impl Problem {
         Ok(problem)
     }
 
-    /// One recorded iteration. `names` are those of the blocks by their numbers, `operators` what is known of the
-    /// operators by their numbers, each with its name.
+    /// A problem of one recorded iteration. `names` has the name of each block, by its number. `operators` has the name
+    /// of each operator and what it may do, by its number.
     ///
     /// # Errors
     /// A sentence that names the row that cannot follow the rows before it.
@@ -81,7 +82,8 @@ impl Problem {
         Ok(problem)
     }
 
-    /// A static graph. `names` are those of the tensors by their numbers; the others as in [`of_rows`](Self::of_rows).
+    /// A problem of a static graph. `names` has the name of each tensor, by its number; `operators` is as in
+    /// [`of_rows`](Self::of_rows).
     ///
     /// # Errors
     /// A sentence that names the tensor or the operator that is wrong.
@@ -101,7 +103,7 @@ impl Problem {
         Self::of_rows(name, rows, names, operators)
     }
 
-    /// What plans and messages call the blocks.
+    /// The id of each block, by which plans and messages call it.
     #[must_use]
     pub fn ids(&self) -> &[String] {
         &self.ids
@@ -113,7 +115,7 @@ impl Problem {
         self.trace.as_ref().map(|trace| trace.recorded())
     }
 
-    /// The blocks of the trace by their numbers; empty where there is none.
+    /// The names of the trace's blocks, by their numbers; empty where there is no trace.
     #[must_use]
     pub fn names(&self) -> &[String] {
         self.trace.as_ref().map_or(&[], |trace| &trace.names)
@@ -125,7 +127,8 @@ impl Problem {
         self.explain(error)
     }
 
-    /// Every solver, and what users have today, as a JSON object: what `sublet compare --json` prints.
+    /// The peaks of all solvers, and of the allocators in use today, on these blocks: the JSON object that `sublet
+    /// compare --json` prints.
     ///
     /// # Errors
     /// A sentence that names the block that cannot be planned.
@@ -134,7 +137,8 @@ impl Problem {
         serde_json::to_string(&comparison).map_err(|e| e.to_string())
     }
 
-    /// The memory map of a plan as a page of HTML. `offsets` are bytes, one for each block; `solver` is who made them.
+    /// The memory map of a plan as a page of HTML. `offsets` are in bytes, one for each block; `solver` is the name of
+    /// the solver, which the page shows.
     ///
     /// # Errors
     /// The constraint that the plan breaks.

@@ -1,4 +1,4 @@
-//! How the means have made the blocks of a rewritten trace, and each of their residencies.
+//! What the means have done with each block of a rewritten trace, and with each residency.
 
 use std::collections::{HashMap, HashSet};
 
@@ -47,7 +47,7 @@ impl Marks {
         Self(marks)
     }
 
-    /// The mallocs of residencies that a recomputed operator writes first.
+    /// The rows of the mallocs whose residency begins with a write by a recomputed operator.
     fn recomputed(rows: &[Row]) -> HashSet<usize> {
         let mut begun: HashMap<u32, usize> = HashMap::new();
         let mut recomputed = HashSet::new();
@@ -64,7 +64,7 @@ impl Marks {
         recomputed
     }
 
-    /// The mallocs and frees between the accesses of an operator, and which rows they are.
+    /// The mallocs and frees between two accesses of the same operator, each with its row's number.
     fn inside(rows: &[Row]) -> impl Iterator<Item = (usize, &Row)> {
         let access = |r: &&Row| matches!(r.event, Event::Read | Event::Write);
         let mut before = Op::None;
@@ -90,7 +90,7 @@ impl Marks {
     }
 }
 
-/// What becomes of a block; where several are true, the first in the order in which [`Fate::of`] tests them.
+/// What becomes of a block. Where several are true, the first counts of: recomputed, swapped, masked, in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It stays on the device, as recorded.

@@ -14,7 +14,7 @@ use crate::text::unit::Unit;
 pub(crate) struct Outcome<'a> {
     /// The file that the problem came from.
     pub(crate) input: &'a str,
-    /// How many blocks it has.
+    /// How many blocks the problem has.
     pub(crate) blocks: usize,
     /// The max load: no plan has a lower peak.
     pub(crate) max_load: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) answer: Option<&'static str>,
     /// Whether the plan satisfies every constraint.
     pub(crate) verified: bool,
-    /// A lower bound on the peak, where none fits or a search looked for one above the max load.
+    /// A lower bound on the peak: where no plan fits, or where a search has looked for a bound above the max load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lower_bound: Option<u64>,
     /// Nodes of the search tree, where there was a search.
@@ -72,7 +72,7 @@ impl<'a> Outcome<'a> {
         }
     }
 
-    /// The result without a valid plan; `peak` is that of the best or the given one.
+    /// The result without a valid plan. `peak` is the peak of the best plan found, or of the plan that was given.
     pub(crate) fn refused(problem: &'a Problem, peak: Option<u64>, error: &'a str) -> Self {
         Self {
             input: &problem.name,

@@ -23,13 +23,13 @@ pub struct Problem {
     /// The id of each block in a plan: the instance's id, the block of the trace, or `B#k` for its k-th later
     /// residency.
     pub(crate) ids: Vec<String>,
-    /// By step: the file's time of it, ascending; empty where the steps are the file's own times.
+    /// The file's time of each step, ascending; empty where step `k` has the time `k` in the file too.
     pub(crate) times: Vec<u64>,
     /// The bank that each block has to lie in, where the instance has a column for it; empty where it has none.
     pub(crate) banks: Vec<Option<String>>,
     /// The trace that the blocks come from; none for an instance.
     pub(crate) trace: Option<Trace>,
-    /// The outputs that may reach into inputs that die meanwhile, in a plan that allows it.
+    /// The outputs that a plan may lay over a part of a dying input; empty where none may.
     pub(crate) overlaps: Vec<Overlap>,
     /// The model that the blocks come from, and its file.
     pub(crate) model: Option<Box<(Model, Vec<u8>)>>,
@@ -42,11 +42,11 @@ pub(crate) struct Trace {
     pub(crate) rows: Vec<Row>,
     /// The name of each block in the file.
     pub(crate) names: Vec<String>,
-    /// The operators' names by their numbers, if there is a file of them.
+    /// The operators' names by their numbers; empty where no file tells them.
     pub(crate) op_names: Vec<String>,
-    /// What operators may do, from that file.
+    /// What each operator may do, by its number; empty where no file tells it.
     pub(crate) operators: Vec<Operator>,
-    /// Whether that file says which of them may be recomputed.
+    /// Whether a file says which operators may be recomputed.
     pub(crate) tells_rerun: bool,
 }
 
@@ -94,7 +94,7 @@ impl Problem {
         Sweep::new(&self.blocks, scratch.lend()).map_or(0, |sweep| sweep.max_load())
     }
 
-    /// The blocks of a trace.
+    /// The problem of placing the blocks of a trace. `names` are the blocks' names by their numbers.
     ///
     /// # Errors
     /// The first row that cannot follow the rows before it, or whose block cannot be planned.
@@ -182,7 +182,7 @@ impl Problem {
                     self.id(block)
                 )
             }
-            // As the file calls it.
+            // By the block's name in the trace: a row knows no residency, and so no id of a plan.
             Error::Row { row, fault: fault @ RowFault::PersistentLate } => {
                 let row_of = |t: &Trace| t.rows.get(row as usize).map(|r| t.names[r.block as usize].clone());
                 format!("block {}: {fault}", self.trace.as_ref().and_then(row_of).unwrap_or_default())

@@ -1,8 +1,9 @@
 //! Asks core for a placement: how hard to try, for how long, on how many threads.
 //!
-//! The work is cut into lanes, which differ in nothing but their seeds. Threads take lanes in turn, and of
-//! equal peaks that of the lowest lane counts; a lane whose plan is proved optimal ends those above it. So
-//! the answer does not depend on the number of threads, as long as nobody interrupts.
+//! The blocks are placed once, or with `--effort max` several times, each time with another seed: in lanes, numbered
+//! from 0. Threads take lanes in turn. The plan with the lowest peak counts, and of equal peaks the one of the lowest
+//! lane; a lane whose plan is proved optimal ends all lanes above it. So the answer does not depend on the number of
+//! threads, as long as nobody interrupts.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,11 +19,11 @@ use crate::args::{Effort, SolveArgs};
 use crate::interrupt::Until;
 use sublet_core::owned::Scratch;
 
-/// The lanes of `--effort max`.
+/// How many lanes `--effort max` has.
 const MOST_LANES: usize = 16;
-/// How many times the default work the heuristics of each of these lanes may do.
+/// With `--effort max` the heuristics of a lane may do this many times the default work.
 const MOST_WORK: u64 = 8;
-/// How many times the default nodes the searches of each of these lanes may look at.
+/// With `--effort max` the searches of a lane may look at this many times the default number of nodes.
 const MOST_NODES: u64 = 32;
 
 /// A placement and what is known of it.
@@ -46,9 +47,11 @@ struct Race<'a> {
     best: Mutex<Best>,
 }
 
-/// The plan with the lowest peak; of equal peaks, that of the lowest lane.
+/// The best that the lanes have found so far.
 struct Best {
+    /// The lane that made `solved`.
     lane: usize,
+    /// The plan with the lowest peak; of equal peaks, the one of the lowest lane.
     solved: Option<Solved>,
     /// The highest lower bound that any lane has proved.
     lower_bound: u64,
@@ -59,8 +62,8 @@ struct Best {
 /// Places the blocks; the bar tells how far it is.
 ///
 /// # Errors
-/// As [`place::place`]. A capacity that is missed is an error only if every lane has missed it; where it is proved that
-/// no plan fits, the peak is that of the best plan that is found without it.
+/// As [`place::place`]. [`Error::OverCapacity`] only if no lane finds a plan within the capacity. Where it is proved
+/// that none fits, the error's peak is the lowest that is found without the capacity.
 pub(crate) fn solve(
     blocks: &[Block],
     constraints: Constraints,
@@ -183,7 +186,7 @@ impl Race<'_> {
     }
 }
 
-/// A lock that nobody can poison: what it guards is whole between any two statements.
+/// Locks a mutex, even if a thread panicked while it held the lock: the content is consistent after every statement.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

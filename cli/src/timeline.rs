@@ -49,7 +49,7 @@ pub(crate) struct Copy {
     pub(crate) waited: f64,
 }
 
-/// The three queues of a run.
+/// What compute does in a run, and what is copied.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     pub(crate) operators: Vec<Operator>,
@@ -91,7 +91,7 @@ impl Timeline {
         let run = schedule.run();
         let computed = (run.original_ns + run.recomputed_ns) as f64;
         let done = computed + timeline.stalls.iter().map(|s| s.span.end - s.span.begin).sum::<f64>();
-        // Sums of times round; copies take longer than that.
+        // A shorter difference comes from rounding, since a copy takes longer than 0.01 ns.
         if run.time_ns - done > 0.01 {
             timeline.stall(Span { begin: done, end: run.time_ns });
         }
@@ -121,7 +121,7 @@ impl Timeline {
         self.stalls.push(Stall { span, copy: found });
     }
 
-    /// Number and name of an operator.
+    /// The number of an operator, with a prime if it is recomputed, and its name where it is known.
     pub(crate) fn told(op: Op, names: &[String]) -> String {
         let (number, prime) = match op {
             Op::None => return String::new(),
@@ -133,7 +133,7 @@ impl Timeline {
     }
 }
 
-/// An event of the format.
+/// An event in Chrome's trace event format.
 #[derive(Debug, Serialize)]
 struct Entry<'a> {
     name: &'a str,

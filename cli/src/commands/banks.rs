@@ -179,8 +179,8 @@ struct BankVerdict {
     peak: u64,
 }
 
-/// Verifies the plan of each bank. The banks in `named` have capacities and alignments; if there are any, each block lies
-/// in one of them. A block that names a bank itself lies in that one.
+/// Verifies the plan of each bank. If `named` is not empty, each block must lie in one of its banks, within that bank's
+/// capacity and at its alignment. A block that names a bank must lie in it.
 ///
 /// # Errors
 /// The first constraint that the plan breaks.
@@ -220,7 +220,7 @@ pub(super) fn verified(
 }
 
 impl Verdict {
-    /// Prints it, as one JSON object or as a few lines.
+    /// Prints the verdict, as one JSON object or as a few lines.
     pub(super) fn print(&self, json: bool) -> Result<(), Failure> {
         output::print(self, json, &[], |out| self.text(out))
     }
@@ -282,8 +282,8 @@ fn write(problem: &Problem, named: &[NamedBank], spots: &[Spot], out: &mut impl 
     Ok(())
 }
 
-/// The placements of several planners in the same banks. The cost of a placement is the bytes of all accesses, each
-/// times the cost of a byte in its bank.
+/// What `compare` prints of several planners' placements in the same banks. The cost of a placement is the bytes of all
+/// accesses, each times the cost of a byte in its bank.
 #[derive(Debug, Serialize)]
 struct Comparison<'a> {
     input: &'a str,
@@ -304,7 +304,7 @@ struct Row {
     fast_percent: Option<f64>,
 }
 
-/// Compares the plan over banks with those of other planners.
+/// Compares this planner's placement in the banks with the one that ExecuTorch's rules give, by cost.
 ///
 /// # Errors
 /// Blocks that fit in no bank.

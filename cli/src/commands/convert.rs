@@ -94,7 +94,8 @@ fn fits_trace(problem: &Problem) -> Result<(), InputError> {
     Ok(())
 }
 
-/// Writes a plan: an instance in which every block has an offset, if it is valid. A model holds its plan itself.
+/// Writes the plan that the input holds: the one in a model, or else the offsets of an instance, of which every block
+/// must have one. An invalid plan is refused.
 fn plan(args: &ConvertArgs, problem: &Problem) -> Result<(), Failure> {
     if let Some((model, _)) = problem.model.as_deref()
         && let Some(held) = &model.plan

@@ -1,9 +1,9 @@
 //! `sublet doctor`: how much memory a PyTorch snapshot shows to be lost, and which code holds the rest.
 //!
-//! The bytes that the allocator has reserved are known at the end from the segments, and before from the events that
-//! reserve and release. The highest number of bytes reserved, less the highest number in use, is lost: to
-//! fragmentation, to rounding, and to memory that the allocator keeps. A plan of the same blocks shows how much of that
-//! is avoidable.
+//! The snapshot's segments tell how many bytes the allocator has reserved at the end. The events that reserve and
+//! release memory tell it for the time before. The most bytes reserved, less the most bytes in use, are lost: to
+//! fragmentation, to rounding, and to memory that the allocator keeps. A plan of the same blocks shows how much of this
+//! loss is avoidable.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -165,7 +165,7 @@ fn reserved(snapshot: &Snapshot, problem: &Problem) -> (Option<u64>, Vec<Refused
     let all: i128 = snapshot.events.iter().map(|e| change(e.action, e.bytes)).sum();
     let mut now = (i128::from(snapshot.reserved) - all).max(0);
     let is_told = snapshot.reserved > 0 || snapshot.events.iter().any(|e| change(e.action, e.bytes) != 0);
-    // The trace begins with the mallocs of the blocks from before the recording, all of which are in use at its start.
+    // The trace begins with the mallocs of the blocks from before the recording; all of them are in use at first.
     let rows = problem.trace.as_ref().map_or(&[][..], |trace| &trace.rows);
     let recorded = snapshot.mallocs_and_frees();
     let before = rows.len() - recorded.iter().filter(|&&is| is).count().min(rows.len());

@@ -52,8 +52,8 @@ impl Explained {
         self.best
     }
 
-    /// Counts a schedule if it was made for `limit`, in bytes, or is within it. Other schedules for other limits, which are
-    /// made while the least limit is searched for, are left out.
+    /// Counts a schedule if it was made for `limit`, in bytes, or is within it. Others are left out: they are made for
+    /// other limits, while the least limit that works is searched for.
     pub(crate) fn add(&mut self, tried: &Tried, limit: u64) {
         if tried.limit != limit && tried.footprint > limit {
             return;
@@ -92,7 +92,7 @@ impl Explained {
     }
 }
 
-/// Prints the ways as a table; `time_ns` is the original's.
+/// Prints the ways as a table; `time_ns` is the time of the original.
 pub(crate) fn text(ways: &[Way], time_ns: f64, unit: Unit, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
@@ -119,7 +119,8 @@ pub(crate) struct ToldGap {
     gap: Gap,
 }
 
-/// The gaps of one block, or of its mask, with the operators' names.
+/// The gaps of the block with the number `block` and of its mask, which has the number `masked`, with the operators'
+/// names.
 pub(crate) fn gaps_of(block: u32, masked: u32, gaps: &[Gap], op_names: &[String]) -> Vec<ToldGap> {
     gaps.iter()
         .filter(|gap| gap.block == block || gap.block == masked)

@@ -39,8 +39,8 @@ struct Outcome<'a> {
     peak_load: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     original_peak: Option<u64>,
-    /// The max load if every block that has a gap at the original's max load is swapped out in that gap. With means
-    /// other than swapping the footprint may be lower.
+    /// The max load that is left if every block that can be off the device while the operator with the original's max
+    /// load runs is swapped out for that time. With means other than swapping the footprint may be lower.
     #[serde(skip_serializing_if = "Option::is_none")]
     load_min: Option<u64>,
     /// The lower limit for which the schedule was made; none where it was made for `limit` itself.
@@ -84,7 +84,7 @@ struct Outcome<'a> {
     /// The name of the block that `--explain` asks about.
     #[serde(skip_serializing_if = "Option::is_none")]
     block: Option<&'a str>,
-    /// The gaps of that block.
+    /// The gaps of the block that `--explain` asks about.
     #[serde(skip_serializing_if = "Option::is_none")]
     gaps: Option<Vec<ToldGap>>,
     /// The least limit that is known to work, where nothing fits.
@@ -179,7 +179,8 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     output::print(&outcome, args.json, &[&args.report], |out| outcome.text(out))
 }
 
-/// The means of `using` that go with `--policy`. Where values are recomputed too, swaps are planned by auto alone.
+/// The means of `using` that go with `--policy`. A policy other than auto decides about swaps alone: it leaves out
+/// recomputation if the means are the default ones, and is refused if recomputation was asked for.
 fn by_policy(args: &FitArgs, using: Using) -> Result<Using, Failure> {
     let Some(policy) = args.policy else { return Ok(using) };
     if !using.has(Means::Swap) {
@@ -244,7 +245,7 @@ fn write(
     Ok(())
 }
 
-/// The name and the number of a block.
+/// The name and the number of the block of this name.
 fn numbered<'a>(trace: &Trace, name: &'a str) -> Result<(&'a str, u32), Failure> {
     let found = (0..).zip(&trace.names).find(|(_, n)| *n == name);
     let missing = || Failure::Usage(format!("--explain={name}: the trace has no block of this name"));
@@ -376,7 +377,7 @@ fn write_folder(folder: &str, rewritten: &Problem, fitted: &Fitted<'_>) -> Resul
     output::write(&timeline, |out| timeline::write(rewritten.title(), trace, &fitted.schedule, out))
 }
 
-/// Prints that nothing fits.
+/// The failure for an error of a fit. With `--json`, the outcome of a limit that is not met is printed first.
 fn refuse(
     args: &FitArgs,
     problem: &Problem,
@@ -394,7 +395,7 @@ fn refuse(
     let bound = problem.trace.as_ref().and_then(|trace| ladder::lower_bound(trace, options).ok().flatten());
     let impossible = bound == Some(f64::INFINITY);
     let never = if impossible { ", and no schedule by these means can" } else { "" };
-    // A limit that the trace is within, but for the rounding of its sizes.
+    // The trace would be within the limit if its sizes were not rounded up.
     let rounded = if options.limit >= problem.max_load() {
         format!("; sizes are rounded up to {} bytes: --alignment", options.alignment)
     } else {

@@ -26,13 +26,13 @@ pub(crate) fn lower_bound(trace: &Trace, options: &Options) -> Result<Option<f64
     let mut scratch = Scratch::of(fit::lower_bound_workspace(trace.rows.len(), trace.names.len()));
     let ns = fit::least_overhead(&trace.recorded(), options, scratch.lend())?;
     let original_ns = trace.rows.last().map_or(0, |row| row.time_ns) as f64;
-    // The bound on the time is that of the recorded order. Only that no schedule fits holds in every order, since then
-    // an operator alone does not fit.
+    // The bound holds for the recorded order alone, unless it is infinite: then some operator alone does not fit, in
+    // any order.
     let known = ns.is_infinite() || !options.using.has(Means::Order);
     Ok(known.then_some(ns / original_ns.max(1.0)))
 }
 
-/// The quickest of the schedules for several limits.
+/// The fastest of the schedules for several limits.
 #[derive(Debug)]
 pub(super) struct Quickest<'b> {
     /// The schedule.
@@ -43,9 +43,9 @@ pub(super) struct Quickest<'b> {
     pub(super) limit: u64,
 }
 
-/// The schedule that takes the least time of those for the limit of `options` and for the lower whole percents of
-/// `peak`, which are tried from high to low until a lower bound shows that no lower limit can give a faster one. `peak`
-/// is the trace's, in bytes; `watch` is told the least time over the original so far, in ns.
+/// The fastest of the schedules for the limit of `options` and for each whole percent of `peak` below that limit. The
+/// limits are tried from high to low, until a lower bound shows that no further limit can give a faster schedule.
+/// `peak` is the max load of the trace, in bytes; `watch` is told the least time over the original so far, in ns.
 ///
 /// # Errors
 /// As [`fit::fit_watched`] for the limit of `options`, where nothing fits a lower one either.

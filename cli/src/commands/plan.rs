@@ -123,7 +123,7 @@ fn each_elsewhere(args: &PlanArgs) -> Result<(), Failure> {
     output::each_elsewhere(&args.input, &results)
 }
 
-/// Draws a plan, with how it was found and in how many seconds.
+/// Draws a plan; the report also tells its solver, its lower bound and the seconds that it took.
 fn write_report(
     file: &str,
     problem: &Problem,
@@ -139,7 +139,8 @@ fn write_report(
     Ok(())
 }
 
-/// Refuses what a model, or an input that is none, cannot be asked for.
+/// Refuses options that do not go with the input: those for models where it is no model or where there are banks, and
+/// those that a model cannot have.
 fn check_model(args: &PlanArgs, model: Option<&Model>) -> Result<(), Failure> {
     let for_a_model = args.model.any() || args.output.as_deref().is_some_and(model::is_model);
     let refuse = |why: String| Err(Failure::Usage(why));
@@ -196,7 +197,8 @@ pub(super) fn verified_by<'a>(
     }
 }
 
-/// The failure that the best plan does not fit.
+/// The failure of a plan that misses the capacity; with `--json` the outcome is printed first. `proof` is what to say
+/// of a proof that none fits.
 fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, seconds: f64, proof: Option<&str>) -> Failure {
     let message = problem.explain(error) + &proof.map(|said| format!("\nproof: {said}")).unwrap_or_default();
     let proved = matches!(error, Error::OverCapacity { lower_bound, capacity, .. } if lower_bound > capacity);

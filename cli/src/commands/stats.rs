@@ -48,7 +48,7 @@ pub(crate) struct Stats<'a> {
     alive_at_peak: usize,
     /// How many maximal sets of blocks there are that are alive together.
     maximal_cliques: usize,
-    /// How many parts the steps fall into between which no block is alive.
+    /// How many parts the blocks fall into, such that no two blocks of different parts are alive together.
     components: usize,
     /// How many blocks have an alignment above 1.
     aligned: usize,

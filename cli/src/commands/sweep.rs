@@ -87,7 +87,7 @@ struct Curve<'a> {
     load_min: u64,
     /// The least limit for which a schedule is known.
     least_limit: u64,
-    /// A lower bound for swapping alone: a load below this costs time.
+    /// With swapping alone, every schedule without overhead has a peak load of at least this.
     swap_lower_bound: u64,
     /// Whether the work was ended early, by the time limit or Ctrl-C.
     stopped: bool,
@@ -101,11 +101,11 @@ struct Curve<'a> {
 
 /// The overheads, as fractions of the original's time, for which the least footprints are searched.
 const WITHIN: [f64; 3] = [0.0, 0.05, 0.15];
-/// The search for these footprints ends within this part of the original peak: 1 / `NEAR`.
+/// The search for a least footprint bisects until it is within 1 / `NEAR` of the original peak.
 const NEAR: u64 = 2048;
-/// How many lower limits are tried after that search.
+/// After the bisection lower limits are tried, until this many in a row have given nothing.
 const TRIES: u64 = 5;
-/// The distance between these limits, in units of 1 / `NEAR` of the original peak.
+/// The distance between these lower limits, in units of 1 / `NEAR` of the original peak.
 const STRIDE: u64 = 4;
 
 /// Fits the trace to all limits, writes and prints.
@@ -165,8 +165,8 @@ impl Sweep<'_> {
     fn curve<'a>(&self, args: &'a SweepArgs, lines: &[Line]) -> Result<Curve<'a>, Error> {
         let (trace, points) = (self.trace, args.points);
         let mut buffers = Buffers::of(trace);
-        // A limit of 0 fails, and the error names the least limit that works, which is the same for all policies. A
-        // published score is asked, since it fails fast.
+        // A limit of 0 fails, and the error names the least limit that works. That is the same for all policies; `Doa`
+        // finds it fast.
         let all = Options { using: lines[0].using, ..self.usual };
         let nothing = Options { policy: Policy::Doa, limit: 0, ..all };
         let least_limit = match buffers.fit(trace, &nothing) {
@@ -205,7 +205,7 @@ impl Sweep<'_> {
         let (least, known): (Vec<_>, Vec<_>) = searched.into_iter().unzip();
         found.extend(known.into_iter().flatten());
 
-        // The points are made last: by now most schedules are known, and one may serve several limits.
+        // The points are chosen last, when all schedules are known: one may be the fastest for several limits.
         let all = limits.flat_map(|limit| lines.iter().map(move |&line| (limit, line)));
         let quickest: Vec<_> = all.filter_map(|(limit, line)| quickest(&found, limit, line)).collect();
         Ok(Curve {

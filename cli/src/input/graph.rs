@@ -1,5 +1,5 @@
-//! Static graphs: operators in one file, tensors in `NAME.tensors.csv` beside it. Reference counts make a trace of
-//! them.
+//! Static graphs: operators in one file, tensors in `NAME.tensors.csv` beside it. The graph becomes a trace, in which a
+//! tensor is freed after the last operator that uses it.
 //!
 //! The columns of the operators are `op,name,inputs,outputs` and optionally
 //! `phase,inplace,rerun,ordered,element,workspace,time_ns`. Operators are numbered from 0, row by row; they need not
@@ -186,7 +186,7 @@ pub(crate) fn rows<'a>(
     Ok(rows)
 }
 
-/// Explains an error with names and lines.
+/// Explains an error with the names of tensors and the lines of operators.
 fn explain(file: &str, error: &Error, tensors: &[String], lines: &[u64]) -> InputError {
     let line = |op: u32| lines.get(op as usize).copied().unwrap_or_default();
     match *error {

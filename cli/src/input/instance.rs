@@ -107,7 +107,7 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
     }
 }
 
-/// The first repeated id, by its index, and the index where it stands first.
+/// The two indices of the first id that is repeated: where it stands first, and where it stands again.
 fn duplicate(ids: &[String]) -> Option<(usize, usize)> {
     // Ids are mostly numbers in ascending order. Then none is repeated, and no set of them is needed.
     if ids.is_sorted_by(|a, b| (a.len(), a) < (b.len(), b)) {
@@ -118,8 +118,8 @@ fn duplicate(ids: &[String]) -> Option<(usize, usize)> {
     Some((ids.iter().position(|id| *id == ids[twice])?, twice))
 }
 
-/// Sets the lifetimes of blocks: as they are if all times fit in 32 bits, otherwise as their ranks among all times,
-/// which are returned.
+/// Sets the lifetimes of blocks. If all times fit in 32 bits, they are the steps, and the result is empty. Otherwise
+/// the steps are the ranks of the times, and the result has the times in ascending order.
 fn set_lifetimes(blocks: &mut [Block], lifetimes: &[(u64, u64)]) -> Vec<u64> {
     let mut times = Vec::new();
     if lifetimes.iter().any(|&(_, end)| u32::try_from(end).is_err()) {

@@ -38,7 +38,7 @@ enum Recognised {
     Table(&'static [&'static str], fn(&str, Table<&mut dyn BufRead>) -> Result<Problem, InputError>),
 }
 
-/// All formats. Of tables the first that has one of its columns counts.
+/// All formats. A table is read by the first format that has one of the table's columns.
 pub(crate) const FORMATS: &[Format] =
     &[instance::FORMAT, graph::FORMAT, trace::FORMAT, rmm::FORMAT, snapshot::FORMAT, tflite::FORMAT, onnx::FORMAT];
 
@@ -108,8 +108,8 @@ fn read_any(file: &str, mut reader: impl BufRead) -> Result<Problem, InputError>
 }
 
 impl Problem {
-    /// Reads a plan: the offset of each block, in bytes, in the order of the blocks. Messages call it `name`. The plan
-    /// is not verified.
+    /// Reads a plan: the offset of each block, in bytes, in the order of the blocks. Messages call the plan `name`. The
+    /// plan is not verified.
     ///
     /// # Errors
     /// A sentence that says where the content is not a plan for these blocks.
@@ -117,7 +117,8 @@ impl Problem {
         plan::read_from(name, reader, self).map_err(|e| e.to_string())
     }
 
-    /// Reads the operators of a trace: their names in the order of their numbers. Messages call it `name`.
+    /// Reads a file of operators into the problem's trace; returns their names, by number. Messages call the file
+    /// `name`.
     ///
     /// # Errors
     /// A sentence that says where the content is not as expected.

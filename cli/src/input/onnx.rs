@@ -1,4 +1,4 @@
-//! Reads ONNX models: those messages of its protocol buffers that have operators and shapes.
+//! Reads ONNX models. Of the format's protocol buffers only the messages with operators and shapes are declared here.
 //!
 //! Weights, and what is computed from weights alone, take no memory in the arena. The file has to have the shape of
 //! every other value, as `onnx.shape_inference` writes it if all dimensions of the inputs are fixed. Otherwise the

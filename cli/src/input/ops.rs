@@ -1,9 +1,10 @@
 //! The operators of a trace: `op,name,phase,inplace,rerun,ordered,element`, in a file beside it.
 //!
 //! `phase` is fwd, bwd, upd or empty. `inplace` and `rerun` are 0 or 1. Without these columns no operator works in
-//! place, and all may be recomputed. `ordered` 1: the operator keeps its place among such operators (collectives);
-//! without the column, operators that draw random numbers do, by their names. `element` is the bytes of an element of
-//! what it reads and writes: 1, 2, 4 or 8; 4 without the column or in an empty cell.
+//! place, and all may be recomputed. `ordered` is 1 for operators that keep their order among each other, such as
+//! collectives. Without the column, or in an empty cell, it is 1 for operators that draw random numbers, by their
+//! names. `element` is the bytes of an element of what the operator reads and writes: 1, 2, 4 or 8; 4 without the
+//! column or in an empty cell.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -20,7 +21,7 @@ use crate::problem::Trace;
 pub(crate) struct Told {
     pub(super) names: Vec<String>,
     pub(super) operators: Vec<Operator>,
-    /// Whether it says which operators may be recomputed.
+    /// Whether the file says which operators may be recomputed.
     pub(super) rerun: bool,
 }
 
@@ -84,7 +85,7 @@ impl Columns {
         self.rerun.is_some()
     }
 
-    /// The operator of the current row, which has to have this number.
+    /// The name of the current row's operator, and what it may do. The operator must have this number.
     pub(super) fn read<R: BufRead>(&self, table: &Table<R>, number: usize) -> Result<(String, Operator), InputError> {
         if table.number(self.op, "ops")? != number as u64 {
             return Err(table.fault(self.op, format!("the op {number}: they are numbered from 0")));

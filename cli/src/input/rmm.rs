@@ -1,7 +1,8 @@
 //! Allocation logs of RAPIDS RMM: `Thread,Time,Action,Pointer,Size,Stream`.
 //!
 //! `allocate` and `free` (or `deallocate`) count; an `allocate failure` allocated nothing. The time is a time of day
-//! (`14:21:19.998533` or `14:21:19:998533`) or seconds since 1970 (`1634567890.123456`); past midnight it goes on.
+//! (`14:21:19.998533` or `14:21:19:998533`) or seconds since 1970 (`1634567890.123456`). A time of day that falls back
+//! by more than half a day is one of the next day.
 //! Cells may stand in quotes and with spaces around them.
 
 use std::io::BufRead;

@@ -9,8 +9,8 @@ use crate::model::Model;
 use crate::model::schedule::in_file_order;
 
 /// Reads the lines that TFLM prints of its plan when it is built with `TF_LITE_SHOW_MEMORY_USE`: one for each buffer,
-/// `0 (id=0): size=64, offset=0, first_used=0 last_used=1`. The model's tensors come first; the rest is scratch, and
-/// belongs to the operator of its time.
+/// `0 (id=0): size=64, offset=0, first_used=0 last_used=1`. The model's tensors come first. All other buffers are
+/// scratch, each of the operator that runs when it is first used. Returns operators, and the bytes that each asks for.
 ///
 /// # Errors
 /// A log of another model.
@@ -55,7 +55,8 @@ pub(crate) fn of_log(file: &str, model: &Model) -> Result<Vec<(u32, u64)>, Input
     Ok(found)
 }
 
-/// Reads a table `op,bytes`: operators by their numbers in the file, those of all graphs one after the other.
+/// Reads a table `op,bytes`. `op` is an operator's number in the model's file, where the operators of all graphs are
+/// counted from 0. Returns operators, by their indices in `model`, and the bytes that each asks for.
 ///
 /// # Errors
 /// Which place of the file is not as expected.

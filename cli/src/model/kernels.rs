@@ -57,8 +57,9 @@ pub(crate) fn may_ask(kind: &str) -> bool {
     ASKING.contains(&kind) || kind.starts_with("Signal") || kind == "TFLite_Detection_PostProcess"
 }
 
-/// What TFLM's reference kernels are known to ask for: operators, and the bytes that each needs besides its operands. Of
-/// integers, a `TRANSPOSE_CONV` sums in 32 bits for each element of an output of 8 bits, in 64 bits for one of 16.
+/// What TFLM's reference kernels are known to ask for: operators, and the bytes that each needs besides its operands. A
+/// `TRANSPOSE_CONV` of integers asks for a sum for each element of its output: 4 bytes where the element has 8 bits,
+/// 8 bytes where it has 16.
 pub(crate) fn known_scratch(model: &Model) -> Vec<(u32, u64)> {
     let asked = |(number, operator): (u32, &Operator)| {
         let &[output] = operator.outputs.as_slice() else { return None };
@@ -120,7 +121,7 @@ pub(crate) fn distance(model: &Model, operator: &Operator, input: u32) -> Option
     Some(distance.next_multiple_of(model.alignment))
 }
 
-/// The height and width, and the channels of an image of one batch.
+/// The height, width and channels of a tensor that is one image; none for other tensors.
 fn image(tensor: &Tensor) -> Option<[u64; 3]> {
     match *tensor.shape.as_slice() {
         [1, height, width, channels] if height > 0 && width > 0 && channels > 0 => Some([height, width, channels]),

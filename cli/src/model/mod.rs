@@ -8,7 +8,7 @@ pub(crate) mod schedule;
 
 use std::ops::Range;
 
-/// The operators and tensors of all graphs of a file, those of each graph together.
+/// The operators and tensors of all graphs of a file, graph by graph.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) tensors: Vec<Tensor>,
@@ -57,7 +57,8 @@ pub(crate) struct Operator {
     pub(crate) number: u32,
     /// The tensors that it reads, each once.
     pub(crate) inputs: Vec<u32>,
-    /// The first two of its operands; none where there is none, or a constant that is no tensor of the model.
+    /// The tensors of its first two operands; none for an operand that is missing, or a constant that is no tensor of
+    /// the model.
     pub(crate) leading: [Option<u32>; 2],
     /// The tensors that it writes, each once.
     pub(crate) outputs: Vec<u32>,
@@ -90,8 +91,8 @@ pub(crate) struct Means {
 }
 
 impl Means {
-    /// Smaller sets of these means: at first with the same order of operators, without overlap, then also without
-    /// in-place reuse; then the same sets, if operators were reordered, with the order of the file.
+    /// Smaller sets of these means, the larger ones first: without overlap, then also without in-place reuse. If the
+    /// set has `reorder`, then the whole set and these two follow without it.
     pub(crate) fn fewer(self) -> impl Iterator<Item = Self> {
         let all = [false, true].into_iter().flat_map(|file_order| {
             [(true, true), (false, true), (false, false)].map(|(overlap, in_place)| (file_order, overlap, in_place))
@@ -136,7 +137,7 @@ impl Model {
     }
 }
 
-/// A name as a cell of CSV can hold it, with a number that makes it the only one.
+/// A name as a cell of CSV can hold it, with a number in front that makes it unique.
 pub(crate) fn cell_name(number: usize, name: &str) -> String {
     let mut cell = format!("{number}:");
     cell.extend(

@@ -54,8 +54,9 @@ impl<'a> Operators<'a> {
         Self { model, tensors, operands, asked: workspaces(model, scratch), any_state }
     }
 
-    /// The order by these means that needs the least memory, and what is known of it; its `given` is the max load in
-    /// the order of the file. The search begins with the order `start`, or if that is empty with the order of the file.
+    /// Searches for the order that needs the least memory by these means. Returns figures of the order, whose `given`
+    /// is the max load in the order of the file; and the order. The search begins with the order `start`, or if that is
+    /// empty with the order of the file.
     ///
     /// # Errors
     /// As [`order::least_load_reusing`].

@@ -31,7 +31,7 @@ pub(crate) struct Planned {
     pub(crate) ordered: Option<Ordered>,
     /// When each tensor is alive.
     pub(crate) schedule: Schedule,
-    /// The block of each tensor.
+    /// By tensor: the index of its block in `problem`; none where the tensor takes no memory of the arena.
     pub(crate) residencies: Vec<Option<u32>>,
 }
 
@@ -45,7 +45,7 @@ impl Planned {
     }
 }
 
-/// How to plan.
+/// What is asked of a plan for a model.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) name: &'a str,
@@ -66,8 +66,9 @@ pub(crate) fn overlaps_in_file_order(model: &Model) -> Result<Vec<Overlap>, Stri
     Ok(overlaps(model, &schedule, &sharing, &traced.residencies))
 }
 
-/// The blocks of the plan that a model's file holds, and their offsets. An output shares the block of an input that it
-/// may be written over where both have the same offset. Tensors whose offset the runtime decides are left out.
+/// The blocks of the plan that a model's file holds, and their offsets. Where an output and an input that it may be
+/// written over have the same offset, they share a block. Tensors whose offset the runtime decides are left out. With
+/// `overlap`, outputs may lie over a part of their dying inputs.
 ///
 /// # Errors
 /// A model that cannot run; blocks that do not make a valid trace.
@@ -98,8 +99,7 @@ pub(crate) struct Plans<'a> {
     /// When the first plan was asked for.
     begin: Instant,
     made: HashMap<Means, Rc<Planned>>,
-    /// By means: what the search for an order has found, and the order, whose operators are numbered from the first
-    /// graph's first.
+    /// By means: figures of the order that was found, and the order itself. Operator 0 is the first graph's first one.
     orders: HashMap<Means, (Ordered, Vec<u32>)>,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Plans<'a> {
         best
     }
 
-    /// The options for the next search: what is left of the time limit, which is for all searches together.
+    /// The options for the next search. Its time limit is what is left of the one for all searches together.
     fn solve(&self) -> SolveArgs {
         let mut solve = self.request.solve.clone();
         solve.time_limit = solve.time_limit.map(|limit| limit.saturating_sub(self.begin.elapsed()));
@@ -170,8 +170,8 @@ impl<'a> Plans<'a> {
         Ok(Some(planned))
     }
 
-    /// The order by these means. The search begins with the order by fewer means: by these means that order needs no
-    /// more memory.
+    /// The order that needs the least memory by these means. The search begins with the order that was found by fewer
+    /// means: an order never needs more memory by more means.
     fn order(&mut self, means: Means) -> Result<&(Ordered, Vec<u32>), PlanError> {
         if !self.orders.contains_key(&means) {
             let start = match means {
@@ -191,7 +191,7 @@ impl<'a> Plans<'a> {
 /// Blocks to place, and a lower bound on their peak.
 struct Candidate {
     problem: Problem,
-    /// The block of each tensor.
+    /// By tensor: the index of its block in `problem`, if it has one.
     residencies: Vec<Option<u32>>,
     /// The lower bound, in bytes.
     least: u64,
@@ -285,8 +285,8 @@ pub(crate) enum PlanError {
     Place(Box<Problem>, Error),
 }
 
-/// Places blocks. Where some may overlap and the peak could be lower without that, the blocks are also placed as if
-/// none might: such a plan is valid too, and other solvers make it.
+/// Places blocks. Where some may overlap and the peak comes out above the max load, the blocks are also placed as if
+/// none might overlap. Such a plan is valid too; other solvers make it, and it may be lower.
 fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<Solved, Error> {
     let apart = || solve::solve(&problem.blocks, request.constraints, request.solve, bar);
     if problem.overlaps.is_empty() {

@@ -1,9 +1,9 @@
 //! The operators of a model one after the other, and the lifetimes that this gives its tensors: those of TFLM's
 //! `MicroAllocator`.
 //!
-//! Time 0 is before the first operator, which runs at time 1. An operator that calls graphs runs at its time, and again
-//! at the begin of each graph, whose operators run at the times after it; its inputs stay alive until all have run. The inputs of the
-//! model stay alive until their last reader, its outputs until the end.
+//! Time 0 is before the first operator, which runs at time 1. An operator that calls graphs takes a time of its own,
+//! and for each graph one more, after which come the times of that graph's operators. Its inputs and outputs stay alive
+//! until all of these have run. The inputs of the model stay alive until their last reader, its outputs until the end.
 
 use std::collections::HashMap;
 
@@ -23,9 +23,9 @@ const LONGEST: usize = 1 << 20;
 pub(crate) struct Schedule {
     /// The operator that runs at each time from 1 on.
     pub(crate) steps: Vec<u32>,
-    /// First and last time of each tensor that takes memory of the arena.
+    /// By tensor: the first and the last time at which it is alive; none where it takes no memory of the arena.
     pub(crate) lives: Vec<Option<[u32; 2]>>,
-    /// Whether a tensor is an output of a graph, which lasts after the graph's last operator has read it.
+    /// By tensor: whether it is an output of a graph. Such a tensor does not die when an operator has read it.
     pub(crate) kept: Vec<bool>,
     /// The scratch that operators ask for: the first and the last time at which it is needed, and its bytes.
     pub(crate) scratch: Vec<([u32; 2], u64)>,
@@ -56,7 +56,7 @@ impl Schedule {
         u32::try_from(self.steps.len()).unwrap_or(u32::MAX)
     }
 
-    /// The last time at which a tensor is needed: later than all others for what a graph gives back.
+    /// The last time at which a tensor is needed: `u32::MAX` for an output of a graph, 0 for a tensor without memory.
     pub(crate) fn until(&self, tensor: u32) -> u32 {
         let life = self.lives.get(tensor as usize).copied().flatten();
         let kept = self.kept.get(tensor as usize).is_some_and(|&kept| kept);
@@ -132,8 +132,8 @@ impl Sharing {
         Self((0..).zip(&model.tensors).map(|(i, _)| i).collect())
     }
 
-    /// Each output is written over the first dying input that its operator may write over, if `allowed(input, output)`
-    /// says so. What a graph gives back does not die.
+    /// Each output is written over the first dying input that its operator may write over and for which
+    /// `allowed(input, output)` is true. An output of a graph does not die.
     pub(crate) fn where_allowed(model: &Model, schedule: &Schedule, allowed: impl Fn(u32, u32) -> bool) -> Self {
         let mut sharing = Self::none(model);
         // By first tensor of a block: the last time at which the block is needed.
@@ -165,7 +165,7 @@ pub(crate) struct Traced {
     pub(crate) rows: Vec<Row>,
     /// What each block is called: by its first tensor, or as scratch.
     pub(crate) names: Vec<String>,
-    /// The residency in which each tensor lies, in the order of the mallocs.
+    /// By tensor: the residency in which it lies, as a number in the order of the mallocs; none without memory.
     pub(crate) residencies: Vec<Option<u32>>,
 }
 

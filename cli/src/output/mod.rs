@@ -55,8 +55,8 @@ pub(crate) fn json(value: &impl Serialize, out: &mut impl Write) -> io::Result<(
     writeln!(out)
 }
 
-/// Prints an outcome, as one JSON object or by `text`. Where one of `files`, which were asked for, is on standard output,
-/// it is alone there: what people read goes to standard error.
+/// Prints an outcome, as one JSON object or by `text`. `files` are the other results that were asked for. If one of
+/// them goes to standard output (`-`), `text` goes to standard error.
 ///
 /// # Errors
 /// Standard output that cannot be written.

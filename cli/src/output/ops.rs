@@ -1,5 +1,5 @@
-//! The operators of a trace: `op,name,phase,inplace,rerun` of one that is made, `op,name,inplace,rerun,ordered,element` of
-//! one that was read.
+//! The operators of a trace: `op,name,phase,inplace,rerun` for a generated trace, and
+//! `op,name,inplace,rerun,ordered,element` for one that was read.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use sublet_models::Operator;
 
 use crate::problem::Trace;
 
-/// Writes the operators, numbered from 0.
+/// Writes the operators of a generated trace, numbered from 0.
 pub(crate) fn write(operators: &[Operator], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "op,name,phase,inplace,rerun")?;
     for (op, Operator { name, phase, may, .. }) in operators.iter().enumerate() {

@@ -2,10 +2,10 @@
 //!
 //! The old bytes stay as they are behind a new head, moved by a multiple of 16, so that weights keep their alignment;
 //! writing the model anew would lose it. The head has a table Model of its own. Its fields lead to those of the old
-//! one, and its vectors of buffers and of metadata have one more entry, `OfflineMemoryAllocation`: version 1, the number
-//! of graphs, the number of offsets, and the offsets. Operators are reordered by overwriting their vector. Some models
-//! have weights behind the tables, at positions counted from the begin of the file: these numbers grow by the length of
-//! the head.
+//! one. Its vectors of buffers and of metadata have one more entry, `OfflineMemoryAllocation`: version 1, the number of
+//! graphs, the number of offsets, and the offsets. Operators are reordered by overwriting their vector. Some models
+//! have weights behind the tables, at positions counted from the begin of the file: these numbers grow by the length
+//! of the head.
 
 use crate::failure::InputError;
 use crate::input::tflite::flat::{Flat, FlatTable};
@@ -64,7 +64,7 @@ pub(crate) fn splice(file: &str, model: &[u8], order: &[u32], offsets: &[i32]) -
     head.finish(flat, &reordered)
 }
 
-/// What of a model lies behind its tables, each once.
+/// The weights and options that lie behind the model's tables, each once.
 fn far(root: FlatTable<'_>) -> Result<Vec<Far>, InputError> {
     let mut found = Vec::new();
     for buffer in root.vector(BUFFERS, 4)?.tables() {
@@ -126,7 +126,7 @@ impl Head {
         at
     }
 
-    /// Numbers in a head have far fewer than 32 bits, since the file whose entries it repeats was read.
+    /// Writes a number in 32 bits. It fits: all are lengths and distances in a file that `finish` refuses above 2 GiB.
     fn set_u32(&mut self, at: usize, value: usize) {
         self.bytes[at..at + 4].copy_from_slice(&u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
     }

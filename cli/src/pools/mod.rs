@@ -42,8 +42,9 @@ pub(crate) fn all() -> [(&'static str, Box<dyn Pool>); 3] {
 
 /// Lets `pool` serve the mallocs and frees of `blocks`; returns the most bytes that it reserves.
 ///
-/// At the same step frees come before mallocs, as half-open lifetimes have it, and then the block that is
-/// first in the slice. The blocks of a trace have steps of their own, so theirs is the recorded order.
+/// At the same step frees come before mallocs, since lifetimes are half-open. Of several frees or mallocs at a step,
+/// the one of the earlier block in `blocks` comes first. In a trace no two of them share a step: their order is the
+/// recorded one.
 pub(crate) fn simulate(pool: &mut dyn Pool, blocks: &[Block]) -> Result<u64, Error> {
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     enum Request {

@@ -16,7 +16,7 @@ use super::segments::Segments;
 const MIB: u64 = 1 << 20;
 /// Sizes are multiples of this, in bytes.
 const GRANULE: u64 = 512;
-/// The largest request of the small pool.
+/// The largest request of the small pool, in bytes.
 const LARGEST_SMALL: u64 = MIB;
 /// Size in bytes of the segments of the small pool.
 const SMALL_SEGMENT: u64 = 2 * MIB;

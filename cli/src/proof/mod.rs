@@ -1,4 +1,4 @@
-//! `sublet plan --proof`: a formula that says that a plan is lower, and a proof that it has no solution.
+//! `sublet plan --proof`: a formula that says that a lower plan exists, and a proof that the formula has no solution.
 
 mod refute;
 
@@ -17,13 +17,13 @@ use refute::{End, Item, prove};
 const MOST_BLOCKS: usize = 64;
 /// The most conflicts of the search by default.
 const CONFLICTS: u64 = 50_000;
-/// How many times as many conflicts `--effort max` allows.
+/// `--effort max` allows this many times as many conflicts.
 const MOST_CONFLICTS: u64 = 8;
 
-/// Refuses a problem of which the formula cannot speak.
+/// Refuses a problem that the formula cannot express, if a proof is asked for.
 ///
 /// # Errors
-/// What the formula cannot speak of.
+/// What the formula cannot express.
 pub(crate) fn check(args: &PlanArgs, problem: &Problem) -> Result<(), Failure> {
     let refused = |why: &str| Err(Failure::Usage(format!("--proof: {why}")));
     if args.proof.is_none() {
@@ -39,8 +39,8 @@ pub(crate) fn check(args: &PlanArgs, problem: &Problem) -> Result<(), Failure> {
     }
 }
 
-/// Writes the proof that no plan fits in `capacity` bytes, if a proof is asked for; returns a sentence about it. The
-/// search for it may take as long as that for the plan.
+/// Writes the proof that no plan fits in `capacity` bytes, if a proof is asked for; returns a sentence about the proof.
+/// The time limit holds for the search for the proof once more.
 ///
 /// # Errors
 /// Files that cannot be written, and where no proof was found.

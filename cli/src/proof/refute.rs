@@ -8,14 +8,15 @@
 //! 1. For each pair of blocks that are alive together, one variable says which of them is below. Blocks that lie one
 //!    above the other are a *chain*. The chain below a block gives it a least offset, and likewise the chain above it a
 //!    greatest end.
-//! 2. A chain that is higher than the capacity is a clause: not all of its pairs lie like this. Where the chain below
-//!    one block and the chain above another leave no room, the other is below the one. The clause is the sum of the
-//!    inequalities of its pairs, divided by the capacity.
+//! 2. A chain that is higher than the capacity gives a clause: not all of its pairs lie like this. The clause is the
+//!    sum of the inequalities of its pairs, divided by the capacity. Likewise, if the chain below a block i, the blocks
+//!    i and j, and the chain above j are together higher than the capacity, then i is not below j: j is below i.
 //! 3. The rest is a solver for clauses (Marques-Silva and Sakallah 1999; Moskewicz et al. 2001): decisions,
 //!    propagation, a learned clause for each conflict, which follows by unit propagation and is written as such.
 //!
-//! Ties: of equally active pairs the first. Limits: chains know nothing of alignments, and like blocks are told apart,
-//! so that proofs grow quickly with the number of blocks. Cost: O(pairs) for each propagation that moves a block.
+//! Ties: of equally active pairs the first. Limits: chains do not use alignments, and all orders of blocks that are
+//! alike are searched, so that proofs grow quickly with the number of blocks. Cost: O(pairs) for each propagation that
+//! moves a block.
 
 use std::io::{self, Write};
 
@@ -64,11 +65,12 @@ type Literal = usize;
 
 /// What is known of the blocks in one direction: from the ground up, or from the capacity down.
 struct Side {
-    /// By block: the least bytes between the block and the ground, or the capacity.
+    /// By block: the bytes of its chain between the block and the ground, or between it and the capacity.
     room: Vec<u64>,
     /// By block: the literal of the pair of this block and the next one of its chain towards the ground, or the
     /// capacity.
     by: Vec<usize>,
+    /// The changes so far: a block, and its `room` and its `by` from before the change.
     trail: Vec<(usize, u64, usize)>,
 }
 
@@ -76,9 +78,11 @@ struct Search<'a, W: Write> {
     items: &'a [Item],
     capacity: u64,
     proof: W,
-    /// The constraints so far. The first are those of the formula: a capacity for each block, then two for each pair.
+    /// The number of constraints so far. The first are those of the formula: one for each block, which keeps it below
+    /// the capacity, then two for each pair.
     constraints: u64,
     pairs: Vec<(usize, usize)>,
+    /// By two blocks i and j, at i * n + j: the index of their pair; `NONE` if they are never alive together.
     pair_of: Vec<usize>,
     /// By pair: 0 if unknown, 1 if the first block is below the second, -1 if the second is below the first.
     value: Vec<i8>,
@@ -87,7 +91,9 @@ struct Search<'a, W: Write> {
     activity: Vec<u64>,
     step: u64,
     trail: Vec<Literal>,
+    /// By decision: how long the trails of the search, of `below` and of `above` were before it.
     limits: Vec<(usize, usize, usize)>,
+    /// How many literals of the trail have been propagated.
     done: usize,
     clauses: Vec<Vec<Literal>>,
     watches: Vec<Vec<usize>>,
@@ -154,7 +160,7 @@ pub(crate) fn prove(
     Ok(end)
 }
 
-/// The bits of an offset: those that its alignment leaves, as long as the capacity needs them.
+/// The bits of a block's offset that may be 1: from the bit of its alignment up to the highest bit of the capacity.
 fn bits(item: &Item, capacity: u64) -> std::ops::Range<u32> {
     item.alignment.trailing_zeros()..u64::BITS - capacity.leading_zeros()
 }
@@ -266,7 +272,8 @@ impl<W: Write> Search<'_, W> {
         self.above.undo(above);
     }
 
-    /// Propagates until nothing follows any more; returns a clause whose literals are all false, if there is one.
+    /// Propagates until nothing follows any more. Returns a clause whose literals are all false, if there is one, and
+    /// the number of its constraint if it was written for this.
     fn propagate(&mut self) -> io::Result<Option<(Vec<Literal>, Option<u64>)>> {
         loop {
             while self.done < self.trail.len() {

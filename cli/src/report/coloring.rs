@@ -48,9 +48,9 @@ const FATES: [(&str, &str); 5] = [
     ("replaced by its mask", "#a584dc"),
     ("written over its input, in place", "#63bb73"),
 ];
-/// Ops without a hue of their own.
+/// The colour of ops without a hue of their own.
 const OTHERS: &str = "#b9a99a";
-/// Blocks that no op allocates.
+/// The colour of blocks that no op allocates.
 const NO_OP: &str = "#9ea5b0";
 
 impl Coloring {

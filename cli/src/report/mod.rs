@@ -28,7 +28,7 @@ use scene::Scene;
 pub(crate) struct Picture<'a> {
     /// The blocks' names, and the trace that they come from.
     pub(crate) problem: &'a Problem,
-    /// Their plan.
+    /// The plan of the blocks.
     pub(crate) plan: &'a VerifiedPlan<'a>,
     /// The solver; for a fit the policy of swapping, empty where nothing is swapped.
     pub(crate) solver: &'a str,
@@ -45,12 +45,12 @@ pub(crate) struct FittedRun<'a> {
     pub(crate) schedule: &'a VerifiedSchedule<'a>,
     /// The device whose links were simulated.
     pub(crate) device: &'a str,
-    /// The limit that it was fitted to.
+    /// The limit that was asked for.
     pub(crate) limit: u64,
     /// The most bytes on the device in the original.
     pub(crate) original_peak: u64,
-    /// The max load if every block that has a gap at the original's max load is swapped out in that gap: `load_min` of
-    /// Zhang et al. 2019.
+    /// The max load that is left if every block that can be off the device while the operator with the original's max
+    /// load runs is swapped out for that time: `load_min` of Zhang et al. 2019.
     pub(crate) load_min: u64,
     /// A lower bound on the overhead within the limit, as a fraction of the original's time.
     pub(crate) lower_bound: Option<f64>,
@@ -58,7 +58,7 @@ pub(crate) struct FittedRun<'a> {
     pub(crate) recorded: &'a Trace,
     /// By residency: whether its value is recomputed, whether it is a mask, and whether it reuses memory in place.
     pub(crate) marks: &'a Marks,
-    /// What becomes of their blocks.
+    /// By residency: what becomes of its block.
     pub(crate) fates: &'a [Fate],
     /// What was done between the uses of the blocks.
     pub(crate) gaps: &'a [Gap],
@@ -67,11 +67,11 @@ pub(crate) struct FittedRun<'a> {
 /// The result of one solver.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SolverRow {
-    /// Its name.
+    /// The solver's name.
     pub(crate) solver: String,
     /// The peak of its plan, in bytes.
     pub(crate) peak: u64,
-    /// No plan has a lower peak, as far as this solver has proved, in bytes.
+    /// The highest lower bound on the peak that it has proved, in bytes.
     pub(crate) lower_bound: u64,
     /// Whether it proved that no plan has a lower peak.
     pub(crate) optimal: bool,

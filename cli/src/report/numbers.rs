@@ -18,19 +18,21 @@ pub(super) fn bytes(n: u64) -> String {
     format!("{text} {}", UNITS[unit])
 }
 
-/// A distance between the marks of a byte axis that spans `range`: a power of two, at most `most` of them.
+/// The distance between the marks of an axis of `range` bytes: the least power of two that makes at most `most`
+/// distances.
 pub(super) fn byte_tick(range: u64, most: u64) -> u64 {
     range.div_ceil(most).checked_next_power_of_two().unwrap_or(1 << 63)
 }
 
-/// A distance between the marks of an axis of steps or times: 1, 2 or 5 times a power of ten; at most `most` marks.
+/// The distance between the marks of an axis of `range` steps or ns: 1, 2 or 5 times a power of ten, the least that
+/// makes at most `most` distances.
 pub(super) fn round_tick(range: u64, most: u64) -> u64 {
     let least = range.div_ceil(most).max(1);
     let ten = 10u64.pow(least.ilog10());
     [1, 2, 5, 10].into_iter().filter_map(|m| ten.checked_mul(m)).find(|&tick| tick >= least).unwrap_or(u64::MAX)
 }
 
-/// A time for people, in a unit that shows the difference to one that is `mark` later, both in ns.
+/// The time `ns` as text, in the unit that suits an axis with marks `mark` ns apart.
 #[expect(clippy::cast_precision_loss, reason = "few digits are shown")]
 pub(super) fn time(ns: u64, mark: u64) -> String {
     let (unit, scale) = match mark {

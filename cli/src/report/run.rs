@@ -25,7 +25,7 @@ pub(super) struct Run<'a> {
     pub(super) clock: Vec<u64>,
     /// The steps at which the load without copies changes.
     pub(super) before_step: Vec<u32>,
-    /// The load without copies, from each of these steps on.
+    /// The load without copies, from each step of `before_step` on.
     pub(super) before_load: Vec<u64>,
     pub(super) operators: Operators,
     pub(super) stalls: Stalls,
@@ -66,7 +66,7 @@ pub(super) struct Copies {
     pub(super) waited: Vec<u64>,
 }
 
-/// The gaps between two uses of a block: what was done, and what the alternatives would have cost.
+/// The gaps between two uses of a block: what was done, and what the alternatives would have cost. Times in ns.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Gaps {
     /// By gap: the block of the scene that was there before the gap.
@@ -77,7 +77,7 @@ pub(super) struct Gaps {
     pub(super) before: Vec<Option<usize>>,
     pub(super) idle: Vec<u64>,
     pub(super) choice: Vec<&'static str>,
-    /// By gap: the time that it costs.
+    /// By gap: the time that the choice costs.
     pub(super) cost: Vec<u64>,
     /// By gap: the time of the two copies.
     pub(super) swap: Vec<u64>,
@@ -88,7 +88,7 @@ pub(super) struct Gaps {
 }
 
 impl<'a> Run<'a> {
-    /// The run. Its operators are added to `ops`; `before` is the load curve without copies.
+    /// The run of a fitted trace. Its operators are added to `ops`; `before` makes the load curve without copies.
     pub(super) fn of(
         fitted: &FittedRun<'a>,
         ops: &mut Ops<'_>,

@@ -14,7 +14,8 @@ use super::{Picture, SolverRow};
 use crate::problem::Trace;
 use crate::timeline;
 
-/// One column for each property of the blocks: arrays of integers are the shortest JSON.
+/// All that a picture shows. There is one array for each property of the blocks, since arrays of integers are the
+/// shortest JSON. A block here is a residency.
 ///
 /// JavaScript reads integers beyond 2^53 as the nearest that a double holds, so that a page about an arena
 /// of more than 8 PiB is off by a few bytes.
@@ -33,7 +34,7 @@ pub(super) struct Scene<'a> {
     pub(super) peak_step: u32,
     /// The ways to colour the blocks; an image has the first, a page opens with it.
     pub(super) colorings: Vec<Coloring>,
-    /// The ops that allocate or, for a fitted trace, run, as the reader sees them; `op` is an index into it.
+    /// The ops that allocate or, for a fitted trace, run, as the reader sees them. Other fields have indices into these.
     pub(super) ops: Vec<String>,
     pub(super) id: Vec<String>,
     pub(super) start: Vec<u32>,
@@ -132,7 +133,8 @@ impl<'a> Scene<'a> {
         self.id.len() - self.next.iter().flatten().count()
     }
 
-    /// The limit, if it is near enough to the peak to be shown.
+    /// The limit, if it is at most about 5/4 of the peak: a higher one would leave too little of the picture to the
+    /// blocks.
     pub(super) fn limit_in_view(&self) -> Option<u64> {
         self.run.as_ref().map(|run| run.limit).filter(|&limit| limit / 5 <= self.peak / 4)
     }
@@ -180,8 +182,9 @@ impl Residencies {
         residencies
     }
 
-    /// The lifetimes without copies: from the first residency of a block to the last. A copy in before any residency
-    /// and a copy out after all are of a persistent block that is on the host between iterations.
+    /// The lifetimes that the blocks of the trace would have without copies: each from the begin of its first residency
+    /// to the end of its last. If the first begins with a copy in, or the last ends with a copy out, the block is
+    /// persistent, and on the host between iterations: it is then alive from the start, or to the end.
     fn joined(&self, blocks: &[Block], copies: &[timeline::Copy], rows: usize) -> Vec<Block> {
         let mut whole = blocks.to_vec();
         for copy in copies {

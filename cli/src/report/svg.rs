@@ -18,7 +18,7 @@ use super::scene::Scene;
 const EXACT: usize = 4000;
 /// The grid of the rounded edges: how many of its lines there are to a pixel.
 const GRID: f64 = 2.0;
-/// The most labels inside blocks: more would be noise.
+/// The most labels inside blocks: more are hard to read.
 const LABELS: usize = 150;
 
 const WIDTH: f64 = 1200.0;
@@ -236,7 +236,7 @@ fn labels(scene: &Scene<'_>, mut drawn: Vec<Drawn>, out: &mut impl Write) -> io:
     writeln!(out, "</g>")
 }
 
-/// The load curve, and of a fitted trace what it was before.
+/// The load curve, and for a fitted trace also the load that it would have without copies.
 fn load(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
     let bottom = LOAD[1];
     write!(out, r##"<path class="load" fill="#dfe8f7" stroke="#3f6fc0" d="M{LEFT} {bottom}"##)?;

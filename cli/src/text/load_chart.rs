@@ -12,10 +12,11 @@ const HEIGHT: u64 = 12;
 /// How much of a character is filled, in eighths.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Draws the load over `steps`, which `curve` gives in bytes from each step on at which it changes.
+/// Draws the load over `steps`. `curve` has a pair for each step at which the load may change: the step, and the load
+/// in bytes from there on.
 ///
-/// A column stands for `steps.len() / 72` steps, rounded as it falls, and shows the highest load in them, so
-/// that no peak is lost; where there is load, there is a bar. The top of the chart is the max load.
+/// Each of the 72 columns stands for about `steps.len() / 72` steps, and for at least one. It shows the highest load in
+/// these steps, so that no peak is lost; where there is load, there is a bar. The top of the chart is the max load.
 pub(crate) fn draw(curve: &[(u64, u64)], steps: Range<u64>) -> String {
     let max_load = curve.iter().map(|&(_, load)| load).max().unwrap_or(0);
     let unit = Unit::for_largest(max_load);

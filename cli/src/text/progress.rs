@@ -38,7 +38,7 @@ pub(crate) fn during<T>(what: &'static str, work: impl FnOnce(&ProgressBar) -> T
     result
 }
 
-/// Makes it a bar of `total` equal parts; each is counted by `inc`.
+/// Turns the progress line into a bar of `total` equal parts; `bar.inc(1)` counts one of them as done.
 pub(crate) fn count(bar: &ProgressBar, total: u64) {
     bar.set_length(total);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed} {bar:30} {pos}/{len} {wide_msg}") {

@@ -15,7 +15,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     read(text).map(|(bytes, _)| bytes)
 }
 
-/// The bytes that `text` says, rounded down, and whether they are whole without that.
+/// The bytes that `text` says, rounded down, and whether they are exact, with nothing rounded off.
 fn read(text: &str) -> Result<(u64, bool), String> {
     let text = text.trim();
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -28,7 +28,8 @@ fn read(text: &str) -> Result<(u64, bool), String> {
     let too_large = || format!("\"{text}\" is more than the {} bytes that 64 bits hold", u64::MAX);
     let whole: u64 = whole.parse().map_err(|_| too_large())?;
     let whole = whole.checked_mul(bytes_per_unit).ok_or_else(too_large)?;
-    // From the last digit to the first: what is left of a division does not change the whole bytes of the next.
+    // From the last digit to the first. Each division by ten rounds down, and the result is still exact: for a whole n,
+    // (n + x) / 10 rounded down is the same as with x rounded down first.
     let (mut part, mut exact) = (0, true);
     for digit in fraction.bytes().rev() {
         let tenths = u64::from(digit - b'0') * bytes_per_unit + part;

@@ -8,8 +8,8 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// The largest unit of which `largest`, in bytes, has at least ten, so that with two decimals what is
-    /// a thousandth of it still shows.
+    /// The largest unit in which `largest`, a number of bytes, is at least 10. So a thousandth of `largest` is still
+    /// seen in a number with two decimals.
     pub(crate) fn for_largest(largest: u64) -> Self {
         const NAMES: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
         let power = ((largest / 10).max(1).ilog2() / 10).min(4);

@@ -32,7 +32,7 @@ struct Outcome<'a> {
     time_ns: u64,
 }
 
-/// Generates and writes.
+/// Makes the trace or the graph of a network, and writes it.
 ///
 /// # Errors
 /// No such network, or a file that cannot be written.

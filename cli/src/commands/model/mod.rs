@@ -20,10 +20,10 @@ use crate::text::unit::Unit;
 /// What `plan` prints of a model. Sizes in bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct ModelOutcome {
-    /// The bytes that TFLM's own planner takes, in the order of the file.
+    /// The bytes that TFLM's own planner takes, with the operators in the order of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     tflm_greedy: Option<u64>,
-    /// The bytes that TFLM takes with this plan: it places the scratch of kernels around it.
+    /// The bytes that TFLM takes with this plan: TFLM itself places the scratch of kernels, beside the plan's tensors.
     #[serde(skip_serializing_if = "Option::is_none")]
     tflm_head: Option<u64>,
     /// The result of the search for an order, if there was one.
@@ -37,7 +37,7 @@ pub(crate) struct ModelOutcome {
     open_shapes: Vec<String>,
     /// The graphs that are not run by the first: their tensors have no place in the plan.
     unplanned_graphs: Vec<usize>,
-    /// The kinds of operators that have graphs inside of them, whose tensors have no place in the plan.
+    /// The kinds of operators that have graphs inside of them. The tensors of these graphs have no place in the plan.
     inner_graphs: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ struct MeansOutcome {
     lower_bound: u64,
 }
 
-/// The combinations of means whose peaks are printed beside that of the plan, and their options.
+/// The combinations of means whose peaks are printed after the plan's, each with the options that ask for it.
 const CHOICES: [(&str, Means); 4] = [
     ("--in-place", Means { reorder: false, in_place: true, overlap: false }),
     ("--reorder", Means { reorder: true, in_place: false, overlap: false }),
@@ -75,7 +75,7 @@ pub(crate) fn plans<'a>(args: &'a PlanArgs, model: &'a Model, scratch: &'a [(u32
     Plans::new(model, request)
 }
 
-/// Refuses options that only models for TFLM can have.
+/// Refuses a plan written into an .onnx, and for such a model the options that only a model for TFLM can have.
 pub(super) fn check(args: &PlanArgs, model: &Model) -> Result<(), Failure> {
     let into_model = args.output.as_deref().is_some_and(is_model);
     if let Some(file) = args.output.as_ref().filter(|file| output::ends_in(file, "onnx")) {
@@ -94,7 +94,8 @@ pub(super) fn constraints(args: &PlanArgs, model: &Model) -> Constraints {
     Constraints { alignment: given.alignment.max(model.alignment), ..given }
 }
 
-/// The scratch of kernels, from the options: operators, and the bytes that each asks for.
+/// The scratch of kernels: operators, and the bytes that each asks for. The options tell it, or else for TFLM what is
+/// known of its kernels.
 pub(crate) fn scratch(args: &PlanArgs, model: &Model) -> Result<Vec<(u32, u64)>, Failure> {
     match (&args.model.tflm_log, &args.model.workspace) {
         (Some(file), _) => Ok(crate::input::scratch::of_log(file, model)?),
@@ -218,6 +219,7 @@ impl ModelOutcome {
 }
 
 /// The buffers of a model in the order in which TFLM's planner gets them: tensors, then the scratch of kernels.
+/// `offsets` are those of a plan, one for each tensor; TFLM places what has none, or a negative one.
 pub(crate) fn buffers(model: &Model, schedule: &Schedule, offsets: Option<&[i32]>) -> Vec<Buffer> {
     let told = |tensor: u32| offsets.and_then(|offsets| u64::try_from(*offsets.get(tensor as usize)?).ok());
     let tensors = (0..)

@@ -16,7 +16,7 @@ use sublet_core::owned::Scratch;
 /// Verifies the plan in a model, and prints.
 ///
 /// # Errors
-/// A model without a plan, an offset that is none, or the first constraint that the plan breaks.
+/// A model without a plan or that cannot run, or the first constraint that the plan breaks.
 pub(super) fn run(args: &VerifyArgs, model: &Model) -> Result<(), Failure> {
     let input = |message: String| Failure::Input(InputError::file(&args.input, message));
     let plan = model.plan.as_ref().ok_or_else(|| {
@@ -32,7 +32,7 @@ pub(super) fn run(args: &VerifyArgs, model: &Model) -> Result<(), Failure> {
     let plan = match verdict {
         Ok(plan) => plan,
         Err(e @ Error::Invalid(_)) => {
-            // A plan that is valid with overlaps was made with them, and its writer forgot to say so here.
+            // A plan that is valid with overlaps was made with them: the user is told to give the option here too.
             let mut hint = "";
             if args.overlap.is_none() {
                 let (with, offsets) = told(&args.input, model, plan, true)?;

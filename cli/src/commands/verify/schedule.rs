@@ -59,7 +59,7 @@ pub(super) fn run(args: &VerifyArgs, file: &str) -> Result<(), Failure> {
     if args.json { output::json(&verdict, &mut out) } else { verdict.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
 
-/// Prints a failure as JSON, if that was asked for.
+/// Returns `failure`. With `--json`, a failure that says that the plan is invalid is printed first.
 fn told(args: &VerifyArgs, failure: Failure) -> Failure {
     if args.json
         && let Failure::No(message) = &failure

@@ -21,7 +21,7 @@ use crate::problem::{BadRow, Problem};
 pub(crate) use objects::{Action, Event, Stack};
 use objects::{Object, Objects, Part};
 
-/// What a snapshot has of the one device with events.
+/// The part of a snapshot that is about the one device with events.
 pub(crate) struct Snapshot {
     pub(crate) device: usize,
     /// The events, in their order.
@@ -73,7 +73,7 @@ impl Snapshot {
         Ok(Self { device, events, reserved, in_use, objects })
     }
 
-    /// Makes the trace, with the stack that asked for each of its blocks.
+    /// Makes the problem of the trace, and for each of its blocks the stack that asked for it.
     ///
     /// # Errors
     /// An event that cannot follow the events before it.

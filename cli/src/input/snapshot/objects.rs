@@ -16,7 +16,7 @@ use super::pickle::{Build, NO_CONTAINER, Value, too_many};
 const MOST_BYTES: usize = 4 << 30;
 /// The most bytes of text; further text is left out.
 const MOST_TEXT: usize = 1 << 26;
-/// Of a deeper stack the innermost frames are kept.
+/// The most frames of a stack; of a deeper stack only the innermost ones are kept.
 const MOST_FRAMES: usize = 1000;
 /// Stands for the time of an event that has none.
 const NO_TIME: u64 = u64::MAX;
@@ -234,7 +234,7 @@ impl Objects {
         }
     }
 
-    /// Forgets all but stacks and their text.
+    /// Frees all but the stacks, their frames and text.
     pub(super) fn forget(&mut self) {
         (self.lists, self.dicts, self.events) = Default::default();
         (self.segments, self.parts) = Default::default();

@@ -289,7 +289,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
         Ok(())
     }
 
-    /// The height of the stack below which nothing may be taken: the last mark.
+    /// The stack's height at the last mark: nothing below it may be taken.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -331,7 +331,8 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
         }
     }
 
-    /// Python numbers memoized objects from 0 without gaps, and memoizes no numbers.
+    /// Remembers the value on top under this number. Python counts the numbers from 0 without gaps. It never remembers
+    /// an integer, for which [`Build::OTHER`] stands here.
     fn memoize(&mut self, number: usize) -> Result<(), String> {
         let object = match self.top()? {
             Value::Object(object) => object,

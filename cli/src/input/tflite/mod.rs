@@ -74,7 +74,7 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Model, InputError> {
 /// What lies behind the tables of a file: weights, or the options of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Far {
-    /// Where the number of its position stands in the file.
+    /// At which byte of the file the number `position` stands.
     pub(crate) at: usize,
     /// Its position, in bytes from the begin of the file.
     pub(crate) position: u64,
@@ -83,8 +83,8 @@ pub(crate) struct Far {
 }
 
 impl Far {
-    /// What a table tells by these fields: the number of its position, and its length. A length of 1 or less means that
-    /// there is nothing.
+    /// Reads the two fields of a table that hold the position and the length. A length of 1 or less means that there is
+    /// nothing.
     fn new(table: FlatTable<'_>, [position, bytes]: [usize; 2]) -> Result<Option<Self>, InputError> {
         let (at, bytes) = (table.field(position)?, table.u64(bytes)?);
         let Some(at) = at.filter(|_| bytes > 1) else { return Ok(None) };
@@ -230,8 +230,8 @@ impl<'a> Reader<'a> {
         Ok(operands)
     }
 
-    /// The offsets of the plan in the file, if it holds one. The words of a plan are a version, the graphs, the number of
-    /// offsets, and the offsets.
+    /// The offsets of the plan in the file, if it holds one. The words of a plan, of 32 bits each, are a version, the
+    /// number of graphs, the number of offsets, and the offsets.
     fn plan(&self, root: FlatTable<'a>) -> Result<Option<Vec<i32>>, InputError> {
         for entry in root.vector(METADATA, 4)?.tables() {
             let entry = entry?;
@@ -255,7 +255,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How the window of a convolution or a pool moves.
+/// How the window of a convolution or a pool moves; none for other operators.
 fn window(kind: &str, options: FlatTable<'_>) -> Result<Option<Window>, InputError> {
     let number = |field, default| options.i32(field, default).map(|n| u64::try_from(n).unwrap_or(0));
     let (dilation, size) = match kind {
