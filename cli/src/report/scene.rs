@@ -34,7 +34,8 @@ pub(super) struct Scene<'a> {
     pub(super) peak_step: u32,
     /// The ways to colour the blocks; an image has the first, a page opens with it.
     pub(super) colorings: Vec<Coloring>,
-    /// The ops that allocate or, for a fitted trace, run, as the reader sees them. Other fields have indices into these.
+    /// The ops that allocate or, for a fitted trace, run, as the reader sees them. Other fields have indices into
+    /// these.
     pub(super) ops: Vec<String>,
     pub(super) id: Vec<String>,
     pub(super) start: Vec<u32>,
