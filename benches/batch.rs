@@ -1,12 +1,14 @@
 //! The largest batch that one GPU can train with, beside table 7 of Jin et al. 2018 (Layrub).
 //!
-//! `cargo bench -p sublet-benches --bench batch -- [NETWORK]` prints the table, or the row of one network. The memory is that of the
-//! paper's K40, of which its table 4 says 11,580 MB; the times are those of a roofline of the K40's data sheet, the copies those
-//! of the device `k40`. Everything counts: images, parameters, their momentum and gradients, activations, and a scratch of
-//! 8 MiB for convolutions. The paper's figures were tried out on the GPU, with cuDNN's scratch and handles and CUDA's context.
+//! `cargo bench -p sublet-benches --bench batch -- [NETWORK]` prints the table, or the row of one network. The memory
+//! is that of the paper's K40: 11,580 MB, by the paper's table 4. The times of operators follow from the K40's data
+//! sheet by a roofline, the times of copies from the device `k40`. Everything counts: images, parameters, their
+//! momentum and gradients, activations, and a scratch of 8 MiB for convolutions. The paper's figures were tried out on
+//! the GPU, with cuDNN's scratch and handles and CUDA's context.
 //!
-//! Layrub's rule is its hybrid: what `layer::reuse` counts for activations and their gradients, and what lasts beside them.
-//! Chen et al.'s is the search over the budget, placed. Each is the largest batch that halving finds.
+//! "Layrub's rule" is Layrub's hybrid reuse: the bytes that `layrub::reuse` counts for activations and their gradients,
+//! and beside them the blocks that last for the iteration. "Segments" is Chen et al.'s search over the budget, where
+//! each plan is placed. Each figure is the largest batch that doubling and halving find.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +29,7 @@ const MEMORY: u64 = 11_580 << 20;
 const K40: Roofline =
     Roofline { flops_per_s: 4.29e12, bytes_per_s: 288e9, launch_ns: 5000, convolution_workspace: 8 << 20 };
 
-/// The largest batch that is tried, in images.
+/// No larger batch is tried, in images.
 const MOST: u32 = 1 << 16;
 
 /// The overheads that a fit may have, as fractions of the original's time.
@@ -92,7 +94,8 @@ fn cell(found: Option<(u32, f64)>) -> String {
     found.map_or_else(|| "none".to_owned(), |(batch, added)| format!("{batch}, {:.1} %", 100.0 * added))
 }
 
-/// The largest batch for which there is an answer, with the answer: doubles what is known to fit, then halves.
+/// The largest batch for which `fits` has an answer, and the answer. Doubles the batch, from `from` on, until one does
+/// not fit; then halves the range in between.
 fn largest(from: u32, mut fits: impl FnMut(u32) -> Option<f64>) -> Option<(u32, f64)> {
     let mut low = (from, fits(from)?);
     let mut high = MOST + 1;
@@ -137,7 +140,7 @@ fn as_recorded(iteration: &Iteration, device: &Device) -> Option<f64> {
     placed(&iteration.trace.recorded(), &iteration.trace.rows, device)
 }
 
-/// Layrub's hybrid, by its arithmetic; the time of its copies.
+/// The overhead of Layrub's copies, if the bytes that its hybrid reuse counts fit, with what lasts and the workspace.
 fn by_layer(iteration: &Iteration, device: &Device) -> Option<f64> {
     let recorded = iteration.trace.recorded();
     let (rows, bytes) = passes::by_layers(&recorded, device, 1).unwrap_or_else(|e| panic!("{e}"));
@@ -151,7 +154,7 @@ fn by_layer(iteration: &Iteration, device: &Device) -> Option<f64> {
     Some(proved.run.overhead())
 }
 
-/// Chen et al.'s search, each budget costed by its placement.
+/// The overhead of the plan that Chen et al.'s search finds, if its placement fits. A plan costs its footprint.
 fn by_segments(iteration: &Iteration, device: &Device) -> Option<f64> {
     let recorded = iteration.trace.recorded();
     let cost = |rows: &[Row]| prove(&recorded, rows, Solver::BestFit, device, true).map(|proved| proved.footprint);

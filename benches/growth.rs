@@ -1,8 +1,8 @@
 //! How time grows from 1,000 to 1,000,000 blocks: each solver, and the verifier.
 //!
-//! The instances are seeded, about 60 blocks alive at a time, so that the colliding pairs grow with the blocks and no
-//! faster. The solvers that look at every colliding pair stop at 100,000 blocks, where they look at six million pairs;
-//! `peers/growth.py` runs all of them, once, to a million.
+//! The solvers' instances are random, from a fixed seed, with about 60 blocks alive at a time, so that the number of
+//! colliding pairs grows in proportion to the blocks. The solvers that look at every colliding pair stop at 100,000
+//! blocks, which have six million pairs; `peers/growth.py` runs all of them, once, to a million.
 
 use std::hint::black_box;
 use std::time::Duration;

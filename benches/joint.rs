@@ -1,9 +1,10 @@
-//! What a limit costs by swapping, by recomputation, by both, and by all means, on every training trace and on 1001 layers of
-//! a `ResNet`.
+//! What a limit costs by swapping, by recomputation, by both, and by all means, on every training trace and on 1001
+//! layers of a `ResNet`.
 //!
-//! `cargo bench -p sublet-benches --bench joint -- [FILTER [LIMITS]]` prints a table for each trace whose name holds FILTER,
-//! at limits in % of the original peak, such as 60,40, and what is left within 10, 20 and 33 % of overhead. With
-//! `SUBLET_DATA` the larger corpus is read. More means must not be worse than fewer at any limit.
+//! `cargo bench -p sublet-benches --bench joint -- [FILTER [LIMITS]]` prints a table for each trace whose name holds
+//! FILTER, at limits in % of the original peak, such as 60,40, and then the least loads that were reached within 10, 20
+//! and 33 % of overhead. With `SUBLET_DATA` the larger corpus is read. More means must not be worse than fewer at any
+//! limit.
 
 mod clock;
 
@@ -21,7 +22,7 @@ const LIMITS: [u64; 14] = [95, 90, 80, 70, 60, 50, 45, 40, 35, 30, 25, 20, 15, 1
 /// Limits in % of the original peak, for networks with many rows.
 const FEWER: [u64; 6] = [60, 50, 35, 25, 20, 12];
 const MANY_ROWS: usize = 12_000;
-/// Overheads within which it is told what is left.
+/// The overheads, as fractions of the original's time, within which the least loads are told.
 const WITHIN: [f64; 3] = [0.10, 0.20, 0.33];
 
 /// The result of a fit by some means at a limit.
@@ -69,7 +70,7 @@ fn main() {
     }
 }
 
-/// Prints the curves of a network; what is left on each.
+/// Prints the curves of a network. Returns for each the least loads within the overheads of [`WITHIN`], as text.
 fn curves(name: &str, recorded: Recorded<'_>, device: Device, limits: Option<&[u64]>) -> [String; 4] {
     let peak = max_load(recorded.rows);
     let few: &[u64] = if recorded.rows.len() > MANY_ROWS { &FEWER } else { &LIMITS };

@@ -1,9 +1,9 @@
 //! What Jin et al. 2018 (Layrub) promise: memory for activations and gradients that does not grow with depth.
 //!
-//! `cargo bench -p sublet-benches --bench layer -- [DEEPEST]` prints the tables. The networks are deepened in the third stage.
-//! The second table has what all means together make of the same networks, up to DEEPEST layers, within what parameters,
-//! momentum and their gradients take, and beside it 60 % of what the paper has for activations and gradients. It must be faster
-//! than Layrub's policy.
+//! `cargo bench -p sublet-benches --bench layer -- [DEEPEST]` prints the tables. The networks are deepened in the third
+//! stage. The second table has the fits of the same networks, up to DEEPEST layers, by all means together. Their limit
+//! is what parameters, momentum and their gradients take, and in addition 60 % of the paper's bytes for activations and
+//! gradients. Each fit must be faster than Layrub's rule.
 
 mod clock;
 
@@ -16,8 +16,9 @@ use sublet_tests::fitted::Fitter;
 use sublet_tests::passes;
 use sublet_tests::recording::{peak_of_lasting, prove};
 
-/// What the paper has for every depth, in bytes, and the part of it that is asked for.
+/// The paper's bytes for activations and gradients: 759.5 MiB, at every depth.
 const PAPER: u64 = 1519 << 19;
+/// The part of these bytes that a fit may take, in percent.
 const PERCENT: u64 = 60;
 /// The deepest network that is fitted if nothing else is asked for: beyond, a fit takes minutes.
 const DEEPEST: u32 = 302;

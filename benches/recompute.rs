@@ -1,8 +1,9 @@
-//! What Chen et al. 2016 promise, on networks as deep as theirs: memory over depth and length, and what it costs in time.
+//! What Chen et al. 2016 promise, on networks as deep as theirs: how memory grows with depth and length, and what the
+//! recomputation costs in time.
 //!
 //! `cargo bench -p sublet-benches --bench recompute -- [FOLDER]` prints the tables, and with a folder writes
-//! `recompute.csv` and the picture `recompute.svg` there. Feature maps are the most bytes, at once, of blocks that come
-//! and go within the iteration: without parameters, their momentum and their gradients.
+//! `recompute.csv` and the picture `recompute.svg` there. "Feature maps" is the highest load of the blocks that come
+//! and go within the iteration: all but parameters, their momentum and their gradients.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,8 +22,9 @@ const DEVICE: Device = Device::symmetric(12e9);
 struct Point {
     curve: &'static str,
     size: u32,
-    /// The whole load, and that of the feature maps, in bytes.
+    /// The max load of all blocks, in bytes.
     load: u64,
+    /// The max load of the feature maps, in bytes.
     maps: u64,
     footprint: u64,
     added: f64,
@@ -108,7 +110,8 @@ fn table(title: &str, size: &str, points: &[Point]) {
     }
 }
 
-/// Fits maps = a · size^b to each curve, by least squares of the logarithms, and maps = a + b · log2(size).
+/// Fits two laws to each curve by least squares, and prints them: maps = a · size^b, by the logarithms, and maps = a +
+/// b · log2(size). `maps` is in GB.
 fn laws(points: &[Point]) {
     println!();
     for curve in points.iter().take(3).map(|p| p.curve) {

@@ -1,5 +1,5 @@
-//! What a request costs when it is in the plan, beside glibc's malloc and a caching pool, for the same sequence of sizes in
-//! the same run; and what the search for the period costs an event.
+//! The time of a request that is in the plan, beside glibc's malloc and a caching pool, for the same sequence of sizes
+//! in the same run; and the time of an event that the search for the period watches.
 //!
 //!     cargo bench -p sublet-benches --bench replay
 //!
@@ -49,7 +49,8 @@ fn row(network: &Network) {
     let events = network.iteration.len();
     let config = Config { alignment: ALIGNMENT, ..Config::new(capacity, events, events) };
 
-    // Found in the stream; once it cannot be part of a longer period nothing is recorded any more.
+    // `planned` finds the iteration in the stream of requests by itself. Once the iteration cannot be part of a longer
+    // period, nothing is recorded any more. `recorded` is told where iterations begin and end, and goes on recording.
     let mut memory = Lent::new(&config);
     let mut planned = memory.allocator(&config);
     let mut memory = Lent::new(&config);
@@ -112,7 +113,7 @@ fn run(network: &Network, allocator: &mut Allocator<'_>, addresses: &mut [u64]) 
     }
 }
 
-/// Nanoseconds for each request of the network.
+/// Nanoseconds for each block of the network: for a malloc and its free.
 #[expect(clippy::cast_precision_loss, reason = "a time to be read")]
 fn time(network: &Network, mut iteration: impl FnMut()) -> f64 {
     let before = cpu_seconds();
@@ -171,9 +172,10 @@ impl Lent {
     }
 }
 
-/// What frameworks do today: cached blocks in a set ordered by size, best fit, splitting, coalescing with the neighbours
-/// (as PyTorch's caching allocator does), over one range.
+/// A caching allocator as frameworks have it today, such as PyTorch's, over one range of memory: a set of free blocks
+/// ordered by size, best fit, splitting, and joining with free neighbours.
 struct Caching {
+    /// The free blocks, as (size in bytes, address).
     cached: BTreeSet<(u64, u64)>,
     /// By address of a block: its size in bytes, whether it is in use, and the address of the block below it.
     blocks: HashMap<u64, (u64, bool, Option<u64>)>,

@@ -1,10 +1,11 @@
-//! Figures that are to be passed, and what `fit` comes to at them.
+//! Figures that `fit` is to reach, and what it reaches.
 //!
-//! `cargo bench -p sublet-benches --bench targets -- [FILTER]`, with `SUBLET_DATA`, asks for each at the part of the original
-//! peak that is to be left over, and prints the overhead beside the one that is allowed. The limit holds for the footprint, also
-//! where the figure is one of loads. The figures are those that prototypes of the same ideas reached in seconds, on the same
-//! traces with the same device; the last ten are nine tenths of the reduction that a bound on the load, made apart from this
-//! project, leaves possible without overhead.
+//! A figure is a limit, as a part of the original peak, and the most overhead at this limit. `cargo bench -p
+//! sublet-benches --bench targets -- [FILTER]`, with `SUBLET_DATA`, fits to each limit, and prints the overhead beside
+//! the allowed one. The footprint must be within the limit, even where the figure was reached for a load. Prototypes of
+//! the same ideas reached the figures in seconds, on the same traces with the same device. The last ten are different:
+//! a bound on the load, made apart from this project, says which reduction is possible without overhead, and nine
+//! tenths of that reduction are asked for.
 
 mod clock;
 
@@ -18,7 +19,7 @@ use sublet_tests::recording::{Recording, percent};
 const SWAP: Using = Using::NONE.with(Means::Swap);
 const RECOMPUTE: Using = Using::NONE.with(Means::Recompute);
 
-/// What may be left at most, in tenths of a per cent of the original peak, and the overhead within which, in %.
+/// The limit, in tenths of a per cent of the original peak, and the most overhead, in %.
 type Figure = (u64, f64);
 
 /// The overhead that counts as none, in %.

@@ -2,7 +2,7 @@
 
 use crate::support::{Folder, pickle, sublet, sublet_limited};
 
-/// Plans a file of this content; it has to be refused at this place (`:line:column`, `:line`, or nothing) with this
+/// Plans a file of this content. The file must be refused at this place (`:line:column`, `:line`, or nothing) with this
 /// message.
 #[track_caller]
 fn refused(content: impl AsRef<[u8]>, place: &str, message: &str) {
@@ -169,7 +169,7 @@ fn ids() {
     refused(instance("7,0,1,1\n7,1,2,1\n"), ":3", "expected a new id, found \"7\", which line 2 has already");
     refused(instance(",0,1,1\n"), ":2:1", "expected a name in the column \"id\"");
     refused(instance("\"a\",0,1,1\n"), ":2:1", "expected a name without quotes");
-    // The later residency of block 1 and block "1#1" would be called the same.
+    // The second residency of block 1 and the block "1#1" would have the same name.
     refused(trace("0,malloc,1,8,\n0,free,1,,\n0,malloc,1,8,\n0,malloc,1#1,8,\n"), ":5", "are both called 1#1");
 }
 
@@ -262,7 +262,7 @@ fn pickles_that_are_no_snapshots() {
     refused(b"\x80\x09N.", ": byte 0", "expected a pickle of protocol 2 to 5, found 9");
     refused(b"\x80\x04", ": byte 2", "cut off");
     refused(b"\x80\x04.", ": byte 2", "takes more from its stack than is there");
-    // A tuple of what lies below a mark, and then all above that mark.
+    // A tuple of two values, both of which lie below the last mark; then a tuple of all values above that mark.
     refused(b"\x80\x04NN(\x86t.", ": byte 5", "takes more from its stack than is there");
     refused(b"\x80\x04h\x00.", ": byte 2", "memo 0 was never written");
     refused(b"\x80\x04Nr\xff\xff\xff\xff.", ": byte 3", "expected memo 0, found 4294967295");
@@ -438,7 +438,7 @@ fn a_policy_for_what_is_not_swapped() {
         sublet(&[&["fit", &file, "--limit", "256", "--using", using][..], policy].concat())
     });
     assert_eq!((swapped.status, recomputed.status), (0, 0), "{swapped:?} {recomputed:?}");
-    // Nothing is swapped where the limit is the peak, and so nobody decided it.
+    // Nothing is swapped where the limit is the peak, so that no policy decided anything.
     assert!(!recomputed.out.contains("policy"), "{recomputed:?}");
 }
 

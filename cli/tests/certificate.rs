@@ -1,4 +1,4 @@
-//! Certificates: what a plan is said to be is checked by the binary and by a program of another language.
+//! Certificates: the binary and a program in Python check the same ones, and must agree.
 
 use std::process::{Command, Stdio};
 
@@ -6,7 +6,7 @@ use crate::support::{Folder, Ran, sublet};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// What the checker in Python says; none where there is no Python.
+/// Whether the checker in Python accepts a certificate; none where there is no Python.
 fn foreign(files: [&str; 3]) -> Option<bool> {
     let python = std::env::var("SUBLET_PYTHON").unwrap_or_else(|_| "python3".into());
     let checker = format!("{ROOT}/tests/check_certificate.py");
@@ -18,7 +18,7 @@ fn foreign(files: [&str; 3]) -> Option<bool> {
     Some(status.success())
 }
 
-/// What both say, which is the same.
+/// Whether `sublet check` accepts a certificate, and its run. The checker in Python must say the same.
 fn accepted(files: [&str; 3]) -> (bool, Ran) {
     let ran = sublet(&[&["check"][..], &files].concat());
     assert!([0, 1].contains(&ran.status), "{ran:?}");

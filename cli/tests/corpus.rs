@@ -164,7 +164,7 @@ fn every_network_of_the_larger_corpus_has_an_optimal_plan() {
     assert!(pangu <= 1.0, "{pangu}");
 }
 
-/// The plans of another platform, compiler or day are the same bytes.
+/// A plan has the same bytes on every platform, with every compiler and on every day.
 ///
 /// After a change that means to change them: `sublet plan traces/NAME.csv --output cli/tests/golden/NAME.plan.csv`.
 #[test]
@@ -179,8 +179,8 @@ fn plans_are_the_golden_ones_byte_by_byte() {
     }
 }
 
-/// The order of the rows, the names, the scale of time and the unit of sizes may break ties, but where the plan is
-/// optimal it stays so.
+/// The order of the rows, the names, the scale of time and the unit of sizes may change how ties are broken. A plan
+/// that is optimal must stay optimal.
 #[test]
 fn disguises_change_no_optimal_peak() {
     let folder = Folder::new();

@@ -9,7 +9,7 @@ fn frame(file: &str, line: u64, name: &str) -> Vec<u8> {
     pickle::dict(&[("name", pickle::text(name)), ("filename", pickle::text(file)), ("line", pickle::int(line))])
 }
 
-/// Inside of PyTorch first, then the user's line, then who called it.
+/// A stack of three frames, innermost first: one inside of PyTorch, the user's code at `line`, and its caller.
 fn stack(line: u64) -> Vec<u8> {
     pickle::list(&[
         frame("/opt/torch/nn/functional.py", 2000, "linear"),

@@ -19,7 +19,7 @@ fn the_gap_that_the_heuristics_leave_is_closed() {
     assert!(default["nodes"].as_u64().unwrap() > 0);
 }
 
-/// Eighteen blocks with the load of a full rectangle of 60 that they do not fill: they need 62.
+/// Eighteen blocks whose load is at most 60 bytes; no plan has a peak below 62.
 const LIFTED: &str = "id,lower,upper,size\na,1,4,9\nb,0,3,21\nc,3,8,1\nd,7,8,2\ne,0,1,9\nf,3,8,3\ng,0,4,1\nh,0,7,23\n\
     i,1,4,2\nj,1,5,2\nk,0,8,1\nl,7,8,51\nm,4,6,13\nn,0,4,1\no,3,6,17\np,5,8,2\nq,0,1,4\nr,6,7,30\n";
 
@@ -45,7 +45,8 @@ fn a_missed_capacity_is_proved_or_not() {
     assert!(peak > 61 && told.contains("no plan within 61 bytes was found, and none is proved impossible"), "{told}");
 }
 
-/// A byte below what is possible, the best plan that is known is the one that is found without a capacity.
+/// Where the capacity is a byte below the least peak, the peak that is told is the one that is found without a
+/// capacity.
 #[test]
 fn what_a_missed_capacity_would_take_is_what_planning_without_one_takes() {
     let found = sublet(&["plan", HARD, "--json"]).json();

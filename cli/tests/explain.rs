@@ -4,7 +4,7 @@ use crate::support::{Folder, sublet};
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/vgg16_cifar_train_b100.csv");
 
-/// A trace of few rows, on which these fits take less than a third of the time.
+/// A trace of fewer rows, on which these fits take less than a third of the time that they take on [`TRACE`].
 const SHORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/alexnet_train_b32.csv");
 
 #[test]
@@ -79,7 +79,7 @@ fn of_a_block_it_says_what_was_done_and_what_else_it_would_have_cost() {
     assert_eq!((&gap["after"], &gap["before"]), (&"0 first".into(), &"3 fourth".into()));
     assert_eq!((&gap["choice"], &gap["load_if_kept"]), (&"swapped".into(), &(3u64 * 67_108_864 + 1_048_576).into()));
     assert!(close(&gap["swap_ns"], 2.0 * copy) && close(&gap["recompute_ns"], 2e7), "{gap}");
-    // It may come back only when `b` is gone, and the operator that reads it waits for that.
+    // `a` may come back only when `b` is gone, and the operator that reads `a` waits for the copy.
     assert!(close(&gap["cost_ns"], copy), "{gap}");
     assert!(close(&gap["idle_ns"], 4e7 + copy), "{gap}");
 
@@ -88,7 +88,7 @@ fn of_a_block_it_says_what_was_done_and_what_else_it_would_have_cost() {
     assert_eq!((&gap["choice"], &gap["before"]), (&"recomputed".into(), &"0' first".into()));
     assert!(close(&gap["cost_ns"], 2e7), "{gap}");
 
-    // What must stay is kept; what only neighbours use has no gap.
+    // `x` must stay: it is kept in all its gaps. `b` is used by two operators in a row: it has no gap.
     let kept = gaps("x", "swap");
     assert!(
         kept.as_array().unwrap().iter().all(|gap| gap["choice"] == "kept" && gap["recompute_ns"].is_null()),

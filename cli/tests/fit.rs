@@ -119,12 +119,13 @@ fn devices() {
     let integrated = fit("jetson-orin");
     assert_eq!(integrated.status, 2);
     assert!(integrated.err.contains("share one memory") && integrated.err.contains("recomputation"), "{integrated:?}");
-    // Computing again is all that saves memory there: here it can, if the weight is not updated before.
+    // Only recomputation saves memory on that device. It can here, once the update of the weight is left out: the
+    // recomputed operator reads the weight.
     let constant = folder.file("constant.csv", TRACE.replace("11000000,write,w,,3\n", ""));
     let again = |more: &[&str]| {
         sublet(&[&["fit", &constant, "--limit", "17M", "--device", "jetson-orin", "--json"], more].concat())
     };
-    // Nobody says that it may.
+    // No file says which operators may be recomputed.
     assert!(again(&[]).status == 2 && again(&[]).err.contains("--using recompute"));
     let again = again(&["--using", "recompute"]).json();
     assert_eq!((&again["swapped_bytes"], &again["recomputed_ns"]), (&Value::from(0), &Value::from(1_000_000)));
@@ -132,7 +133,7 @@ fn devices() {
     assert_eq!(fit("h200").json()["overhead"], 0.0);
     let slow = folder.file("slow.csv", "out_bytes_per_s,in_bytes_per_s,latency_ns\n1000000000,2000000000,5000\n");
     assert!(fit(&slow).json()["overhead"].as_f64().unwrap() > 0.2);
-    // As the runtime writes what it has measured.
+    // A file as the runtime writes it for the links that it has measured.
     let links = Device { in_bandwidth: 2e9, ..Device::symmetric(1e9) };
     let links = Device { host_capacity: Some(1 << 30), out_latency: 4000.0, in_latency: 6000.0, ..links };
     let measured = folder.file("measured.csv", sublet_cuda::measure::device_file(&links));
@@ -181,7 +182,7 @@ fn a_sweep_is_a_table_a_curve_and_a_page() {
     assert!(folder.read("curve.html").contains("polyline"));
 }
 
-/// The judge's figures, against the tool's.
+/// Asserts that the judge's figures are the tool's.
 fn agree(ran: &Ran, verdict: &Value) {
     let json = ran.json();
     assert_eq!(verdict["valid"], true, "{verdict} {json}");
@@ -192,7 +193,7 @@ fn agree(ran: &Ran, verdict: &Value) {
     assert!((theirs - ours).abs() <= 1e-5 * theirs, "{theirs} {ours}");
 }
 
-/// Fits by a policy and holds what comes out against the judge; false where the policy does not reach the limit.
+/// Fits by a policy; the judge must accept the result. False where the policy does not reach the limit.
 fn fits(trace: &str, limit: u64, policy: &str, script: &PathBuf) -> bool {
     let folder = Folder::new();
     let (limit, out) = (limit.to_string(), folder.path("fitted"));
@@ -239,7 +240,7 @@ fn the_judge_accepts_every_policy_at_every_limit() {
     }
 }
 
-/// Fits with some means and holds what comes out against the judge; the overhead, infinite where nothing fits.
+/// Fits with some means; the judge must accept the result. Returns the overhead, infinite where nothing fits.
 fn overhead(trace: &str, limit: u64, using: &str, script: &PathBuf) -> f64 {
     let folder = Folder::new();
     let (limit, out) = (limit.to_string(), folder.path("fitted"));
@@ -272,7 +273,7 @@ fn all_means_together_are_never_worse_than_one() {
     }
 }
 
-/// What only outputs over inputs make possible, or masks.
+/// Limits that cost no time, and that only in-place reuse or masks reach.
 #[test]
 fn less_memory_at_no_cost() {
     let Some((traces, script)) = corpus() else { return };
@@ -293,7 +294,7 @@ fn less_memory_at_no_cost() {
     assert!(with <= 0.12, "{with}");
 }
 
-/// Nothing runs again where nobody says which operators give the same result again, unless it is asked for.
+/// Without a file that says which operators give the same result when recomputed, none is, unless it is asked for.
 #[test]
 fn random_operators_do_not_run_again_by_chance() {
     let folder = Folder::new();
@@ -312,8 +313,8 @@ fn random_operators_do_not_run_again_by_chance() {
     assert_eq!(told.json()["using"], serde_json::json!(["swap", "recompute", "in-place"]));
 }
 
-/// Overheads that have been reached: limit in percent of the peak, overhead in percent, alone by computing again and
-/// together with swaps.
+/// Overheads that have been reached, and must not get worse: the limit in percent of the peak, and the overheads in
+/// percent by recomputation alone and by all means together.
 #[test]
 fn overheads_of_computing_again() {
     let Some((traces, script)) = corpus() else { return };
@@ -360,7 +361,7 @@ fn the_least_limit_that_is_named_works() {
     }
 }
 
-/// Footprints without overhead that have been reached; in percent of the peak.
+/// Footprints that have been reached without overhead, and must not get worse, in percent of the peak.
 #[test]
 fn footprints_without_overhead() {
     let Some((traces, _)) = corpus() else { return };
@@ -383,7 +384,7 @@ fn footprints_without_overhead() {
     }
 }
 
-/// Overheads that have been reached: limit in percent of the peak, overhead in percent.
+/// Overheads that have been reached, and must not get worse: the limit in percent of the peak, the overhead in percent.
 #[test]
 fn footprints_with_little_overhead() {
     let Some((traces, _)) = corpus() else { return };
@@ -428,7 +429,7 @@ fn auto_bayes_and_the_scores_are_in_order() {
     }
 }
 
-/// Rows are lost, doubled and moved; the verifier and the judge say the same of what is left.
+/// Rows are removed, doubled and moved; the verifier and the judge must agree on each result.
 #[test]
 fn the_judge_and_the_verifier_agree_on_broken_traces() {
     let Some((traces, script)) = corpus() else { return };
@@ -439,7 +440,7 @@ fn the_judge_and_the_verifier_agree_on_broken_traces() {
     assert_eq!(sublet(&["fit", &trace, "--using", "swap", "--limit", &limit, "--output", &out]).status, 0);
     let rewritten = folder.read("fitted/rewritten.csv");
     let (header, rows) = rewritten.split_once('\n').unwrap();
-    // Times are not part of what is judged: without them any order of rows is a trace that can be read.
+    // Times are not judged. With all of them 0, the rows are a trace that can be read in any order.
     let rows: Vec<String> = rows.lines().map(|l| format!("0,{}", l.split_once(',').unwrap().1)).collect();
     let copies: Vec<usize> = (0..rows.len()).filter(|&i| rows[i].contains("swap_")).collect();
     let mut random = 1u64;
@@ -494,8 +495,8 @@ fn the_example_of_swapping_is_accepted() {
     agree(&ran, &judge(&script, &[&trace, example, "--plan", &plan, "--cyclic"]));
 }
 
-/// Sizes are rounded up while a trace is fitted. An output of another size than its input is not written over it even if
-/// both are rounded up to the same size.
+/// Sizes are rounded up while a trace is fitted. An output is not written over an input of another size, even if both
+/// are rounded up to the same size.
 #[test]
 fn only_outputs_of_the_size_of_their_input_are_written_over_it() {
     let folder = Folder::new();

@@ -93,7 +93,8 @@ scores,4,iteration
             sublet(&["fit", &file, "--limit", "1200000", "--using", "recompute", "--output", &to, "--json"]).json();
         (told["overhead"].as_f64().unwrap(), folder.read("fitted/rewritten.csv"))
     };
-    // Both large tensors do not fit at once. What is kept is computed again after the other is gone, in a third of the time.
+    // The two large tensors do not fit at once. So `kept` is freed, and recomputed when `wide` is gone: one of three
+    // equal operators runs twice, which adds a third of the time.
     let (overhead, rewritten) = fitted(TENSORS);
     let events: Vec<[&str; 2]> =
         rewritten.lines().map(|line| line.split(',').collect::<Vec<_>>()).map(|row| [row[1], row[2]]).collect();
@@ -103,7 +104,7 @@ scores,4,iteration
         place("free", "wide") < place("malloc", "kept") && place("malloc", "kept") < place("read", "kept"),
         "{rewritten}"
     );
-    // Where nobody reads it at the end, nothing is computed again.
+    // Where `kept` is not needed at the end, nothing is recomputed.
     assert!(fitted(&TENSORS.replace("iteration", "transient")).0.abs() < 1e-6);
 }
 

@@ -1,5 +1,5 @@
-//! All tests of the program `sublet`, as one: linked once, and run beside each other. `cargo test -p sublet-cli --test program fit::`
-//! runs a file of them.
+//! All tests of the program `sublet`, in one test binary: linked once, and run beside each other. `cargo test -p
+//! sublet-cli --test program fit::` runs the tests of one file.
 
 mod bad_input;
 mod certificate;

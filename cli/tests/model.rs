@@ -1,4 +1,4 @@
-//! Models: what is read, planned and written is a plan for the same model, and what is none is refused by its name.
+//! Models: they are read, planned, and written with their plans; files that are no models are refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ fn each_means_needs_no_more_than_without_and_what_is_written_verifies() {
         let overlap = if options.contains(&"--overlap") { &["--overlap", "reference"][..] } else { &[] };
         let verified = sublet(&[&["verify", &out, "--json"], overlap].concat());
         assert_eq!(verified.status, 0, "{}", verified.err);
-        // A plan of a plan stands in place of it.
+        // If a model that holds a plan is planned again, the new plan replaces the old one.
         let again = folder.path("again.tflite");
         plan(&out, &["--output", &again]);
         let long = |file: &str| fs::read(file).unwrap().len();
@@ -61,7 +61,7 @@ fn a_hostile_plan_is_named_and_a_model_without_one_is_told() {
     plan(model, &["--output", &out]);
     let mut bytes = fs::read(&out).unwrap();
     let name = bytes.windows(8).position(|w| w == b"OfflineM").unwrap();
-    // Behind version 1 and the number of graphs, 1, comes the number of offsets, then these: all of them to 0.
+    // Behind version 1 and the number of graphs, 1, comes the number of offsets, then the offsets: all are set to 0.
     let begins = |at: usize| bytes[at..at + 8] == [1, 0, 0, 0, 1, 0, 0, 0];
     let at = (name..bytes.len() - 12).step_by(4).find(|&at| begins(at) && bytes[at + 8] > 0).unwrap() + 12;
     let count = usize::from(bytes[at - 4]);
@@ -159,7 +159,7 @@ fn models() -> Vec<PathBuf> {
     found
 }
 
-/// Less time in slow memory than by ExecuTorch's `banked_greedy`, or as much, on every model and for every size.
+/// The cost is at most that of ExecuTorch's `banked_greedy`, on every model and for every size of the fast bank.
 #[test]
 fn banks_are_used_no_worse_than_by_executorch() {
     for model in models() {
@@ -178,7 +178,8 @@ fn banks_are_used_no_worse_than_by_executorch() {
     assert!(said.contains("executorch-banked-greedy") && said.contains("lower bound"), "{said}");
 }
 
-/// An alignment of a bank's own, blocks that name their bank, and a bank that only they lie in; what is planned is read again.
+/// A bank with an alignment of its own, blocks that name their bank, and a bank for such blocks alone. The plan that is
+/// written can be read again.
 #[test]
 fn banks_have_alignments_blocks_of_their_own_and_engines() {
     let folder = Folder::new();
@@ -188,10 +189,10 @@ fn banks_have_alignments_blocks_of_their_own_and_engines() {
     let ran = sublet(&[&["plan", &file, "--output", &plan], &banks[..]].concat());
     assert_eq!(ran.status, 0, "{}", ran.err);
     let written = fs::read_to_string(&plan).unwrap();
-    // At 16 and at 0 both fit in the fast one; with c beside them they would not, and a bank of less cost takes none.
+    // a and b fit in the bank "fast", at 0 and at 16. c and d lie in the banks that they name.
     let expected = "id,lower,upper,size,offset,bank\na,0,4,8,0,fast\nb,0,4,8,16,fast\nc,0,4,4,0,dma\nd,0,4,4,32,slow\n";
     assert_eq!(written, expected);
-    // What was planned is an instance with pins.
+    // The plan, read as an instance, has a pin for each block.
     let pinned = sublet(&[&["plan", &plan, "--output", "-"], &banks[..]].concat());
     assert_eq!((pinned.status, pinned.out.starts_with(expected)), (0, true), "{} {}", pinned.err, pinned.out);
     let fails = |arguments: &[&str], says: &str| {
@@ -234,8 +235,8 @@ fn the_page_of_banks_has_a_map_for_each() {
     assert!(fails(&arguments, 2).contains("a map for each"));
 }
 
-/// What is asked for may help and never costs memory: where it does not help, the plan is one without it. No plan is below
-/// what is said of every order.
+/// More means never cost memory: where they do not help, the plan is one without them. No peak is below the lower bound
+/// for every order.
 #[test]
 fn no_means_costs_memory() {
     let mut bounds = 0;
@@ -266,7 +267,7 @@ assert h.getModelStatus() == highspy.HighsModelStatus.kOptimal
 print(round(h.getInfo().objective_function_value))
 ";
 
-/// The program with overlaps has the optimum that the plan has, and without them the one that the plan has then.
+/// The optimum of the mixed integer program is the peak of the plan, with overlaps and without.
 #[test]
 fn the_mip_knows_overlaps() {
     let folder = Folder::new();
@@ -293,7 +294,7 @@ fn the_mip_knows_overlaps() {
     assert!(fails(&["convert", &instance, &lp, "--overlap", "reference"], 2).contains("for a model as LP text"));
 }
 
-/// The first lines that a build of TFLM has printed for the model of person detection: all are as expected.
+/// The first lines that a build of TFLM has printed for the model of person detection.
 const PRINTED: &str = "\
 0 (id=0): size=256, offset=2304, first_used=28 last_used=29
 1 (id=1): size=16, offset=0, first_used=29 last_used=30

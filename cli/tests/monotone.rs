@@ -10,7 +10,7 @@ fn fit(trace: &str, percent: u32, more: &[&str]) -> Ran {
     sublet(&[&["fit", trace, "--using", "swap", "--limit", &limit, "--json"], more].concat())
 }
 
-/// A policy that is quicker in less memory: its result is taken where more is allowed.
+/// A policy may be faster at a lower limit. With `--monotone` that schedule is taken at the higher limit too.
 #[test]
 fn what_fits_into_less_memory_is_a_schedule_for_more() {
     let overhead = |ran: &Ran| ran.json()["overhead"].as_f64().unwrap_or(f64::INFINITY);
@@ -52,10 +52,10 @@ fn the_lower_bound_stands_beside_the_overhead() {
     assert!(above > 0, "no limit asks for anything");
     let text = sublet(&["fit", &trace, "--using", "swap", "--limit", "95%"]).out;
     assert!(text.contains("lower bound"), "{text}");
-    // One operator alone touches more.
+    // An operator needs more than this limit for its own blocks.
     let never = fit(&trace, 10, &[]);
     assert!(never.status == 1 && never.err.contains("no schedule by these means can"), "{never:?}");
-    // A curve has it too.
+    // The points of a sweep have the lower bound too.
     let swept = sublet(&["sweep", &trace, "--using", "swap", "--points", "4", "--json"]).json();
     let points = swept["points"].as_array().unwrap();
     let bounds: Vec<_> = points.iter().filter_map(|p| p["overhead_lower_bound"].as_f64()).collect();
@@ -66,7 +66,7 @@ fn the_lower_bound_stands_beside_the_overhead() {
     );
 }
 
-/// Which order the result has.
+/// With `--reorder` the result has another order than recorded, and `--explain` names the order.
 #[test]
 fn what_won_has_an_order() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/vgg16_cifar_train_b100.csv");

@@ -1,4 +1,5 @@
-//! Models of ONNX that are made here, field by field: what an operator may write over, what is counted, and what is told.
+//! Models of ONNX that are made here, field by field: what an operator may write over, which tensors are counted, and
+//! which models are refused.
 
 use std::fs;
 
@@ -94,19 +95,20 @@ fn what_a_model_gives_back_is_not_written_over() {
 
 #[test]
 fn only_an_operand_that_is_read_no_later_than_it_is_written_is_written_over() {
-    // The third operand of a maximum that takes them two by two, from the left.
+    // A kernel may take the maximum of the first two operands first, and of the result and the third one last. So the
+    // output may lie over the first or the second operand, and not over the third.
     let three = |first: &str| [node("Neg", "x", "c"), node("Max", &format!("{first} K c"), "y")];
     assert_eq!(peak(&model(&three("K"), "K", [&floats("x"), &floats("y"), &floats("c")])), 128);
     let two = [node("Neg", "x", "c"), node("Max", "c K", "y")];
     assert_eq!(peak(&model(&two, "K", [&floats("x"), &floats("y"), &floats("c")])), 64);
-    // As many bytes, but half of the elements, each of which is read twice.
+    // The exponent has as many bytes as the output but half as many elements, each of which is read twice.
     let power = [node("Cast", "x", "p"), node("Pow", "K p", "y")];
     let exponent = [value("p", INT64, &[1, 8])];
     assert_eq!(peak(&model(&power, "K", [&floats("x"), &[value("y", FLOAT, &[2, 8])], &exponent])), 128);
-    // Someone else's operator of the same name.
+    // An operator of another domain with the same name.
     let own = [node("my.Relu", "x", "y")];
     assert_eq!(peak(&model(&own, "", [&floats("x"), &floats("y"), &[]])), 128);
-    // The first operand of a view is a constant: the shape is no view of anything.
+    // The first operand is a constant; the second one is the shape, of which the output is no view.
     let view = [node("Neg", "x", "t"), node("Reshape", "K t", "y")];
     assert_eq!(peak(&model(&view, "K", [&floats("x"), &floats("y"), &floats("t")])), 128);
 }

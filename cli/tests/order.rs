@@ -44,7 +44,7 @@ op,name,phase,inplace,rerun
 5,sgd,upd,0,0
 ";
 
-/// What `sublet verify` and the judge say of rows in another order: whether each accepts them.
+/// Whether `sublet verify` accepts rows in another order. The judge must say the same.
 fn accepted(ops: &str, rewritten: &str, plan: &str, reorder: bool) -> bool {
     let folder = Folder::new();
     folder.file("t.ops.csv", ops);
@@ -70,7 +70,8 @@ fn accepted(ops: &str, rewritten: &str, plan: &str, reorder: bool) -> bool {
     ran.status == 0
 }
 
-/// The rows of an operator with the mallocs before and the frees after them, out of the trace and put before another.
+/// [`TRACE`] with the rows of operator `op`, the mallocs before them and the frees after them put before those of
+/// operator `before`.
 fn moved(op: usize, before: usize) -> String {
     let lines: Vec<&str> = TRACE.lines().collect();
     let of = |op: usize| {
@@ -84,7 +85,7 @@ fn moved(op: usize, before: usize) -> String {
     let rest: Vec<&str> = lines.iter().enumerate().filter(|(i, _)| !taken.contains(i)).map(|(_, line)| *line).collect();
     let to = if to > taken.start { to - taken.len() } else { to };
     let all = [&rest[..to], &lines[taken], &rest[to..]].concat();
-    // Times are not trusted, but they do not go back.
+    // The times of a rewritten trace are not used, but a trace whose times go back cannot be read: all are 0.
     let mut rows = String::from("time_ns,event,block,bytes,op\n");
     for line in &all[1..] {
         rows.extend(["0,", line.split_once(',').unwrap().1, "\n"]);
@@ -100,7 +101,7 @@ fn updates_come_early() {
     folder.file("t.ops.csv", OPS);
     let trace = folder.file("t.csv", TRACE);
     let fit = |more: &[&str]| sublet(&[&["fit", &trace, "--limit", "20480", "--json"], more].concat());
-    // As recorded three blocks beside the weights are there at once; so many fit.
+    // In the recorded order three blocks are alive at once beside the two weights: five blocks in all, which fit.
     assert_eq!(fit(&["--using", "in-place"]).status, 0);
     let fit = |more: &[&str]| sublet(&[&["fit", &trace, "--limit", "16384", "--json"], more].concat());
     assert_eq!(fit(&["--using", "in-place"]).status, 1);
@@ -119,7 +120,7 @@ fn an_operator_that_keeps_its_place_is_not_moved() {
     let folder = Folder::new();
     let trace = folder.file("t.csv", TRACE);
     let fit = || sublet(&["fit", &trace, "--limit", "16384", "--using", "order", "--json"]);
-    // Without a file that tells, none may move.
+    // Without a file that says which operators may move, none may.
     let ran = fit();
     assert!(ran.status == 1 && ran.err.contains("ordered"), "{ran:?}");
     let ordered = |flag| OPS.replace("rerun\n", "rerun,ordered\n").replace(",0,0\n", &format!(",0,0,{flag}\n"));
@@ -135,15 +136,15 @@ fn an_operator_that_keeps_its_place_is_not_moved() {
 fn an_order_that_changes_values_is_refused() {
     let unmoved = moved(4, 5);
     assert!(accepted(OPS, &unmoved, PLAN, true) && accepted(OPS, &unmoved, PLAN, false));
-    // The first update before the second gradient: only where that is asked for.
+    // The first update before the second gradient is accepted with `--reorder` only.
     let early = moved(4, 3);
     assert!(accepted(OPS, &early, PLAN, true) && !accepted(OPS, &early, PLAN, false));
-    // Before its own gradient it reads what is not there yet, however early that is allocated.
+    // Before its own gradient, the update reads a value that has not been written yet, even if its block is allocated.
     let allocated =
         |rows: String| rows.replace("0,malloc,g,4096,2\n", "").replace("0,malloc,v", "0,malloc,g,4096,\n0,malloc,v");
     assert!(!accepted(OPS, &allocated(moved(4, 2)), PLAN, true));
     assert!(accepted(OPS, &allocated(early), PLAN, true));
-    // Random numbers come in their order, whatever their names, if the file says so; and by their names if it does not.
+    // Operators that draw random numbers keep their order: by their names, or whatever their names if the file says so.
     let swapped = moved(1, 0);
     assert!(!accepted(OPS, &swapped, PLAN, true));
     assert!(accepted(&OPS.replace("bernoulli_", "tanh"), &swapped, PLAN, true));

@@ -43,7 +43,7 @@ fn no_result_overwrites_what_is_read() {
     assert!(ran.status == 2 && ran.err.contains("which is read"), "{ran:?}");
 }
 
-/// What people read goes to standard error where a file that was asked for is on standard output.
+/// If a file that was asked for goes to standard output, the text for people goes to standard error.
 #[test]
 fn a_file_on_standard_output_is_alone_there() {
     let folder = Folder::new();
@@ -62,7 +62,7 @@ fn a_file_on_standard_output_is_alone_there() {
     }
 }
 
-/// What is no file can take everything.
+/// Several results may go to one device such as /dev/null, since it is no regular file.
 #[cfg(unix)]
 #[test]
 fn a_device_takes_any_number_of_results() {

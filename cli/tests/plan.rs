@@ -22,7 +22,7 @@ time_ns,event,block,bytes,op
 9,free,1,,
 ";
 
-/// The same lifetimes, by hand: rows of malloc and free, counted from 0.
+/// The lifetimes of [`TRACE`], found by hand: the rows of each block's malloc and free, counted from 0.
 const LIFETIMES: &str = "\
 id,lower,upper,size
 0,0,11,64
@@ -51,7 +51,7 @@ fn a_trace_becomes_an_instance_a_plan_and_a_proof() {
     assert_eq!((&of_trace["optimal"], &of_trace["verified"]), (&json!(true), &json!(true)));
     assert!(of_trace["seconds"].as_f64().unwrap() >= 0.0);
 
-    // The plan is one of the instance as well, and says the same lifetimes and sizes.
+    // The plan of the trace is valid for the instance as well: it has the same lifetimes and sizes.
     for problem in [&trace, &instance] {
         let ran = sublet(&["verify", problem, &plan, "--json"]);
         assert_eq!(ran.status, 0, "{ran:?}");
@@ -391,7 +391,7 @@ Binaries
 End
 ";
     assert_eq!(folder.read("model.lp"), expected);
-    // Without a capacity, W is one that nobody needs to exceed: the pins, and the rest above them with its padding.
+    // Without a capacity, W is large enough for any problem: the pinned blocks, and all others above them with padding.
     assert!(sublet(&["convert", &file, "-", "--to", "lp"]).out.contains("0 <= u <= 29\n"));
 }
 
@@ -414,8 +414,8 @@ fn a_new_file_is_for_everyone_and_a_link_stays_a_link() {
     assert_eq!(sublet(&["plan", &input, "--output", "/dev/null"]).status, 0);
 }
 
-/// The help of every command has lines of at most 100 columns, and so has its text behind the options before it is
-/// wrapped: otherwise a line of the source becomes a long one and a short one.
+/// The help of every command has lines of at most 100 columns. The text behind the options must have so even before it
+/// is wrapped: otherwise wrapping would break a line of the source into a long one and a short one.
 #[test]
 fn help_is_wrapped_once() {
     let help = |command: &str, columns: &str| {

@@ -30,13 +30,13 @@ fn an_optimum_above_the_load_is_proved_and_a_planted_step_is_refused() {
     let Some(is_accepted) = accepted(&formula, &proof) else { return };
     assert!(is_accepted, "the proof as it was written");
 
-    // Everything is refuted before anything is searched: a wrong prune at the root.
+    // A proof that claims a contradiction before its first step is refused.
     let (claim, steps) = (folder.read("claim.opb"), folder.read("claim.pbp"));
     let second = steps.match_indices('\n').nth(1).expect("two lines of heading").0;
     let planted = format!("{}\nrup >= 1 ;{}", &steps[..second], &steps[second..]);
     assert_eq!(accepted(&formula, &folder.file("planted.pbp", &planted)), Some(false));
 
-    // A learned clause with one literal less claims more than was shown.
+    // A learned clause without one of its literals claims more than was shown.
     let is_wide = |line: &&str| line.starts_with("rup") && line.matches("+1").count() > 1;
     let wide = steps.lines().find(is_wide).expect("a learned clause");
     let narrow = format!(
@@ -81,7 +81,7 @@ fn what_is_not_so_is_not_proved() {
     let ran = sublet(&["plan", &input, "--proof", &name]);
     assert_eq!(ran.status, 0, "{ran:?}");
     assert!(ran.err.contains("the max load shows it"), "{ran:?}");
-    // A poor plan is not the lowest.
+    // The plan of a poor solver is not the lowest, so that there is no proof.
     let input = folder.file("poor.csv", ABOVE_ITS_LOAD);
     let ran = sublet(&["plan", &input, "--solver", "size-first-fit", "--proof", &name]);
     assert!(ran.status == 3 && ran.err.contains("no proof: blocks can be piled within"), "{ran:?}");

@@ -35,7 +35,7 @@ op,name,phase,inplace,rerun
 3,threshold_backward,bwd,0,0
 ";
 
-/// The same operators, of which the ReLU says how many bytes an element has.
+/// [`OPS`] with the column `element`, in which the ReLU has these bytes.
 fn of_element(bytes: &str) -> String {
     let cell = |line: &str| match line {
         l if l.starts_with("op,") => "element".to_owned(),
@@ -110,7 +110,7 @@ fn what_the_operators_do_not_allow_is_refused() {
     refused(OPS, &REWRITTEN.replace("y~,200", "y~,199"), PLAN, "a bit for each element");
     refused(OPS, &REWRITTEN.replace("0,write,y~,,0\n", ""), PLAN, "another value");
     refused(OPS, REWRITTEN, &PLAN.replace("\ny,300", "\ny,264"), "another offset");
-    // An operator that runs again and reads something else gives something else.
+    // A recomputed operator that reads another value gives another result.
     let undefined = REWRITTEN.replace("0,malloc,z,6400,1'", "0,free,y,,\n0,malloc,y,6400,\n0,malloc,z,6400,1'");
     refused(OPS, &undefined, &format!("{PLAN}y#1,300\n"), "row 22: the block has another value");
 }
@@ -125,7 +125,8 @@ fn the_examples_of_the_corpus_are_accepted() {
     assert_eq!((ran.status, &ran.json()["footprint"]), (0, &12_928.into()), "{ran:?}");
 }
 
-/// The mask of 1600 elements of 4 bytes holds no 3200 of 2; none is shorter than 1/32 of its block, however long elements are.
+/// A mask of 1600 bits is enough for a block of 6400 bytes with elements of 4 bytes, and too short with elements of 2.
+/// No mask is shorter than 1/32 of its block, even with elements of 8 bytes.
 #[test]
 fn a_mask_has_a_bit_for_each_element_of_the_size_that_is_told() {
     for bytes in ["", "4", "8"] {

@@ -28,7 +28,7 @@ fn the_least_footprints_are_what_fit_makes_of_their_limits() {
     assert!(bytes("least_limit") < least[0]["footprint"].as_u64().unwrap());
 }
 
-/// A schedule for less memory is one for more, too: at every limit stands the quickest that is known.
+/// A schedule for less memory is one for more memory too: at every limit stands the fastest known one within it.
 #[test]
 fn less_memory_never_takes_less_time() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/alexnet_train_b32.csv");
@@ -76,7 +76,7 @@ fn the_curve_does_not_depend_on_the_number_of_threads() {
     assert_eq!((&alone["stopped"], alone["points"].as_array().unwrap().is_empty()), (&false.into(), false));
 }
 
-/// Once the time is up, nothing more is fitted, and what was found is a curve still.
+/// Once the time is up, nothing more is fitted, and the points found so far are printed.
 #[test]
 fn a_sweep_whose_time_is_up_prints_the_curve_so_far() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/alexnet_train_b32.csv");

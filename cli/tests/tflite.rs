@@ -14,15 +14,16 @@ const FLOAT32: i8 = 0;
 const STRING: i8 = 5;
 const INT8: i8 = 9;
 const RESOURCE: i8 = 13;
-/// The schema's codes of the operators that are used here, and then their numbers in the model's list of codes.
+/// The schema's codes of the operators that are used here. The constants after it are indices into it.
 const CODES: [i32; 5] = [47, 118, 67, 142, 1];
 const EXP: u32 = 0;
 const IF: u32 = 1;
 const TRANSPOSE_CONV: u32 = 2;
 const VAR_HANDLE: u32 = 3;
 const AVERAGE_POOL_2D: u32 = 4;
-/// The weights that lie behind the tables, and their place until it is known.
+/// The weights that lie behind the tables.
 const WEIGHTS: [u8; 16] = *b"weights far away";
+/// Stands in the file for the position of the weights until it is known.
 const UNKNOWN: u64 = 0x1234_5678_9abc_def0;
 
 #[derive(Clone, Copy)]
@@ -156,7 +157,7 @@ fn model(graphs: &[Graph], newer: Option<u16>) -> Vec<u8> {
     bytes
 }
 
-/// Where the position of the far weights stands.
+/// The byte of the file at which the position of the weights behind the tables stands.
 fn far_number(bytes: &[u8], position: u64) -> usize {
     bytes.windows(8).position(|w| w == position.to_le_bytes()).unwrap()
 }
@@ -170,7 +171,7 @@ fn has_field(bytes: &[u8], field: u16) -> bool {
     slot(field) + 2 <= u16_at(vtable) && u16_at(vtable + usize::from(slot(field))) > 0
 }
 
-/// A chain of operators, each of the code, over tensors of this shape.
+/// A chain of two operators with this index into [`CODES`], over three tensors of this shape.
 fn chain(code: u32, shape: &'static [i32]) -> Graph {
     let tensors = vec![tensor(shape); 3];
     Graph {
@@ -265,7 +266,7 @@ fn what_no_arena_holds_takes_none_and_what_kernels_need_is_planned() {
         outputs: &[1],
     };
     assert_eq!(peak(&folder, &[handle], &[]), 32);
-    // 32 bits for each element of the output, while a transposed convolution of integers runs.
+    // A transposed convolution of integers needs 4 bytes of scratch for each element of its output.
     let mut summing = chain(TRANSPOSE_CONV, &[64]);
     summing.tensors.iter_mut().for_each(|t| t.kind = INT8);
     assert_eq!(peak(&folder, &[summing], &[]), 64 + 64 + 4 * 64);

@@ -1,11 +1,12 @@
-//! `timeline.json` of `sublet fit --output`, held against Chrome's trace event format and against the fit's own figures.
+//! `timeline.json` of `sublet fit --output`, held against Chrome's trace event format and against the fit's own
+//! figures.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::support::{Folder, STALLING, sublet};
 use serde_json::Value;
 
-/// Asserts the rules of the format: of every event, of its kind, and that what is on one track nests.
+/// Asserts the rules of the format: the fields of every event and of each kind, and that the spans of a track nest.
 fn well_formed(events: &[Value]) {
     let mut tracks: HashMap<u64, Vec<(f64, f64)>> = HashMap::new();
     let mut named = HashSet::new();
@@ -70,7 +71,8 @@ fn is_a_trace_of_events_that_agrees_with_the_fit() {
         let loads = of("C", "load").map(|e| e["args"]["bytes"].as_u64().unwrap());
         assert_eq!(fitted["peak_load"], loads.max().unwrap());
 
-        // Stalls and operators that run again are all that is longer, and each stall is one copy's doing. Times are in microseconds.
+        // Only stalls and recomputed operators make the run longer, and each stall waits for one copy. Times are in
+        // microseconds.
         let time_us = fitted["time_ns"].as_f64().unwrap() / 1e3;
         let recomputed_us = fitted["recomputed_ns"].as_f64().unwrap() / 1e3;
         assert_eq!(recomputed_us > 0.0, using != "swap", "{fitted}");

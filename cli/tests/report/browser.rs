@@ -1,5 +1,5 @@
-//! A real Chromium, driven over the `WebDriver` protocol by `chromedriver`. `SUBLET_CHROMIUM` names the browser where it is
-//! not called as usual.
+//! A real Chromium, driven over the `WebDriver` protocol by `chromedriver`. `SUBLET_CHROMIUM` names the browser where
+//! it has not one of the usual names.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -15,12 +15,12 @@ pub(crate) struct Browser {
     agent: ureq::Agent,
     /// Address of the session.
     session: String,
-    /// What the browser keeps; removed with it.
+    /// The folder of the browser's profile; removed when this is dropped.
     _profile: TempDir,
 }
 
 impl Browser {
-    /// None, with a word on what is missing, on a machine without browser.
+    /// Starts a browser. On a machine without one it prints what is missing, and returns none.
     pub(crate) fn start() -> Option<Self> {
         let found =
             |name: &str| env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|p| p.is_file());
@@ -36,7 +36,7 @@ impl Browser {
             .stdout(Stdio::piped())
             .spawn()
             .expect("chromedriver starts");
-        // It chooses a free port and says so: "ChromeDriver was started successfully on port 34567."
+        // The driver chooses a free port, and prints: "ChromeDriver was started successfully on port 34567."
         let port: u16 = BufReader::new(driver.stdout.take().expect("stdout is piped"))
             .lines()
             .map_while(Result::ok)
@@ -140,7 +140,8 @@ impl Browser {
         self.ask("return document.getElementById('range').innerText").as_str().expect("a text").into()
     }
 
-    /// How many different opaque colours the map has, and how many of its pixels are transparent, as parts of a thousand.
+    /// How many opaque colours fill more than 1/500 of the map each, and how many of its pixels are transparent, in
+    /// thousandths.
     pub(crate) fn colors(&self) -> (u64, u64) {
         let counted = self.ask(
             "const c = document.querySelector('.plot.map canvas');
@@ -153,8 +154,8 @@ impl Browser {
         (counted[0].as_u64().expect("a count"), counted[1].as_u64().expect("a share"))
     }
 
-    /// A pixel of the page that lies within each of `blocks`, where everything is in view; none for a block that covers no pixel.
-    /// The map spans the steps of the plan and, from its lower edge, 1.07 times the peak.
+    /// For each of `blocks` a pixel of the page that lies within it, while the whole map is in view; none for a block
+    /// that covers no pixel. The map spans the steps of the plan and, from its lower edge, 1.07 times the peak.
     pub(crate) fn pixels_in(&self, blocks: &[usize]) -> Vec<Option<(i64, i64)>> {
         let box_ = self.ask("const b = document.querySelector('.plot.map canvas').getBoundingClientRect(); return [b.left, b.top, b.width, b.height]");
         let [left, top, width, height] = [0, 1, 2, 3].map(|i| box_[i].as_f64().expect("a number"));
@@ -176,8 +177,8 @@ impl Browser {
         blocks.iter().map(pixel).collect()
     }
 
-    /// Where a colour begins and ends along one row of pixels of a view, whatever dots interrupt it; `up` is the row, as
-    /// a part of the height from the lower edge.
+    /// The runs of a colour along one row of pixels of a view: where each begins and ends. Dots of another colour do
+    /// not end a run. `up` is the height of the row above the lower edge, as a part of the view's height.
     pub(crate) fn extents(&self, view: &str, up: f64, color: &str) -> Vec<(i64, i64)> {
         let runs = self.ask(&format!(
             "const c = document.querySelector('.plot.{view} canvas');
@@ -206,7 +207,7 @@ impl Browser {
         (left as i64 + x, (top + (1.0 - up) * height) as i64)
     }
 
-    /// How many pixels around a point of the map are drawn over it: marks of what is pointed out.
+    /// How many pixels around a point of the page are drawn in the layer of marks above the map.
     pub(crate) fn marked(&self, (x, y): (i64, i64)) -> u64 {
         self.ask(&format!(
             "const c = document.querySelectorAll('.plot.map canvas')[1], b = c.getBoundingClientRect();

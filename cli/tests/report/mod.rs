@@ -12,7 +12,7 @@ use browser::Browser;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// An instance, planned and reported; the folder that holds the report, and the report.
+/// Plans an instance and draws its report. Returns the folder that holds the report, and the report.
 fn report(instance: &str) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let (input, page) = (folder.path().join("instance.csv"), folder.path().join("plan.html"));
@@ -67,7 +67,7 @@ fn four_blocks_are_drawn_told_and_zoomed() {
     browser.hover(gap);
     assert_eq!(browser.tip(), None, "nothing lies at {gap:?}");
 
-    // What is under the pointer stays there, larger.
+    // The wheel makes the block under the pointer larger, and the block stays there.
     let late = pixels[2].expect("it is large");
     let everything = browser.range();
     browser.wheel(late, -400);
@@ -145,7 +145,7 @@ fn one_block_is_drawn() {
     assert_eq!(browser.errors(), [Value::Null; 0]);
 }
 
-/// A trace, fitted and reported; the report.
+/// Fits a trace and draws its report; returns the report.
 fn fitted(folder: &Folder, trace: &str, args: &[&str], report: &str) -> PathBuf {
     let (trace, report) = (folder.file("trace.csv", trace), folder.path(report));
     let ran = sublet(&[&["fit", &trace, "--report", &report], args].concat());
@@ -180,7 +180,8 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     assert_eq!(kinds, ["plot map", "plot load", "plot lane compute", "plot lane out", "plot lane in"]);
     assert!(boxes.iter().all(|b| (&b[0], &b[1]) == (&boxes[0][0], &boxes[0][1])), "{boxes:?}");
 
-    // The copy out ends where the first residency ends, as its free waits for it; the copy in begins with the second residency.
+    // The first residency ends with the copy out, since its free waits for the copy. The second one begins with the
+    // copy in.
     let up = |residency: usize| {
         let most = plan["run"]["limit"].as_f64().unwrap() * 1.07;
         (plan["offset"][residency].as_f64().unwrap() + 0.25 * plan["size"][residency].as_f64().unwrap()) / most
@@ -209,7 +210,7 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     let tip = browser.tip().expect("a stall is told");
     assert!(tip.starts_with("stall\n") && tip.contains("copy in of block a"), "{tip}");
 
-    // To point at a copy tells it, and marks both residencies of its block, and what joins them.
+    // To point at a copy shows its figures, and marks both residencies of its block and the line that joins them.
     let between = {
         let middle = |residency: usize| {
             up(residency) + 0.25 * plan["size"][residency].as_f64().unwrap() / (1.07 * run["limit"].as_f64().unwrap())
@@ -236,7 +237,8 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     assert!(!tip.contains("copied in"), "{tip}");
     assert!(browser.marked(edge) > 0 && browser.marked(between) > 0);
 
-    // A click tells what was done with the block between its uses, and what else it would have cost; one beside it, nothing.
+    // A click on a block shows its gaps: what was done, and what the alternatives would have cost. A click beside the
+    // blocks shows nothing.
     let told = "return [...document.querySelectorAll('#gaps td')].map(cell => cell.innerText)";
     let shown = "return !document.getElementById('gaps').hidden";
     assert_eq!(browser.ask(shown), false);
@@ -311,7 +313,7 @@ fn the_image_of_a_fit_has_the_same_lanes() {
     assert_eq!((class("limit").len(), class("before").len()), (2, 1));
 }
 
-/// The first of a column of a CSV file where another has a value.
+/// The distinct values of a column of a CSV file, of the rows for which `is` is true.
 fn column_where(csv: &str, column: usize, is: impl Fn(&[&str]) -> bool) -> BTreeSet<String> {
     let rows = csv.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
     rows.filter(|row| is(row)).map(|row| row[column].to_owned()).collect()
@@ -369,7 +371,7 @@ fn a_fit_is_coloured_by_fate_or_by_op() {
     assert_eq!(browser.errors(), [Value::Null; 0]);
 }
 
-/// A network of `layers` operators there and as many back, each of which reads what its partner wrote.
+/// A trace of `layers` operators forward and as many backward. Each backward one reads what its forward one wrote.
 fn there_and_back(layers: u32) -> String {
     let mut trace = String::from("time_ns,event,block,bytes,op\n");
     let mut now = 0;
@@ -430,7 +432,7 @@ fn a_sweep_shows_every_means_and_the_bound() {
         let legend = browser.ask("return document.getElementById('legend').innerText");
         assert!([name, about].iter().all(|text| legend.as_str().unwrap().contains(text)), "{name}");
     }
-    // The bound lies among the limits where its bytes are: between the least limit and the peak.
+    // The mark of the bound lies where its bytes are on the axis of limits: between the least limit and the peak.
     let lines = browser.ask(
         "const x = e => e.getBoundingClientRect().left, all = s => [...document.querySelectorAll(s)].map(x);
          const first = document.querySelector('#curve .policy.joint path').getBoundingClientRect();

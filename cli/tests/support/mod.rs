@@ -28,7 +28,7 @@ time_ns,event,block,bytes,op
 2300000,free,a,,
 ";
 
-/// A folder that goes away.
+/// A temporary folder, removed when this is dropped.
 pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -88,12 +88,12 @@ pub(crate) fn sublet(args: &[&str]) -> Ran {
     Ran::of(Command::new(env!("CARGO_BIN_EXE_sublet")).args(args).output().unwrap())
 }
 
-/// With standard input, which the process need not read to its end.
+/// Runs `sublet` with this standard input, which it need not read to the end.
 pub(crate) fn sublet_reading(args: &[&str], stdin: impl IntoIterator<Item = Vec<u8>>) -> Ran {
     feed(Command::new(env!("CARGO_BIN_EXE_sublet")).args(args), stdin)
 }
 
-/// The same under the limits that the shell sets first.
+/// As [`sublet_reading`], under the limits that the shell commands `limits` set.
 pub(crate) fn sublet_limited(limits: &str, args: &[&str], stdin: impl IntoIterator<Item = Vec<u8>>) -> Ran {
     let script = format!("{limits}; exec \"$0\" \"$@\"");
     feed(Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_sublet")]).args(args), stdin)
@@ -112,7 +112,7 @@ fn feed(command: &mut Command, stdin: impl IntoIterator<Item = Vec<u8>>) -> Ran 
     Ran::of(child.wait_with_output().unwrap())
 }
 
-/// The folder that an environment variable names, or a line about what is skipped without it.
+/// The folder that an environment variable names; without one, prints what is skipped, and returns none.
 pub(crate) fn folder_from(variable: &str, skipped: &str) -> Option<PathBuf> {
     let folder = std::env::var_os(variable).map(PathBuf::from);
     if folder.is_none() {
