@@ -1,4 +1,4 @@
-//! The corpus, by the binary: every plan is judged by another program, and how good plans are is held.
+//! The corpus, by the binary: every plan is judged by another program, and plans must not get worse.
 //!
 //! A small corpus lies in `traces/`; `SUBLET_DATA` names the folder of the larger one, `SUBLET_JUDGES` that of
 //! `check_plan.py`.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::support::{Folder, STALLING, sublet};
 
-/// A trace, the operators beside it, and what they hold.
+/// A trace, the file of operators beside it, and the content of both.
 fn recorded(folder: &Folder) -> (String, String, [String; 2]) {
     let trace = folder.file("t.csv", STALLING);
     let operators = folder.file("t.ops.csv", "op,name,phase,inplace,rerun\n");

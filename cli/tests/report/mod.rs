@@ -238,7 +238,7 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     assert!(browser.marked(edge) > 0 && browser.marked(between) > 0);
 
     // A click on a block shows its gaps: what was done, and what the alternatives would have cost. A click beside the
-    // blocks shows nothing.
+    // block does not show them.
     let told = "return [...document.querySelectorAll('#gaps td')].map(cell => cell.innerText)";
     let shown = "return !document.getElementById('gaps').hidden";
     assert_eq!(browser.ask(shown), false);
