@@ -1,5 +1,5 @@
 //! Static graphs: operators in one file, tensors in `NAME.tensors.csv` beside it. The graph becomes a trace, in which a
-//! tensor is freed after the last operator that uses it.
+//! transient tensor is freed after the last operator that uses it.
 //!
 //! The columns of the operators are `op,name,inputs,outputs` and optionally
 //! `phase,inplace,rerun,ordered,element,workspace,time_ns`. Operators are numbered from 0, row by row; they need not
