@@ -99,7 +99,7 @@ pub enum Error {
     Storage {
         /// The operation that failed.
         operation: StorageOperation,
-        /// The number of the operating system's error.
+        /// The number of the operating system's error (`errno`); 0 if the error has none.
         code: i32,
     },
 }

@@ -22,7 +22,7 @@ pub enum Pace {
     #[default]
     Eager,
     /// A copy begins only when compute reaches the copy's place in the trace. Where a block is freed, compute waits for
-    /// the block's copies. The simulation does the same: with this, a device can be compared with it.
+    /// the block's copies. The simulation does the same: so times on a device can be compared with simulated ones.
     Simulated,
 }
 

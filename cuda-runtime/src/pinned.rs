@@ -6,9 +6,9 @@
 //! are not needed at the same time share bytes.
 //!
 //! In the simulation every block has its own memory on the host, so that no transfer off the device waits for free
-//! bytes there. None should wait on the device either. So the bytes of a copy are kept until the last transfer back
-//! from it has ended in the simulation: up to the row (event of the trace) that compute has reached by then. If that
-//! transfer ends later on the device, a transfer to the same bytes waits for it.
+//! bytes there. None should have to wait when the program runs either. So the bytes of a copy are kept until the last
+//! transfer back from it has ended in the simulation: up to the row (event of the trace) that compute has reached by
+//! then. If that transfer ends later when the program runs, a transfer to the same bytes waits for it.
 //!
 //! Pinned memory is cached by the processor, and not write-combined, because the processor reads persistent blocks from
 //! it.

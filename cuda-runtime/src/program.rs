@@ -31,8 +31,8 @@ pub(crate) struct Home {
     /// needs it only on the host.
     pub(crate) on_device: Option<u64>,
     /// The offset on the host, in bytes, at which the value lies when the iteration begins. `None` if the iteration
-    /// does not need the value there. It needs it there if its first copy of the block is one from the host to the
-    /// device.
+    /// does not need the value on the host. The iteration needs it on the host if the block's first copy in the
+    /// iteration is one from the host to the device.
     pub(crate) on_host: Option<u64>,
     /// Where the block's value lies between two iterations, after it was moved to where the next one needs it.
     pub(crate) after: Residence,

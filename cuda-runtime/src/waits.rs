@@ -1,9 +1,9 @@
 //! Finds which steps of a program have to wait for which others, with the fewest waits.
 //!
 //! Problem: steps are given in an order, each on one of three streams. Each step reads and writes some bytes, and the
-//! whole list is repeated in every iteration. A step must run after each earlier step, of this iteration or the one
-//! before, that writes bytes which it uses, or uses bytes which it writes. Steps on one stream run in order; a step can
-//! wait for an event of another stream. What are the fewest such waits?
+//! whole list is repeated in every iteration. A step must run after an earlier step, of this iteration or of the one
+//! before, if both use the same bytes and at least one of the two writes them. Steps on one stream run in order; a step
+//! can wait for an event of another stream. What are the fewest such waits?
 //!
 //! Steps: for every byte, the step that last wrote it is known, and for each stream the last step that has read it
 //! since. Of the steps on another stream that a step must follow, it is enough to wait for the last. Even that wait is

@@ -2,8 +2,8 @@
 //! iterations from the plan.
 //!
 //! The caller's pointer to an allocator points to the beginning of the allocator's bookkeeping memory, which the caller
-//! or the system lends. The allocator never touches the memory whose addresses it hands out: it may be memory of
-//! another device.
+//! or the system lends. The memory whose addresses the allocator hands out may be memory of another device: only
+//! sublet_realloc touches it, to copy a block.
 
 pub mod manage;
 pub mod plan;
@@ -67,14 +67,14 @@ pub struct sublet_allocator_params {
     /// How many blocks whose addresses are not from the plan can be alive at once; 0 is 16384.
     pub live: u64,
     /// The first address of the `capacity` bytes in which blocks lie, if the caller has such a range of addresses
-    /// already; otherwise NULL. The allocator never reads or writes there.
+    /// already; otherwise NULL. Nothing is read or written there but by sublet_realloc, which copies blocks.
     pub range: *mut c_void,
     /// A function that allocates a range of addresses in which blocks lie. It is called for the first range, unless
     /// `range` is given, and for another one where a request or a plan does not fit; up to 64 ranges exist at once. For
-    /// a request, the function is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB. If it
-    /// then returns NULL, it is asked again, for only as much as the request needs. For a plan it is asked for the
-    /// bytes of the plan's arena, the memory that the plan divides up. If `alloc` is NULL, there is only one range:
-    /// `range` or, if that is NULL, memory of the system.
+    /// a request, the function is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if there
+    /// is no range, for at least `capacity` bytes. If it then returns NULL, it is asked again, for only as much as the
+    /// request needs. For a plan it is asked for the bytes of the plan's arena, the memory that the plan divides up. If
+    /// `alloc` is NULL, there is only one range: `range` or, if that is NULL, memory of the system.
     pub alloc: sublet_raw_alloc,
     /// A function that frees a range of addresses that `alloc` returned and in which no block is live. It is called in
     /// sublet_trim, in sublet_allocator_destroy, and before `alloc` is called for another range. It is also called for
@@ -101,13 +101,14 @@ pub struct sublet_allocator_params {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_state {
-    /// There is no plan: each request gets an address wherever there is room. There was none yet, or the last one was
-    /// dropped, although `plans` counts it. A plan is dropped within an iteration if at least eight of its requests,
-    /// and a quarter of them, were missed; if more than 16 blocks live on that it has freed; or if memory is short
-    /// beside its arena. It is dropped at the end of an iteration that differed from it, if the new plan fails or the
-    /// iteration has nothing to plan; and by sublet_forget and sublet_adopt.
+    /// There is no plan: each request gets an address wherever there is room. Either no plan was made yet, or the last
+    /// one was dropped; the field `plans` of the statistics still counts it. A plan is dropped within an iteration if
+    /// at least eight of the plan's requests, and a quarter of them, were missed; if more than 16 blocks are still
+    /// alive that are freed by now in the plan; or if memory is short beside the arena. A plan is dropped at the end of
+    /// an iteration that differed from it, if there is no memory for the new plan or the iteration has nothing to plan;
+    /// and by sublet_forget and sublet_adopt.
     Profile = 0,
-    /// A plan is followed: requests get the addresses that it has for them.
+    /// A plan is followed: requests get the addresses that the plan has for them.
     Replay = 1,
     /// A plan is followed, but the requests no longer match it. A new plan is made as soon as a whole iteration has
     /// been recorded.
@@ -562,8 +563,9 @@ pub unsafe extern "C" fn sublet_iteration_end(
 }
 
 /// Leaves requests out of the plan from here on, until sublet_resume. Such requests are not recorded, and get addresses
-/// outside of the arena, the memory that the plan divides up. Interruptions nest: each needs a sublet_resume of its own,
-/// and only the last of these brings requests back into the plan. They are those of the allocator, not of a thread.
+/// outside of the arena, the memory that the plan divides up. Interruptions nest: each needs a sublet_resume of its
+/// own, and only the last of these brings requests back into the plan. An interruption holds for the requests of all
+/// threads.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_interrupt(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

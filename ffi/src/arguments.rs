@@ -73,7 +73,8 @@ impl<T: Params> Report<'_, T> {
     /// Writes all fields but the first, the size. If the caller's struct is longer than this version's, its further
     /// fields become 0.
     pub(crate) fn set(self, value: T) {
-        // SAFETY: a value is as many bytes as it has, and any bytes are one, so that all of them are there.
+        // SAFETY: `value` has this many bytes and outlives the slice; where pointers have 64 bits, no struct of results
+        // has padding.
         let from = unsafe { slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>()) };
         let from = from.iter().copied().chain(core::iter::repeat(0));
         self.bytes.iter_mut().zip(from).skip(size_of::<u32>()).for_each(|(to, byte)| *to = byte);

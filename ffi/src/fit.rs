@@ -333,11 +333,11 @@ impl<'a> Written<'a> {
 ///
 /// The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. A caller that runs the
 /// rewritten rows without it has to carry them itself, as examples/c/fit.c does:
-/// - The rows before the first access and the first copy say where persistent blocks begin. A block that is allocated
-///   there, and not freed again there, begins on the device, at the offset of its last malloc there, with its value
-///   from before the iteration. Any other begins on the host.
+/// - The rows before the first access and the first copy say where persistent blocks begin. A persistent block that is
+///   allocated in these rows, and not freed again in them, begins on the device, with its value from before the
+///   iteration, at the offset of its last malloc in these rows. Any other persistent block begins on the host.
 /// - Before the first iteration the values are put where the blocks begin. They are put into the copies on the host
-///   too: a block that begins on the device may be freed without a copy out, and copied in from there.
+///   too: a block that begins on the device may be freed without a copy out, and later be copied in from the host.
 /// - Between two iterations, blocks that have ended at other offsets than they begin at are moved back: all are copied
 ///   out before any is copied in, since one may begin where another has ended. With `keep_persistent` no block has
 ///   moved.

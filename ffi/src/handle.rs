@@ -1,9 +1,10 @@
 //! Handles: values that C refers to by an opaque pointer. In memory a mark stands before each value: a number that is
 //! different for each type, and 0 once the handle is destroyed.
 //!
-//! Most handles live in memory that the caller lends: they own nothing, and end when the caller takes the memory back.
-//! The other handles have memory of their own, and must be destroyed. The mark shows if a handle is of another type
-//! than expected, and, as long as its memory can still be read, if it was destroyed.
+//! Most handles live in memory that the caller lends, own nothing, and end when the caller takes the memory back. Two
+//! kinds must be destroyed: an allocator, which lives in lent memory but owns ranges of addresses; and handles with
+//! memory of their own (made by `boxed`), such as a runtime. The mark shows if a handle is of another type than
+//! expected, and, as long as its memory can still be read, if it was destroyed.
 
 use core::mem::MaybeUninit;
 use core::ptr;

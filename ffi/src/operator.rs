@@ -15,13 +15,14 @@ pub const SUBLET_OPERATOR_IN_PLACE: u32 = 1;
 /// does.
 ///
 /// A recomputation gets no persistent block (allocated at time 0, never freed) that the operator both reads and writes:
-/// the first run has updated it, and it must not be updated again. An operator that only updates such a block beside
-/// its output may be recomputed, as a batch norm that keeps running statistics. One whose output depends on what it
-/// reads of such a block needs this flag, as the gradient of a layer that updates the weights which it reads.
+/// the first run has updated it, and it must not be updated again. An operator may be recomputed if its output does not
+/// depend on such a block: a batch norm only updates its running statistics there. An operator whose output depends on
+/// such a block needs this flag: a layer's gradient, for example, that also updates the weights which it reads.
 pub const SUBLET_OPERATOR_ONCE: u32 = 2;
 
 /// The flag of an operator that may run as soon as the values that it reads are there. Operators without the flag keep
-/// their order among themselves, as those that draw random numbers and collectives have to.
+/// their order among themselves. Leave it out where the order matters: for operators that draw random numbers, and for
+/// collectives (operators in which several devices take part).
 pub const SUBLET_OPERATOR_UNORDERED: u32 = 4;
 
 /// What an operator computes, as far as planning needs to know.

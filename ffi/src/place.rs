@@ -75,7 +75,7 @@ pub enum sublet_solver {
     /// Makes one plan by the skyline heuristic, a form of best fit, and improves it by ejection chains, which move
     /// blocks that are in the way of others.
     Improve = 17,
-    /// Makes one plan by the skyline heuristic, a form of best fit, then looks for better ones by a beam search. That
+    /// Makes one plan by the skyline heuristic, a form of best fit, then looks for better plans by a beam search: it
     /// places blocks in the order of time, and keeps many partial plans side by side.
     Beam = 18,
     /// Makes one plan by the skyline heuristic, a form of best fit. Then makes plans that begin with the blocks of the

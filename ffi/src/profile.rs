@@ -56,7 +56,7 @@ mod kind {
 
         #[inline]
         pub(crate) fn free(&mut self, address: u64) {
-            // What was there before the profile is no part of it.
+            // Blocks that were allocated before the recording began are no part of it.
             if self.since.is_some()
                 && let Some(block) = self.live.remove(&address)
             {

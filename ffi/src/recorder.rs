@@ -135,9 +135,9 @@ pub unsafe extern "C" fn sublet_recorder_malloc(
     })
 }
 
-/// Records that the block of number `block` is freed, at `time_ns`. That the block is alive is not looked at here: a
-/// second free is recorded too, as is a read or a write after it. The functions that take the rows refuse them, with
-/// SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
+/// Records that the block of number `block` is freed, at `time_ns`. This call does not check that the block is alive: a
+/// second free is recorded, and so is a read or a write after a free. The functions that take the rows refuse such
+/// rows, with SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_free(
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn sublet_recorder_free(
 }
 
 /// Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
-/// It is not checked here that the block is alive: sublet_recorder_free says when that is told.
+/// This call does not check that the block is alive; the functions that take the rows do.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_read(
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn sublet_recorder_read(
 }
 
 /// Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
-/// It is not checked here that the block is alive: sublet_recorder_free says when that is told.
+/// This call does not check that the block is alive; the functions that take the rows do.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_write(

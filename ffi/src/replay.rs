@@ -88,8 +88,8 @@ pub unsafe extern "C" fn sublet_replay_create(
 /// O(1) amortised over the iteration.
 ///
 /// SUBLET_STATUS_NOT_PLANNED: the plan has no offset for this request, and the caller has to serve it elsewhere. Either
-/// the request is not the one that the plan expects; then the plan goes on expecting that one. Or it is, but its place
-/// is taken by a block that should be freed by now; then the plan expects the next request.
+/// the plan expects another request, and still expects it after this call. Or the plan expects this request, but its
+/// place is taken by a block that should be freed by now; then the plan goes on to its next request.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_malloc(
@@ -133,11 +133,11 @@ pub unsafe extern "C" fn sublet_replay_free(
 /// Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the iteration that ended was
 /// served in full as planned, else 0: then a new plan would fit better.
 ///
-/// A block that is still alive keeps its place: until it is freed, sublet_replay_malloc gives none of its bytes to a
-/// request, not even to that for the block itself, but fails with SUBLET_STATUS_NOT_PLANNED. So a persistent block,
-/// which the plan has from its first step to its last, is freed before this call and requested again after it, in its
-/// turn: it gets the same offset, and keeps its content, since no other block of the plan has bytes of it. Or leave
-/// persistent blocks out of the plan.
+/// A block that is still alive keeps its place until it is freed: where a request would get any of its bytes,
+/// sublet_replay_malloc fails with SUBLET_STATUS_NOT_PLANNED. That holds for the next iteration's request for the same
+/// block too. So free a persistent block (one that the plan has from its first step to its last) before this call, and
+/// request it again after this call, in its turn. It gets the same offset and keeps its content, since no other block
+/// of the plan shares its bytes. Or leave persistent blocks out of the plan.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_restart(
     replay: *mut sublet_replay,

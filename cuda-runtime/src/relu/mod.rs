@@ -7,7 +7,7 @@
 //! Papers: Jin et al. 2018 (Layrub), section 4.2, with a byte for each element; Jain et al. 2018 (Gist), with a bit.
 //!
 //! **Mask.** The bit of element i is bit i mod 32 of word i / 32, words little-endian; the bits after the last element
-//! are 0. It is the same on the host and on a GPU.
+//! are 0. The mask is the same on the host and on a GPU.
 //!
 //! **Values** are those of PyTorch's operations, which have no mask, also in the sign of zeros, in rounding, and for
 //! NaNs:

@@ -18,8 +18,8 @@ const ALIGNMENT: u64 = 512;
 /// about 300 bytes for each.
 const EVENTS: usize = 1 << 16;
 const LIVE: usize = 1 << 15;
-/// The arena of a plan is not allocated while too many blocks are live outside it. After this many requests that the plan
-/// has a place for, it is allocated all the same.
+/// The arena of a plan is not allocated while too many blocks are live outside it. After this many requests that the
+/// plan has a place for, the arena is allocated all the same.
 const PATIENCE: u32 = 1 << 14;
 /// The length of the range in which the allocator places blocks, in bytes: more than any memory has. The allocator
 /// hands out numbers below this, which stand for bytes; the device turns them into addresses.
@@ -157,7 +157,8 @@ pub struct Device<D> {
     graphs: Graphs,
     /// All streams that have allocated a block, or have used a block that was allocated for another stream.
     streams: BTreeSet<Stream>,
-    /// For a live block, by its address: the streams that use it besides the one that it was allocated for.
+    /// For a live block, by its address: the streams that use the block, as [`record_stream`](Self::record_stream) was
+    /// told.
     users: HashMap<u64, Vec<Stream>>,
     /// Blocks that PyTorch freed while a stream was captured into a CUDA graph, each with its address and the stream
     /// that it was freed in. They are really freed after the capture.

@@ -1,4 +1,4 @@
-//! Plans on the host, by the functions that C calls.
+//! Tests of the C functions of a runtime, with the host in the place of a device.
 
 use super::*;
 use crate::trace::{sublet_event as E, sublet_row};
@@ -14,7 +14,8 @@ const fn row(event: E, block: u32, op: Option<u32>) -> sublet_row {
     sublet_row { time_ns: 0, bytes, block, event: event as u32, op, op_kind: kind as u32 }
 }
 
-/// The rows of an iteration: a weight is doubled, and then another, for which the first can be away.
+/// The rows of an iteration with two weights: operator 0 doubles block 0, and operator 1 doubles block 1. Each block
+/// can be on the host while the operator of the other runs.
 const ORIGINAL: [sublet_row; 6] = [
     row(E::Malloc, 0, None),
     row(E::Malloc, 1, None),
