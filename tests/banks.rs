@@ -1,5 +1,5 @@
-//! Placement in several memories against a MIP solver: the least cost is between the lower bound and the cost that is
-//! found, and nearly always equal to the latter.
+//! Placement in several banks of memory against a MIP solver: the least cost is between the lower bound and the cost
+//! that is found, and is the cost that is found in 95 % of all cases.
 
 use crate::oracle;
 
@@ -37,7 +37,7 @@ impl Case {
         let all = (1 << banks.len()) - 1;
         let mut uses = Vec::new();
         for _ in 0..n {
-            // Some may not lie in the fast bank.
+            // Some blocks may not lie in the fast bank.
             let banks = if rng.random_ratio(1, 8) { all & !1 } else { all };
             uses.push(Use { touched: rng.random_range(0..100), banks });
         }
@@ -74,7 +74,8 @@ fn the_least_cost_is_between_the_bound_and_what_is_found() {
                 found += cost.cost;
                 best += least;
             }
-            // Where banks are tight, the heuristic may find nothing; the opposite is a fault.
+            // Where banks are small, the heuristic may find no placement; to find one where the MIP solver proves that
+            // there is none is a fault.
             (Err(Error::NoBank { .. }), _) => {}
             (got, least) => panic!("{}: {got:?} {least:?}", case.json()),
         }

@@ -13,7 +13,8 @@ use installed::{ROOT, folder, install, run, tool};
 
 static PREFIX: LazyLock<PathBuf> = LazyLock::new(|| install("prefix", ""));
 
-/// What the test program is told: the version, how many statuses there are, where recorded networks lie.
+/// The macros that the test program is compiled with: the version, how many statuses there are, and the folder of the
+/// recorded networks.
 fn definitions() -> [String; 3] {
     let header = std::fs::read_to_string(format!("{ROOT}/include/sublet.h")).unwrap();
     let statuses = header.lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
@@ -24,7 +25,7 @@ fn definitions() -> [String; 3] {
     ]
 }
 
-/// Compiles the test program of a language; the file it is, or none where there is no compiler.
+/// Compiles the test program of a language; returns its file, or `None` if there is no compiler.
 fn program(language: Language, name: &str, flags: &[&str]) -> Option<PathBuf> {
     let to = folder().join(format!("{name}.{}", language.extension()));
     let flags = definitions().into_iter().chain(flags.iter().map(|&f| f.to_owned()));
@@ -63,7 +64,8 @@ fn cpp17() {
     passes(Language::Cpp, "plain", &[]);
 }
 
-/// As in an old framework: the older standard, no exceptions, no run-time types, macros for malloc and free.
+/// The header for C++ works in an old framework: with the older standard, without exceptions and run-time types, and
+/// with macros for malloc and free.
 #[test]
 fn cpp11() {
     let source = [Path::new(env!("CARGO_MANIFEST_DIR")).join("c/cpp11/main.cpp")];
@@ -85,7 +87,7 @@ fn cpp17_under_valgrind() {
     under_valgrind(Language::Cpp);
 }
 
-/// As old as the C++ of the frameworks that are to use it, and without what they switch off.
+/// The header for C++ compiles in the C++ of the frameworks that are to use it: C++11, without exceptions.
 #[test]
 fn cpp11_without_exceptions() {
     let skipped = "sublet.hpp in C++11 without exceptions";
@@ -103,7 +105,7 @@ fn example() -> PathBuf {
     Path::new(ROOT).join("examples/c")
 }
 
-/// As a user's makefile does it: the compiler and pkg-config, nothing else.
+/// Builds the example as a user's makefile does: with the compiler and pkg-config, nothing else.
 #[test]
 fn the_example_builds_by_pkg_config() {
     let Some(cc) = tool(&["cc", "gcc", "clang"], "the example in C") else { return };
@@ -140,7 +142,7 @@ fn the_example_that_follows_a_rewritten_trace() {
     }
 }
 
-/// The first block in this language of docs/c.md.
+/// The first block of code in this language in docs/c.md.
 fn documented(language: &str) -> String {
     let page = std::fs::read_to_string(Path::new(ROOT).join("docs/c.md")).unwrap();
     let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
@@ -159,7 +161,7 @@ fn the_page_about_c_tells_the_truth() {
     assert_eq!(run(&mut Command::new(program)), "4 requests served from a plan\n");
 }
 
-/// The commands as printed, from the clone to the program's output.
+/// The commands in docs/c.md work as they are printed, up to the program's output.
 #[test]
 fn the_commands_on_the_page_about_c_work() {
     if tool(&["cc"], "the commands of docs/c.md").is_none() || tool(&["pkg-config"], "those of docs/c.md").is_none() {
@@ -244,7 +246,8 @@ fn firmware_for_a_microcontroller() {
     assert!(firmware_library(Some(target)).exists());
 }
 
-/// Without the standard library: the same program, but for what needs it, and no symbol but those of a C compiler.
+/// The same test program, but for what needs the standard library, links with a library that was built without it, and
+/// passes. That library needs no symbols but those that come with a C compiler.
 #[test]
 fn firmware() {
     let Some([cc, standard]) = Language::C.compiler("the library for firmware") else { return };

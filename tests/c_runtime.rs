@@ -1,5 +1,5 @@
-//! Plans that run, from C and C++: the library with the feature `cuda` as installed, on the host as a device, and on a driver
-//! for tests whose device memory is the host's.
+//! Runs plans from C and C++, with the library installed with the feature `cuda`: on the host in the place of a device,
+//! and on a CUDA driver for tests, whose device memory is the host's.
 
 mod compiled;
 mod installed;
@@ -13,7 +13,8 @@ use installed::{ROOT, folder, install, run};
 
 static PREFIX: LazyLock<PathBuf> = LazyLock::new(|| install("prefix_with_cuda", "cuda"));
 
-/// The folder of a driver for tests, with ReLU's kernels; none where there are no compilers.
+/// The folder of a CUDA driver for tests, with the ReLU kernels, which is compiled at the first call; `None` if there
+/// are no compilers.
 fn driver() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -40,19 +41,19 @@ fn driver() -> Option<&'static Path> {
     folder.as_deref()
 }
 
-/// Compiles the test program of a language; the file it is, or none where there is no compiler.
+/// Compiles the test program of a language; returns its file, or `None` if there is no compiler.
 fn program(language: Language, name: &str, flags: &[&str]) -> Option<PathBuf> {
     let to = folder().join(format!("runtime.{name}.{}", language.extension()));
     language.compile(&PREFIX, &language.sources("c/runtime"), flags, &to).then_some(to)
 }
 
-/// Passes on the host, and on the driver for tests.
+/// Asserts that the test program passes, on the host and on the driver for tests.
 fn passes(language: Language, name: &str, flags: &[&str]) {
     let Some(program) = program(language, name, flags) else { return };
     assert_eq!(run(Command::new(&program).arg("none")), PASSED);
     if let Some(driver) = driver() {
         let mut command = Command::new(&program);
-        // The driver keeps what it has, as drivers do.
+        // The driver for tests never frees its own memory, as real drivers do not: so leaks are not looked for.
         command.arg("gpu").env("LD_LIBRARY_PATH", driver).env("ASAN_OPTIONS", "detect_leaks=0");
         assert_eq!(run(&mut command), PASSED);
     }

@@ -32,7 +32,7 @@ impl Language {
         }
     }
 
-    /// The files of this language in a folder of this one, such as `c`.
+    /// The files of this language in a folder beside this file, such as `c`.
     pub(crate) fn sources(self, folder: &str) -> Vec<PathBuf> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -41,7 +41,8 @@ impl Language {
         files
     }
 
-    /// Compiles a program against what is installed under a prefix; whether there is a compiler.
+    /// Compiles a program against the library that is installed under `prefix`, and writes it to `to`. Returns whether
+    /// there is a compiler.
     pub(crate) fn compile<F>(self, prefix: &Path, sources: &[PathBuf], flags: F, to: &Path) -> bool
     where
         F: IntoIterator<Item: AsRef<std::ffi::OsStr>>,
@@ -65,7 +66,7 @@ impl Language {
     }
 }
 
-/// The functions that a header of `include` declares, in order.
+/// The names of the functions that a header of `include` declares, sorted.
 pub(crate) fn functions(header: &str) -> Vec<String> {
     let header = std::fs::read_to_string(Path::new(ROOT).join("include").join(header)).unwrap();
     let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '}', 't']));
@@ -78,7 +79,7 @@ pub(crate) fn functions(header: &str) -> Vec<String> {
     names
 }
 
-/// Each of these functions is called in these files.
+/// Asserts that each of these functions is called in one of these files.
 pub(crate) fn all_called(functions: &[String], sources: &[PathBuf]) {
     let sources: String = sources.iter().map(|f| std::fs::read_to_string(f).unwrap()).collect();
     for function in functions {
@@ -86,7 +87,8 @@ pub(crate) fn all_called(functions: &[String], sources: &[PathBuf]) {
     }
 }
 
-/// Passes under valgrind, with no leak of these kinds.
+/// Runs a test program under valgrind, if there is one, and asserts that it passes without errors and without leaks of
+/// the kinds `leaks`.
 pub(crate) fn passes_under_valgrind(program: &Path, arguments: &[&str], leaks: &str) {
     let Some(valgrind) = tool(&["valgrind"], "reads of memory that nobody wrote, leaks") else { return };
     let mut command = Command::new(valgrind);

@@ -12,10 +12,10 @@ use sublet_core::place::{Options, Solver};
 use sublet_core::{Block, Constraints, Error};
 use sublet_tests::{instance, place_with, unfitting};
 
-/// Instances of each kind.
+/// How many instances of each of the two kinds are drawn, loose and full ones.
 const CASES: u32 = 200;
 
-/// How many of the instances that are hard only at some steps are drawn.
+/// How many instances are drawn that are hard only at some steps (`instance::moment`).
 const MOMENTS: usize = 8;
 
 /// The nodes that the search may look at.
@@ -32,7 +32,7 @@ fn loose(rng: &mut Xoshiro256PlusPlus) -> Vec<Block> {
     (0..n).map(block).collect()
 }
 
-/// Up to 30 blocks with the load of a full rectangle, which they may fill or not.
+/// Up to 30 blocks that have the load of a full rectangle, and may fit into it or not.
 fn full(rng: &mut Xoshiro256PlusPlus) -> Vec<Block> {
     let (n, width) = (rng.random_range(20..=30), [8, 24][rng.random_range(0..2)]);
     let height = [60, 1000][rng.random_range(0..2)];
@@ -41,7 +41,7 @@ fn full(rng: &mut Xoshiro256PlusPlus) -> Vec<Block> {
     blocks
 }
 
-/// The lower bound and the peak that a planner reports, with a capacity or without.
+/// The lower bound and the peak, in bytes, that a planner reports, with a capacity or without.
 fn claim(solver: Solver, blocks: &[Block], capacity: Option<u64>) -> (u64, u64) {
     let options = Options { constraints: Constraints { alignment: 1, capacity }, nodes: NODES, ..Options::default() };
     match place_with(solver, blocks, &options) {

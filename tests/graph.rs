@@ -7,7 +7,7 @@ use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
 use sublet_core::trace::{Event, Op, Row};
 use sublet_tests::recording::{Recording, max_load};
 
-/// Those whose tensors have one producer each.
+/// The recorded networks in which each tensor is produced by one operator.
 const NETWORKS: [&str; 10] = [
     "alexnet_train_b32",
     "googlenet_infer_b1",
@@ -27,11 +27,12 @@ struct Recorded {
     inputs: Vec<u32>,
     outputs: Vec<u32>,
     workspace: u64,
-    /// The time since the operator before it ended.
+    /// The time from the end of the operator before to the end of this one, in ns.
     time_ns: u64,
 }
 
-/// The graph of a recording; scratch blocks are not among its tensors.
+/// The graph of a recording: its tensors and its operators. Also returns the scratch blocks, which are workspaces of
+/// operators and no tensors of the graph, each with its operator.
 fn graph_of(recording: &Recording) -> (Vec<Tensor>, Vec<Recorded>, HashMap<u32, u32>) {
     let rows = &recording.rows;
     let scratch: HashMap<u32, u32> = rows
@@ -70,8 +71,8 @@ fn graph_of(recording: &Recording) -> (Vec<Tensor>, Vec<Recorded>, HashMap<u32, 
     (tensors, operators, scratch)
 }
 
-/// By block: its size, the operator that allocates it, or else the first that accesses it, and the last that accesses
-/// it; none is an access outside operators.
+/// For each block: its size in bytes; the operator that allocates it, or, if none does, the first that accesses it; and
+/// the operator that accesses it last. `None` stands for a row outside of operators.
 fn lives(rows: &[Row], is_tensor: impl Fn(u32) -> bool) -> BTreeMap<u32, (u64, Option<u32>, Option<u32>)> {
     let mut lives = BTreeMap::new();
     let mut untouched = HashSet::new();

@@ -1,6 +1,6 @@
 //! No two files of a crate import each other, directly or by way of others.
 //!
-//! A folder's `mod.rs` and the files in that folder are one room, and may know each other; so may `lib.rs` and all.
+//! The `mod.rs` of a folder and the files in the folder may import each other, and so may `lib.rs` and any file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -64,7 +64,7 @@ fn every_file_of_tests_is_in_a_program() {
     }
 }
 
-/// The files that no other names as its module, and that are no program themselves.
+/// The files that no other file declares as a module, and that the manifest does not name as a program.
 fn in_no_program<'a>(sources: &'a BTreeMap<String, String>, manifest: &str) -> Vec<&'a str> {
     let is_in_one = |name: &str| {
         let module = format!("mod {name};");
@@ -74,7 +74,8 @@ fn in_no_program<'a>(sources: &'a BTreeMap<String, String>, manifest: &str) -> V
     sources.keys().map(String::as_str).filter(|name| *name != "main" && !is_in_one(name)).collect()
 }
 
-/// Reads every file below `folder`, but for files of unit tests.
+/// Reads every source file below `folder`, except those named `tests.rs`, into `sources`. `parents` are the names of
+/// the modules that lead to `folder`.
 fn collect(folder: &Path, parents: &[String], sources: &mut BTreeMap<Module, String>) {
     for entry in fs::read_dir(folder).expect("a folder of sources") {
         let path = entry.expect("an entry").path();
@@ -89,7 +90,7 @@ fn collect(folder: &Path, parents: &[String], sources: &mut BTreeMap<Module, Str
     }
 }
 
-/// Which file imports which.
+/// For each file, the files that it imports.
 fn imports(sources: &BTreeMap<Module, String>) -> Edges {
     let one_room = |a: &[String], b: &[String]| a.starts_with(b) || b.starts_with(a);
     let of = |module: &Module, text: &str| -> BTreeSet<Module> {
@@ -122,7 +123,8 @@ fn paths(code: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Reads one path, or the braces that end it, and returns what follows.
+/// Reads one path, or several if it ends in braces, and adds them to `found`, each behind `prefix`. Returns the code
+/// after them.
 fn expand<'a>(mut code: &'a str, prefix: &[String], found: &mut Vec<Vec<String>>) -> &'a str {
     let mut path = prefix.to_vec();
     loop {
@@ -130,7 +132,7 @@ fn expand<'a>(mut code: &'a str, prefix: &[String], found: &mut Vec<Vec<String>>
         if let Some(mut inside) = code.strip_prefix('{') {
             loop {
                 inside = expand(inside, &path, found).trim_start();
-                // `as NAME` and the commas between.
+                // Skips `as NAME`, up to the next comma or brace.
                 let end = inside.find([',', '}', ';']).unwrap_or(inside.len());
                 inside = &inside[end..];
                 match inside.strip_prefix(',') {
@@ -172,13 +174,14 @@ fn resolve(module: &Module, path: &[String], sources: &BTreeMap<Module, String>)
     Some(at)
 }
 
-/// A path from a file back to itself.
+/// A path of imports from a file back to itself; `None` if there is none.
 fn circle(edges: &Edges) -> Option<Vec<Module>> {
     let mut done = BTreeSet::new();
     edges.keys().find_map(|start| follow(start, edges, &mut Vec::new(), &mut done))
 }
 
-/// Follows the imports of a file; `way` is how it was reached, `done` are files that lead into no circle.
+/// Follows the imports of a file until they come back to a file in `way`, and returns that circle. `way` are the files
+/// by which this one was reached, `done` the files that lead into no circle.
 fn follow<'a>(
     module: &'a Module,
     edges: &'a Edges,

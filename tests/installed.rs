@@ -15,7 +15,7 @@ pub(crate) fn install(name: &str, features: &str) -> PathBuf {
     install_into(name, features, "lib")
 }
 
-/// The same with another folder for libraries.
+/// As [`install`], but the libraries go to the folder `libdir`: below the prefix, or anywhere if the path is absolute.
 pub(crate) fn install_into(name: &str, features: &str, libdir: &str) -> PathBuf {
     let prefix = folder().join(name);
     let _ = std::fs::remove_dir_all(&prefix);

@@ -1,6 +1,7 @@
-//! Swaps and recomputation together against the optimum, on chains. The optimum is found by a search over all that can be done
-//! between two operators, in the order of the time that is reached at least: copy a value out, free it, copy it in, recompute it. Of two
-//! states with the same values on the device and on the host, one is dropped if the other is nowhere later.
+//! Compares swaps and recomputation together with the optimum, on chains. The optimum is found by a search over all
+//! that can be done next: run the next operator, copy a value out, free it, copy it in, or recompute it. The search
+//! takes first the state from which the least time can still be reached. Of two states with the same values on the
+//! device and on the host, one is dropped if none of its times is earlier than that of the other.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -15,8 +16,8 @@ use sublet_tests::fitted::Fitter;
 
 use crate::optimal::{Made, rows};
 
-/// A chain of so many forward operators, and the gradients of their values in reverse: each reads the gradient before it and its
-/// value.
+/// A chain of `forward` operators, each of which reads the value of the one before, then the gradients of their values
+/// in reverse order: each reads the gradient before it and its own value. `below(n)` draws a number below n.
 fn chain(forward: usize, below: &mut impl FnMut(u64) -> u64) -> Vec<Made> {
     let last = 2 * forward - 1;
     let made = |forward, reads, (size, ns)| Made { reads, size, ns, forward };
@@ -31,18 +32,18 @@ fn chain(forward: usize, below: &mut impl FnMut(u64) -> u64) -> Vec<Made> {
     chain
 }
 
-/// What is where, and when the queues are free and the copies done, in ns; what is past counts as done now.
+/// Where the values are, and at which times, in ns, compute and the links are free and the copies done.
 #[derive(Clone, Debug)]
 struct State {
     /// The next operator that has not run.
     at: usize,
-    /// By value, as bits.
+    /// The values on the device: bit v is value v.
     device: u32,
     host: u32,
     clock: u64,
-    /// When the links out and in are free.
+    /// When the link to the host, and that back, are free, in ns.
     links: [u64; 2],
-    /// By value, when its copies out and in are done.
+    /// For each value, when its latest copies out and in are done, in ns.
     copied: Vec<[u64; 2]>,
 }
 
@@ -51,7 +52,7 @@ impl State {
         self.device >> value & 1 == 1
     }
 
-    /// All its times, none before now.
+    /// All times of the state, in ns; a time before `clock` counts as `clock`.
     fn times(&self) -> Vec<u64> {
         let copies = self.copied.iter().flatten().copied();
         [self.clock].into_iter().chain(self.links).chain(copies).map(|t| t.max(self.clock)).collect()
@@ -61,7 +62,8 @@ impl State {
         (0..chain.len()).filter(|&v| self.has(v)).map(|v| chain[v].size).sum()
     }
 
-    /// Runs an operator, again if it did before; none if a value is missing or there is no room.
+    /// The state after operator `k` has run, for the first time or again; `None` if a value that it reads is missing,
+    /// or there is no room within `limit` bytes.
     fn run(&self, k: usize, chain: &[Made], limit: u64) -> Option<Self> {
         let made = &chain[k];
         if self.has(k) || !made.reads.iter().all(|&v| self.has(v)) || self.load(chain) + made.size > limit {
@@ -75,7 +77,7 @@ impl State {
         Some(next)
     }
 
-    /// Frees a value, once its copies are done.
+    /// The state after a value is freed, which waits until its copies are done.
     fn free(&self, value: usize) -> Self {
         let mut next = self.clone();
         next.device &= !(1 << value);
@@ -83,7 +85,7 @@ impl State {
         next
     }
 
-    /// Copies a value: out to the host, or back in.
+    /// The state after a copy of a value has begun, to the host or, if `back`, to the device; the copy takes `ns` ns.
     fn copy(&self, value: usize, back: bool, ns: u64) -> Self {
         let mut next = self.clone();
         let link = usize::from(back);
@@ -94,14 +96,15 @@ impl State {
     }
 }
 
-/// A copy's time in whole ns.
+/// The time of a copy, in ns, as a whole number.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
 fn whole(ns: f64) -> u64 {
     assert!(ns.fract() == 0.0, "the sizes are such that copies take whole ns: {ns}");
     ns as u64
 }
 
-/// The least time in which a chain runs within a limit; none if it cannot.
+/// The least time, in ns, in which a chain runs with at most `limit` bytes alive on the device at once; `None` if it
+/// cannot.
 fn least(chain: &[Made], limit: u64, device: &Device) -> Option<u64> {
     let end = chain.len();
     let left = |at: usize| chain[at..].iter().map(|m| m.ns).sum::<u64>();
@@ -152,10 +155,12 @@ struct Gaps {
     possible: u32,
     optimal: u32,
     unmade: u32,
-    /// What they take longer than the optimum, as parts of the chain's time: the sum and the most.
+    /// By how much fits with both means take longer than the optimum, each as a part of its chain's time: the sum over
+    /// all chains.
     sum: f64,
     worst: f64,
-    /// By how much the better of one means alone is above the optimum, in sum.
+    /// The same sum for fits with one means alone, the better of swaps and recomputation for each chain; a chain that
+    /// neither fits counts as 1.
     alone: f64,
 }
 
@@ -205,7 +210,8 @@ fn gaps(chains: u32, forward: usize, seed: u64) -> Gaps {
     gaps
 }
 
-/// The mean gap is at most 2 % of the time, and what one means alone comes to is farther away.
+/// With both means, fits are on average at most 2 % of the chain's time above the optimum; with the better of one means
+/// alone, more than twice as far.
 #[test]
 fn both_means_on_chains_are_near_the_optimum() {
     let Gaps { possible, unmade, sum, alone, .. } = gaps(20, 4, 1);

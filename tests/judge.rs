@@ -8,8 +8,8 @@ use sublet_core::trace::{Event, Kind, Op, Recorded, Row};
 
 use crate::oracle;
 
-/// The judge's answer to each case; null where it is not valid. Without the judge there is no answer, and a line says
-/// what is skipped.
+/// The judge's answer to each case, `None` where it refuses the case. If `SUBLET_JUDGES` is not set, or Python is
+/// missing, returns `None` and prints what is `skipped`.
 pub(crate) fn ask(skipped: &str, cases: &[Value]) -> Option<Vec<Option<Value>>> {
     if env::var_os("SUBLET_JUDGES").is_none() {
         eprintln!("skipped: {skipped}; SUBLET_JUDGES is not set");
@@ -18,7 +18,7 @@ pub(crate) fn ask(skipped: &str, cases: &[Value]) -> Option<Vec<Option<Value>>> 
     oracle::ask("schedule_oracle.py", "argparse", skipped, cases)
 }
 
-/// A rewritten trace with a plan for its residencies, as the judge reads it.
+/// A rewritten trace with a plan for its residencies, in the JSON that the judge reads.
 pub(crate) fn case(recorded: &Recorded<'_>, rewritten: &[Row], offsets: &[u64], cyclic: bool) -> Value {
     let blocks = u32::try_from(recorded.blocks).unwrap();
     let name = |b: u32| if b < blocks { b.to_string() } else { format!("{}~", b - blocks) };

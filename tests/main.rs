@@ -1,5 +1,5 @@
-//! Tests against oracles and on seeded instances, as one program that is linked once. `cargo test -p sublet-tests
-//! --test oracles mip::` runs one file of it.
+//! Tests against oracles (independent solvers and judges) and on seeded instances, as one program that is linked once.
+//! `cargo test -p sublet-tests --test oracles mip::` runs one file of it.
 
 mod banks;
 mod cp_sat;

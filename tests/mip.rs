@@ -20,7 +20,8 @@ struct Case {
 }
 
 impl Case {
-    /// Sizes and offsets are small, so that blocks touch often, and the solver's tolerances do not matter.
+    /// Draws a case. Sizes and offsets are small, so that blocks touch often, and the solver's tolerances do not
+    /// matter.
     fn draw(rng: &mut Xoshiro256PlusPlus) -> Self {
         let n = rng.random_range(1..=10);
         let mut blocks: Vec<Block> = (0..n)

@@ -15,7 +15,8 @@ fn setting(batch: u32, convolution_workspace: u64) -> Setting {
     Setting { batch, training: true, device: Roofline { convolution_workspace, ..GPU } }
 }
 
-/// How many blocks of each size there are, but for scratch.
+/// How many blocks of each size, in bytes, there are. Blocks that an operator frees within its run (its workspace) are
+/// not counted.
 fn sizes(rows: &[Row]) -> BTreeMap<u64, usize> {
     let scratch = rows.iter().filter(|r| r.event == Event::Free && r.op != Op::None);
     let scratch: HashSet<u32> = scratch.map(|r| r.block).collect();
@@ -31,8 +32,9 @@ fn line(operator: &Operator) -> String {
     format!("{name},{phase},{},{}", u8::from(may.in_place), u8::from(may.rerun))
 }
 
-/// The same operators in the same order, tensors of the same sizes, the same peak but for what the recorder held; and
-/// the same time, where the recording has the device's.
+/// Asserts that a generated network equals the recording `name`: it has the same operators in the same order, tensors
+/// of the same sizes, and the same max load within 1 %, since the recorder kept some blocks longer; if `timed`, also
+/// the same time. Does nothing if there is no such recording.
 fn equals_the_recording(name: &str, network: &Network, timed: bool) {
     let Some(recording) = Recording::named(name) else {
         println!("Skipped: {name} (SUBLET_DATA is not set)");
@@ -74,7 +76,7 @@ fn generated_networks_are_the_recorded_ones() {
     equals_the_recording("alexnet_infer_b1", &AlexNet::default().build(&inference).unwrap(), false);
 }
 
-/// Chen et al. 2016: a `ResNet` of 1000 layers, batch 32, takes 48 GB as it is.
+/// Chen et al. 2016: a `ResNet` of 1000 layers, batch 32, takes 48 GB if no memory is saved.
 #[test]
 fn a_thousand_layers_take_what_chen_et_al_say() {
     let network = ResNet { depth: 1001, ..ResNet::default() }.build(&setting(32, 8 << 20)).unwrap();
@@ -85,9 +87,10 @@ fn a_thousand_layers_take_what_chen_et_al_say() {
     assert!(include_str!("../docs/graphs.md").contains(&told), "{told}");
 }
 
-/// Jin et al. 2018: 11.61 GB for 152 layers in Caffe, 67.2 GB for 1001, and roughly 100 for 1517, with the blocks of the
-/// network files that they publish. Caffe keeps data and gradient of each convolution, pooling and sum, in whose memory batch
-/// norm, scale and `ReLU` work; where several layers read a blob, each has a gradient of it; the images have none.
+/// Jin et al. 2018: 11.61 GB for 152 layers in Caffe, 67.2 GB for 1001, and roughly 100 for 1517, with the blocks of
+/// the network files that they publish. Caffe keeps the data and the gradient of each convolution, pooling and sum;
+/// batch norm, scale and `ReLU` work in that memory. If several layers read a blob (a tensor of Caffe), each keeps a
+/// gradient of it. The images have no gradient.
 #[test]
 fn in_caffe_networks_take_what_jin_et_al_say() {
     let caffe = |depth: u32, stages: Stages| {
@@ -102,7 +105,7 @@ fn in_caffe_networks_take_what_jin_et_al_say() {
         let shared = named(&["max_pool2d_with_indices", "relu"]).filter(|o| readers[o.outputs[0] as usize] > 1);
         let copies: u64 = shared.map(|o| readers[o.outputs[0] as usize] * bytes(o)).sum();
         let images = 32 * 3 * 224 * 224 * 4;
-        // Where a stage begins, theirs halve the side a convolution earlier.
+        // Where a stage begins, the published networks halve the side of the image one convolution earlier than ours.
         let earlier: u64 =
             [128 * 56 * 56, 256 * 28 * 28, 512 * 14 * 14].map(|maps| 2 * 32 * maps * 4 / 4 * 3).iter().sum();
         images + own + copies - earlier
@@ -118,11 +121,12 @@ fn in_caffe_networks_take_what_jin_et_al_say() {
     }
 }
 
-/// What Layrub reserves for a network of bottlenecks, in bytes, as its code does (github.com/CGCL-codes/Layrub at 0657919).
-/// Blobs are those of Caffe: batch norm, scale and `ReLU` work in them. Labels are left out.
+/// The bytes that Layrub's code (github.com/CGCL-codes/Layrub at 0657919) reserves for a network of bottlenecks, with
+/// `blocks` of them in each stage. A blob is a tensor of Caffe; batch norm, scale and `ReLU` work in the blob that they
+/// read. Labels are left out.
 fn reserved_by_layrub(blocks: [u64; 4], batch: u64) -> u64 {
     let maps = |channels: u64, side: u64| batch * channels * side * side * 4;
-    // What each layer reads, and the size of the blob that it makes.
+    // For each layer, the numbers of the blobs that it reads, and the bytes of the blob that it makes.
     let mut layers: Vec<(Vec<usize>, u64)> = vec![(vec![], maps(3, 224))];
     let mut layer = |reads: &[usize], bytes: u64| {
         layers.push((reads.to_vec(), bytes));
@@ -145,7 +149,8 @@ fn reserved_by_layrub(blocks: [u64; 4], batch: u64) -> u64 {
 
     let mut readers = vec![0; layers.len()];
     layers.iter().flat_map(|(reads, _)| reads).for_each(|&blob| readers[blob] += 1);
-    // A slot is free when all have read what is in it, and two more layers have been.
+    // A slot, which holds one blob at a time, is free when all layers that read the blob have run, and the second layer
+    // after the one that made it too.
     let mut uses: Vec<i32> = readers.clone();
     let mut slots: Vec<(u64, usize)> = Vec::new();
     for (made, (reads, bytes)) in layers.iter().enumerate() {
@@ -160,7 +165,8 @@ fn reserved_by_layrub(blocks: [u64; 4], batch: u64) -> u64 {
     let slots: u64 = slots.iter().map(|(bytes, _)| bytes).sum();
     let shared: Vec<u64> = layers.iter().zip(&readers).filter(|(_, n)| **n > 1).map(|((_, bytes), _)| *bytes).collect();
     let most = |from: usize, by: usize| shared.iter().skip(from).step_by(by).max().copied().unwrap_or(0);
-    // All but the first in two buffers by turns; gradients of their two copies; a byte for each element of a ReLU.
+    // Beside the slots: two buffers, in which all shared blobs but the first lie by turns; the gradients of the two
+    // copies of a shared blob; and a byte for each element of the first ReLU.
     slots + most(1, 2) + most(2, 2) + 2 * most(0, 1) + layers[first].1 / 4
 }
 
@@ -180,7 +186,7 @@ fn every_depth_is_built_or_refused() {
         for stages in [Stages::Published, Stages::Even, Stages::Third] {
             let resnet = ResNet { depth, stages, ..ResNet::default() };
             match resnet.build(&small) {
-                // The linear layer is one of the depth.
+                // The depth counts the linear layer, which is no convolution.
                 Ok(network) => {
                     // Without bottlenecks the first stage does not widen.
                     let projections = if [18, 34].contains(&depth) { 3 } else { 4 };
@@ -193,7 +199,8 @@ fn every_depth_is_built_or_refused() {
             }
         }
         match (WideResNet { depth, width: 1 }).build(&small) {
-            // One at the beginning, six for each n, and projections in the two stages that widen.
+            // The depth is 6 n + 4. There are 6 n convolutions in the blocks, one at the beginning, and a projection in
+            // each of the two stages that widen.
             Ok(network) => assert_eq!(convolutions(&network), depth as usize - 4 + 1 + 2),
             Err(e) => assert!(depth < 10 || depth % 6 != 4, "{depth}: {e}"),
         }
@@ -210,8 +217,8 @@ fn every_depth_is_built_or_refused() {
     assert_eq!(nothing.unwrap_err().to_string(), "the batch size is 0; it has to be 1 to 65536");
 }
 
-/// Training updates every parameter once, with a gradient of its size, and leaves nothing else for the end but what it is
-/// given and the results.
+/// Training updates every parameter once, with a gradient of its size. Persistent are only the parameters, their
+/// momentum, and the running statistics of batch norms.
 #[test]
 fn training_updates_every_parameter() {
     let small = setting(2, 0);
@@ -239,14 +246,16 @@ fn training_updates_every_parameter() {
     }
 }
 
-/// What is known of the networks: parameters, and multiplications of the forward pass for one image. `AlexNet` has 60,965,224
-/// parameters in two towers of which the second, fourth and fifth convolution see one; in one tower these have twice as
-/// many weights. He et al. 2015 count 3.8 · 10⁹ multiplications where the stride is in the first convolution of a block; it
-/// is in the second here, which are 4.1 · 10⁹. The others are those of the published networks.
+/// Parameters, and multiplications of the forward pass for one image, are those of the published networks, with two
+/// differences. The published `AlexNet` has 60,965,224 parameters in two towers, and its second, fourth and fifth
+/// convolution read only their own tower; ours has one tower, so that these have twice as many weights. He et al. 2015
+/// count 3.8 · 10⁹ multiplications, with the stride in the first convolution of a block; here it is in the second,
+/// which makes 4.1 · 10⁹.
 #[test]
 fn parameters_and_arithmetic_are_as_published() {
     let told = |build: &dyn Fn(&Setting) -> Network| {
-        // Times are then bytes and operations, a thousand for each, less what is cut off of the last.
+        // With these speeds a byte takes 1000 ns, or an operation does: so times count bytes or operations, in
+        // thousands, rounded down for each operator.
         let device = Roofline { flops_per_s: f64::INFINITY, bytes_per_s: 1e6, launch_ns: 0, convolution_workspace: 0 };
         let time = |network: &Network, phase| {
             network.operators.iter().filter(|o| o.phase == phase).map(|o| o.time_ns).sum::<u64>()

@@ -1,4 +1,4 @@
-//! What limits cost. Thirty of them a trace: none costs more than a lower one.
+//! The overhead of fits by limit: of thirty limits for each trace, none has a higher overhead than a lower limit.
 
 use sublet_core::owned;
 use sublet_core::rewrite::fit::{Means, Options, Using};
@@ -42,16 +42,18 @@ fn no_limit_costs_more_than_a_lower_one() {
     assert!(rises > 0 && carried > 0, "the fits are monotone by themselves: {rises}, {carried}");
 }
 
-/// The first plan is placed above the limit, and the bytes that are then held back do not change it at once: they have to grow. Where
-/// they do not, a plan by Chen et al.'s segments wins, which takes 82 % longer than the original.
+/// The first plan is placed above the limit. Bytes are then held back below the limit (headroom), and they have to grow
+/// until the plan changes. If they did not, a plan by Chen et al.'s segments would win, which takes 82 % longer than
+/// the original.
 #[test]
 fn more_is_held_back_until_the_plan_of_recomputation_changes() {
     let overhead = of_resnet(101, 32, 30, Using::NONE.with(Means::Recompute));
     assert!(overhead < 0.25, "{overhead}");
 }
 
-/// Where the limit is tight, it pays to swap the few values that take longest to recompute, a sixteenth or a thirty-second of the
-/// bytes, and to recompute the others. A fit that tries only larger parts takes 22 % longer than the original.
+/// Under a low limit it pays to swap the few values that take longest to recompute, a sixteenth or a thirty-second of
+/// the bytes, and to recompute the others. A fit that tried to swap only larger parts would take 22 % longer than the
+/// original.
 #[test]
 #[ignore = "long: ./ci.sh test runs it"]
 fn the_values_that_are_dearest_to_recompute_are_swapped() {
@@ -59,9 +61,9 @@ fn the_values_that_are_dearest_to_recompute_are_swapped() {
     assert!(overhead < 0.19, "{overhead}");
 }
 
-/// In a network of a thousand layers, a swap is chosen thousands of times. If each choice looks at every block again,
-/// the work for one plan is more than the whole fit may do, and the first schedule that fits takes six times longer
-/// than the original.
+/// In a network of a thousand layers, a swap is chosen thousands of times. If each choice looked at every block again,
+/// the work for one plan would be more than the whole fit may do, and the first schedule that fits would take six times
+/// longer than the original.
 #[test]
 #[ignore = "long: ./ci.sh test runs it"]
 fn a_network_of_a_thousand_layers_fits_in_a_fifth_of_its_memory() {
@@ -69,7 +71,8 @@ fn a_network_of_a_thousand_layers_fits_in_a_fifth_of_its_memory() {
     assert!(overhead < 0.4, "{overhead}");
 }
 
-/// The overhead of a fit of a residual network in training to a part of its max load, in percent of it, by these means.
+/// The overhead of a fit of a residual network in training. `percent` is the limit, in percent of the max load; `using`
+/// are the means.
 fn of_resnet(depth: u32, batch: u32, percent: u64, using: Using) -> f64 {
     let setting = Setting { batch, training: true, device: Roofline::GTX1080TI };
     let trace = ResNet { depth, ..ResNet::default() }.build(&setting).unwrap().trace().unwrap();

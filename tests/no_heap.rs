@@ -1,11 +1,12 @@
-//! The allocator takes no memory but what it is lent: a global allocator that counts sees no allocation.
+//! The allocator takes no memory but what it is lent: a global allocator that counts allocations counts none.
 
 use allocation_counter::measure;
 use sublet_core::replay::{Config, State};
 use sublet_tests::checked;
 use sublet_tests::network::{Network, Request};
 
-/// Records, finds the period, plans, replays, diverges and plans anew; with iterations marked and found.
+/// Runs twelve iterations, which the allocator records, plans and replays; one of them has a request more, so that it
+/// diverges and is planned anew. Once the iterations are marked, once the allocator has to find them.
 #[test]
 fn nothing_is_taken_from_the_heap() {
     let network =

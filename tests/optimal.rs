@@ -1,5 +1,5 @@
-//! Recomputation against the optimum, on small networks with branches. The optimum is found by Dijkstra's algorithm
-//! over how many operators have run and which values are on the device.
+//! Compares recomputation with the optimum, on small networks with branches. The optimum is found by Dijkstra's
+//! algorithm; a state is how many operators have run and which values are on the device.
 
 use std::collections::{BinaryHeap, HashMap};
 
@@ -17,12 +17,13 @@ pub(crate) struct Made {
     pub(crate) reads: Vec<usize>,
     pub(crate) size: u64,
     pub(crate) ns: u64,
-    /// Whether it may be recomputed.
+    /// Whether the operator belongs to the forward pass, and may be recomputed.
     pub(crate) forward: bool,
 }
 
-/// A network with branches, and the gradients of its values in reverse: each reads the gradients of the operators that
-/// read the value, and one or two values.
+/// A network of `forward` operators with branches, then the gradient of each, in reverse order. A gradient reads the
+/// gradients of the operators that read the value, the value itself, and what its operator has read. `below(n)` draws a
+/// number below n.
 fn network(forward: usize, below: &mut impl FnMut(u64) -> u64) -> Vec<Made> {
     let mut at = |n: usize| usize::try_from(below(n as u64)).unwrap();
     let mut made: Vec<Made> = Vec::new();
@@ -65,11 +66,13 @@ pub(crate) fn rows(made: &[Made]) -> Vec<Row> {
     rows
 }
 
-/// The least time that any schedule within the limit recomputes; none if there is no schedule.
+/// The least time, in ns, that a schedule spends on recomputation if at most `limit` bytes may be alive at once; `None`
+/// if there is no such schedule.
 fn least(made: &[Made], limit: u64) -> Option<u64> {
     let bit = |v: usize| 1u64 << v;
     let all = |reads: &[usize]| reads.iter().fold(0, |set, &v| set | bit(v));
-    // By operator, the values that may be needed from it on: those that are read, and those from which these are made.
+    // For each operator, the values that it or a later one may need: those that are read, and those from which these
+    // can be recomputed.
     let useful: Vec<u64> = (0..=made.len())
         .map(|at| {
             let mut set = made[at..].iter().fold(0, |set, m| set | all(&m.reads));
@@ -115,8 +118,9 @@ fn least(made: &[Made], limit: u64) -> Option<u64> {
     None
 }
 
-/// How many networks are optimal, of how many; the sums of recomputed time and of the least possible; and the largest
-/// difference of the two, as a part of the network's time.
+/// How fits compare with the optimum: of `possible` networks, `optimal` are fitted at the optimum and `unmade` not at
+/// all. Of the others, `found` and `least` are the sums of the recomputed time and of the least possible, in ns, and
+/// `worst` is the largest difference of the two, as a part of the network's time.
 struct Gaps {
     possible: u32,
     optimal: u32,
@@ -127,8 +131,9 @@ struct Gaps {
 }
 
 impl Gaps {
-    /// At least `percent` percent are optimal, and no overhead is above the optimum by more than `worst` of the
-    /// network's time. A limit that is not kept counts as not optimal: the optimum counts load, and a placement may
+    /// Asserts that at least `percent` percent of the networks are optimal, that no overhead is above the optimum by
+    /// more than `worst` of the network's time, that all overheads together are at most 1 % above, and that at most 1 %
+    /// have no fit. A network without a fit counts as not optimal: the optimum counts the load, and a placement may
     /// need more.
     fn check(&self, percent: u32, worst: f64) {
         assert!(100 * self.unmade <= self.possible, "{} not made", self.unmade);

@@ -1,4 +1,4 @@
-//! Asks a Python program about many cases in one process.
+//! Asks a Python program, an oracle, about many cases in one process.
 
 use std::env;
 use std::io::Write;
@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The oracle's answer to each case: the cases are a JSON list on standard input, the answers one on the last line of standard
-/// output. `HiGHS` from 1.16 on prints its name before it.
+/// The oracle's answer to each case. The program gets the cases as a JSON list on standard input, and prints the
+/// answers as a JSON list, on the last line: `HiGHS` from 1.16 on prints its name before. Returns `None`, and prints
+/// what is `skipped`, if Python cannot import `package`.
 pub(crate) fn ask<A: DeserializeOwned>(
     script: &str,
     package: &str,

@@ -1,5 +1,5 @@
-//! The exact search for placements in which outputs reach into their inputs, against a MIP solver: what it proves
-//! optimal is.
+//! The exact search for placements in which outputs overlap with their dying inputs, against a MIP solver: what the
+//! search proves optimal is optimal.
 
 use crate::oracle;
 
@@ -20,14 +20,15 @@ struct Case {
 }
 
 impl Case {
-    /// Values of a network: each operator reads one or two that are alive, and its output may reach into those that die.
+    /// Draws the values of a small network. Each operator reads up to two earlier values, and its output may overlap
+    /// with those that die with the operator.
     fn draw(rng: &mut Xoshiro256PlusPlus) -> Self {
         let alignment = if rng.random_ratio(1, 3) { 4 } else { 1 };
         let n = rng.random_range(3..=8);
         let mut blocks: Vec<Block> = Vec::new();
         let mut reads = Vec::new();
         for k in 0..n {
-            // A value that is read at once, and by later operators too, for a random time.
+            // Each value lives at least until the next operator has run, and until its last reader has.
             let size = rng.random_range(1..40);
             let start = u32::try_from(k).unwrap();
             blocks.push(Block { alignment, ..Block::new(start, start + 2, size) });
@@ -41,7 +42,7 @@ impl Case {
         for (output, mut inputs) in reads.into_iter().enumerate() {
             inputs.sort_unstable();
             inputs.dedup();
-            // Those that die with the operator.
+            // Only inputs that die with the operator.
             for input in inputs.into_iter().filter(|&input| blocks[input].end == blocks[output].start + 1) {
                 let distance = rng.random_range(0..=blocks[output].size);
                 let [output, input] = [output, input].map(|block| u32::try_from(block).unwrap());
@@ -61,7 +62,7 @@ impl Case {
         json!({"blocks": blocks, "overlaps": overlaps})
     }
 
-    /// The peak, the lower bound of the search, and that of the verifier.
+    /// The peak, the lower bound of the search, and the max load that the verifier counts, all in bytes.
     fn place(&self, options: &Options) -> [u64; 3] {
         let n = self.blocks.len();
         let len = overlap::workspace(n);
@@ -87,7 +88,7 @@ fn what_the_search_proves_is_the_optimum_of_the_mip() {
     let Some(least) = oracle::ask::<u64>("overlap_oracle.py", "highspy", skipped, &questions) else { return };
     let (mut lifted, mut lowered) = (0, 0);
     for (case, least) in cases.iter().zip(least) {
-        // Few heuristics, and all of the search.
+        // With little work for the heuristics, and the whole default budget of nodes for the exact search.
         let [peak, lower_bound, max_load] = case.place(&Options { work: 0, ..Options::default() });
         assert_eq!([peak, lower_bound], [least; 2], "{}", case.json());
         let [heuristic, ..] = case.place(&Options { work: 0, nodes: 0, ..Options::default() });

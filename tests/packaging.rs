@@ -34,7 +34,7 @@ fn by_pkg_config(pkg_config: &str, cc: &str, libdir: &Path, package: &str) -> St
     }
 }
 
-/// Builds the example by CMake against what is installed in these folders; returns what its two programs print.
+/// Builds the example by CMake against the library in the folder `libdir`; returns what its two programs print.
 fn by_cmake(cmake: &str, libdir: &Path) -> [String; 2] {
     let build = libdir.join("build");
     let package = libdir.join("cmake/sublet");
@@ -48,8 +48,8 @@ fn by_cmake(cmake: &str, libdir: &Path) -> [String; 2] {
     ["replay", "replay_static"].map(|name| run(Command::new(build.join(name)).env("LD_LIBRARY_PATH", libdir)))
 }
 
-/// A prefix that a shell and sed would misread, with a folder for libraries deep in it, moved to another such prefix,
-/// and uninstalled.
+/// Installs under a prefix with characters that a shell and sed interpret, with a folder for libraries deep in it. Then
+/// moves all to another such prefix, and uninstalls it there.
 #[test]
 fn a_strange_prefix_works_is_moved_and_taken_away() {
     let libdir = "lib/of this & that";
@@ -83,7 +83,7 @@ fn a_strange_prefix_works_is_moved_and_taken_away() {
     assert_eq!(left, other);
 }
 
-/// A folder for libraries that is not in the prefix is named as it is.
+/// If the folder for libraries is not in the prefix, pkg-config and CMake are told its absolute path.
 #[test]
 fn libraries_may_lie_elsewhere() {
     let elsewhere = folder().join("else & where");
@@ -101,7 +101,8 @@ fn libraries_may_lie_elsewhere() {
     }
 }
 
-/// The versions and components that CMake may ask for, and whether the library has them: the version is 0.2.0.
+/// The versions and components that CMake may ask for, and for each whether this library serves: its version is 0.2.0,
+/// and it is built without the component `cuda`.
 #[test]
 fn cmake_is_told_what_serves() {
     const ASKED: [(&str, bool); 20] = [

@@ -68,7 +68,8 @@ impl Drawn {
         f(&Graph { tensors: &self.tensors, nodes: &nodes })
     }
 
-    /// The blocks by their numbers in the graph, safe under every order.
+    /// The lifetimes of the blocks that hold for every order of the operators, and the number of each block in the
+    /// graph.
     fn parallel(&self, streams: &[u32]) -> (Vec<Block>, Vec<Residency>) {
         self.with(|graph| {
             let len = parallel::workspace(graph.tensors.len(), graph.nodes.len(), graph.operands());
@@ -83,7 +84,7 @@ impl Drawn {
         })
     }
 
-    /// The operators on streams, as the longest paths have them.
+    /// The stream of each operator: `paths` streams, by the longest paths of the graph.
     fn longest_paths(&self, paths: u32) -> Vec<u32> {
         self.with(|graph| {
             let len = parallel::paths_workspace(graph.tensors.len(), graph.nodes.len(), graph.operands());
@@ -94,7 +95,8 @@ impl Drawn {
         })
     }
 
-    /// The same, for the order of the list alone.
+    /// As [`parallel`](Self::parallel), but the lifetimes hold only if the operators run one after the other, in the
+    /// order of the list.
     fn serial(&self) -> (Vec<Block>, Vec<Residency>) {
         self.with(|graph| {
             let len = graph::workspace(graph.tensors.len(), graph.nodes.len(), graph.operands());
@@ -112,7 +114,8 @@ impl Drawn {
         })
     }
 
-    /// The operators that have to be done before each operator, by the definition; the list is in topological order.
+    /// For each operator, those that have to be done before it begins, by the definition: because of a tensor, or
+    /// because they are before it on the same stream. The operators of a drawn graph are listed in topological order.
     fn before(&self, streams: &[u32]) -> Vec<Vec<usize>> {
         let produces = |n: usize, t: u32| {
             let (inputs, outputs, _) = &self.operators[n];
@@ -131,8 +134,9 @@ impl Drawn {
         (0..n).map(|b| (0..n).filter(|&a| a != b && (waits(a, b) || behind(a, b))).collect()).collect()
     }
 
-    /// Runs the operators in a random legal order with overlap, over memory in which each tensor has its offset.
-    /// Returns whether every value and every workspace was intact.
+    /// Runs the operators in a random order that the dependencies allow, some at the same time, in memory in which each
+    /// tensor and workspace lies at its offset. Returns whether every value and every workspace was intact when it was
+    /// needed.
     fn run(&self, streams: &[u32], offsets: &[Option<u64>], rng: &mut Xoshiro256PlusPlus) -> bool {
         #[derive(Clone, Copy, PartialEq)]
         enum Is {
@@ -175,7 +179,8 @@ impl Drawn {
                 |memory: &[u32], b: usize, version: u32| memory[cells(b, n)].iter().all(|&c| c == mark(b, version));
             if is[n] == Is::Waiting {
                 is[n] = Is::Running;
-                // A kernel may write its outputs and its workspace at any time; what it updates, at its end.
+                // A kernel may write its outputs and its workspace as soon as it begins; the tensors that it updates
+                // change at its end.
                 for &t in outputs.iter().filter(|t| !inputs.contains(t)) {
                     memory[cells(t as usize, n)].fill(mark(t as usize, 999));
                 }
@@ -208,7 +213,7 @@ impl Drawn {
     }
 }
 
-/// Offsets by the numbers of the graph.
+/// Places the blocks. Returns the offset of each by its number in the graph; `None` for a number that is no block here.
 fn place((blocks, names): &(Vec<Block>, Vec<Residency>), count: usize) -> Vec<Option<u64>> {
     let (_, offsets) = sublet_tests::place(Solver::Portfolio, blocks);
     let mut by_number = vec![None; count];
@@ -229,7 +234,7 @@ fn every_order_computes_the_same_and_lifetimes_of_one_order_do_not() {
         let streams = match case % 3 {
             0 => Vec::new(),
             1 => drawn.longest_paths(2),
-            // Some are on none.
+            // Some operators are on no stream.
             _ => (0..operators).map(|_| [0, 1, 2, u32::MAX][rng.random_range(0..4)]).collect(),
         };
         let lives = drawn.parallel(&streams);
@@ -245,12 +250,14 @@ fn every_order_computes_the_same_and_lifetimes_of_one_order_do_not() {
         }
         serial_failed += u32::from(failed);
     }
-    // The simulation finds the faults of the other lifetimes; and memory is shared all the same.
+    // The lifetimes of one order lead to faults, which the run finds; and with the lifetimes for every order memory is
+    // still shared.
     println!("{serial_failed} of 400 fail with the lifetimes of one order; {shared} share memory");
     assert!(serial_failed > 40 && shared > 100, "{serial_failed} {shared}");
 }
 
-/// Operators of blocks that may share memory are ordered, by the definition of ancestors.
+/// If the lifetimes of two blocks do not overlap, every operator that uses the first is an ancestor of the first
+/// operator that uses the second.
 #[test]
 fn what_does_not_overlap_is_ordered() {
     let mut rng = instance::rng(8);
@@ -271,7 +278,7 @@ fn what_does_not_overlap_is_ordered() {
             (0..n).filter(|&k| drawn.operators[k].0.contains(&t) || drawn.operators[k].1.contains(&t)).collect()
         };
         let (blocks, names) = drawn.parallel(&[]);
-        // Only tensors that an operator produces and that die: their first and last users tell the lifetime of the order.
+        // Only transient tensors are looked at, and no workspaces.
         let inner: Vec<(Block, Vec<usize>)> = blocks
             .iter()
             .zip(&names)
@@ -281,7 +288,7 @@ fn what_does_not_overlap_is_ordered() {
             .collect();
         for (a, users_of_a) in &inner {
             for (b, users_of_b) in &inner {
-                // What does not overlap is ordered.
+                // These two may share memory.
                 if a.end <= b.start {
                     let begins = users_of_b[0];
                     assert!(users_of_a.iter().all(|&u| ancestors[begins][u]), "{a:?} {b:?}");
@@ -309,7 +316,8 @@ fn networks_pay_little_for_it() {
     };
     let resnet = ResNet { depth: 50, ..ResNet::default() }.build(&setting).unwrap();
     let lstm = Lstm { steps: 16, ..Lstm::default() }.build(&setting).unwrap();
-    // Gradients of weights may run ahead of their sums where nothing keeps an LSTM's operators on streams.
+    // Without streams, all gradients of an LSTM's weights may be computed before any of them is added up: that takes
+    // much memory.
     for (name, network, streams, most) in [
         ("resnet50", &resnet, 0, 1.02),
         ("resnet50", &resnet, 2, 1.02),
@@ -325,7 +333,7 @@ fn networks_pay_little_for_it() {
         assert!((1.0..most).contains(&ratio), "{name}: {ratio}");
         assert!(include_str!("../docs/graphs.md").contains(&format!(" {ratio:.3} |")), "{name}: {ratio:.3}");
     }
-    // One stream is one order: nothing is extended.
+    // On one stream there is only one order: no lifetime is longer than in that order.
     let drawn = Drawn::of(&resnet);
     assert_eq!(load(&drawn.parallel(&drawn.longest_paths(1)).0), load(&drawn.serial().0));
 }

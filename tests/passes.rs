@@ -1,5 +1,6 @@
-//! The published passes, each alone and in sequence: the judge accepts what they write on every training trace, and on
-//! small traces they follow a naive reading of their rules.
+//! The passes that rewrite traces (masks, in-place reuse, and the published methods of Chen et al. and Layrub), each
+//! alone and in sequence. The judge accepts what they write on every training trace, and on small traces masks and
+//! in-place reuse write what a naive version of their rules writes.
 
 #![expect(clippy::cast_precision_loss, reason = "ratios that are compared and read")]
 
@@ -38,7 +39,7 @@ fn by_layers(recorded: &Recorded<'_>, least_bytes: u64) -> (Vec<Row>, layrub::By
     passes::by_layers(recorded, &DEVICE, least_bytes).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The best of Chen et al.'s budgets, by load.
+/// Of the plans that the search of Chen et al. makes, one for each budget, the one with the lowest max load.
 fn searched(recorded: &Recorded<'_>) -> (Vec<Row>, Mirrored) {
     passes::searched(recorded, |rows| Ok(max_load(rows))).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -91,12 +92,13 @@ fn masks_and_work_in_place_are_accepted_on_every_training_trace_and_lower_the_pe
 
 const CASES: usize = 20_000;
 
-/// Rows as a person reads them.
+/// The rows as text, for messages.
 fn shown(rows: &[Row]) -> String {
     rows.iter().map(|r| format!("{:?} {} {:?}", r.event, r.block, r.op)).collect::<Vec<_>>().join("\n")
 }
 
-/// Small networks, rewritten by swaps, reruns, masks and in-place reuse, that the verifier accepts.
+/// Small networks with rewritten traces that the verifier accepts: up to two random swaps, recomputations, masks or
+/// in-place reuses each.
 fn small() -> impl Iterator<Item = (Network, Vec<Row>)> {
     let mut rng = instance::rng(7);
     let mut draw = move || {
@@ -105,7 +107,7 @@ fn small() -> impl Iterator<Item = (Network, Vec<Row>)> {
         for _ in 0..rng.random_range(0..=2) {
             rewrite(&network, &mut rows, &mut rng);
         }
-        // The times of a rewritten trace are not used, but must not go backwards.
+        // The times of a rewritten trace are not used, but must not decrease.
         let mut now = 0;
         for r in &mut rows {
             now = now.max(r.time_ns);
@@ -121,7 +123,7 @@ fn judged(network: &Network, rows: &[Row]) -> Result<Proved, Error> {
     prove(&network.recorded(), rows, Solver::BestFit, &DEVICE, false)
 }
 
-/// The operators of a trace: the row of the first access and that of the last.
+/// The runs of operators in a trace: for each, the row of its first access, the row of its last, and the operator.
 fn operators(rows: &[Row]) -> Vec<(usize, usize, Op)> {
     let mut found: Vec<(usize, usize, Op)> = Vec::new();
     for (i, r) in rows.iter().enumerate().filter(|(_, r)| r.event.is_access()) {
@@ -138,13 +140,13 @@ fn is_persistent(network: &Network, block: u32) -> bool {
     of_block(Event::Malloc).is_some_and(|r| r.time_ns == 0) && of_block(Event::Free).is_none()
 }
 
-/// The rows from a malloc to its free, or to the end.
+/// The rows from row `malloc` up to the free of the same block, which is not one of them, or to the end.
 fn residency(rows: &[Row], malloc: usize) -> std::ops::Range<usize> {
     let free = rows[malloc..].iter().position(|r| r.event == Event::Free && r.block == rows[malloc].block);
     malloc..free.map_or(rows.len(), |n| malloc + n)
 }
 
-/// The rule of masks, naively: one residency after the other, each time going through all rows.
+/// The rule of masks, written naively: looks at one residency after the other, and goes through all rows each time.
 fn naive_masks(network: &Network, rows: &[Row]) -> Vec<Row> {
     let recorded = network.recorded();
     let kind = |op| recorded.operator(op).kind;
@@ -187,7 +189,7 @@ fn naive_masks(network: &Network, rows: &[Row]) -> Vec<Row> {
             new[i].block = mask;
         }
     }
-    // Of one operator, in the order of its accesses.
+    // Rows that are inserted behind the same operator come in the order of its accesses.
     let order = |row: usize, block: u32| {
         let first = operators.iter().find(|o| o.1 == row).map_or(row, |o| o.0);
         rows[first..].iter().position(|r| r.block == block % network.blocks)
@@ -199,7 +201,8 @@ fn naive_masks(network: &Network, rows: &[Row]) -> Vec<Row> {
     new.into_iter().zip(after).flat_map(|(r, [masks, frees])| [vec![r], masks, frees].concat()).collect()
 }
 
-/// The rule of in-place reuse, naively: one operator after the other, each time going through all rows.
+/// The rule of in-place reuse, written naively: looks at one operator after the other, and goes through all rows each
+/// time.
 fn naive_in_place(network: &Network, rows: &[Row]) -> Vec<Row> {
     let recorded = network.recorded();
     let size = |b: u32| network.rows.iter().find(|r| r.event == Event::Malloc && r.block == b).map(|r| r.bytes);
@@ -247,7 +250,8 @@ fn naive_in_place(network: &Network, rows: &[Row]) -> Vec<Row> {
 fn on_small_traces_the_passes_do_what_their_rules_say_and_the_verifier_accepts_it() {
     let (mut masked, mut in_place, mut again) = (0, 0, 0);
     for (case, (mut network, rows)) in small().enumerate() {
-        // Masks that exist already are of elements of 4 bytes.
+        // Masks that exist already are made for elements of 4 bytes: only a trace without masks gets other element
+        // sizes.
         if rows.iter().all(|r| r.block < network.blocks) {
             for (k, operator) in network.operators.iter_mut().enumerate() {
                 operator.element = [1, 2, 4, 8][(case + k) % 4];
@@ -313,7 +317,8 @@ fn segments_are_accepted_on_every_training_trace() {
     }
 }
 
-/// A chain of equal operators, whose gradients each read the operator's input: n blocks are kept.
+/// A chain of `n` equal operators, then their gradients, each of which reads the value of an operator: n blocks are
+/// alive at the end of the forward pass. Returns the rows, the operators, and how many blocks there are.
 fn chain(n: u32) -> (Vec<Row>, Vec<Operator>, usize) {
     let mut rows = Vec::new();
     let mut now = 0;
@@ -354,7 +359,7 @@ fn a_chain_needs_the_square_root_of_its_length_and_by_recursion_its_logarithm() 
         assert!(again(&by_segments) < n as usize, "{n}");
         for at_once in [1, 2, 3] {
             let (recursive, _) = mirrored(&recorded, Plan::Recursive(at_once, Cuts::One), power + 1);
-            // g(n) = k · log_{k+1}(n), and the blocks in use.
+            // The bound of the paper, g(n) = k · log_{k+1}(n), and three blocks that are in use.
             let levels = (f64::from(n).ln() / f64::from(at_once + 1).ln()).ceil();
             let most = f64::from(at_once) * levels + 3.0;
             assert!(max_load(&recursive) as f64 <= most, "{n}, {at_once}: {} > {most}", max_load(&recursive));
@@ -441,7 +446,8 @@ fn layers_are_accepted_on_every_training_trace() {
     }
 }
 
-/// A layer with a parameter, another one, and a loss; `parameter` says whether the second has one too.
+/// What Layrub's rule reserves for a layer with a parameter, a second layer, and a loss. `parameter` says whether the
+/// second layer has a parameter too.
 fn two_layers(parameter: bool) -> layrub::Bytes {
     let row = |time_ns, event, block, op| Row { time_ns, bytes: 0, block, op, event };
     let sizes = [8u64, 8, 100, 64, 64, 4, 64, 64, 8, 8];
@@ -486,14 +492,15 @@ fn two_layers(parameter: bool) -> layrub::Bytes {
 
 #[test]
 fn a_gradient_is_written_over_an_activation_that_only_the_parameter_needed() {
-    // Activations a, b of 64 bytes and the loss of 4, with the gradient of a beside it, or over it; x has 100.
+    // The activations of both layers have 64 bytes each, the loss 4, the input 100. The gradient of the first
+    // activation takes memory of its own, or is written over the activation.
     let excluded = layrub::Bytes { separate: 264, intra: 196, inter: 292, hybrid: 292 };
     assert_eq!(two_layers(false), excluded);
     let coordinated = layrub::Bytes { intra: 132, hybrid: 232, ..excluded };
     assert_eq!(two_layers(true), coordinated);
 }
 
-/// Calls a pass with a workspace and an output of these lengths.
+/// Calls a pass with a workspace and room for its rows; returns how many rows it wrote.
 type Call<'a> = &'a dyn Fn(Workspace<'_>, &mut [Row]) -> Result<usize, Error>;
 
 #[test]

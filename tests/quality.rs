@@ -29,8 +29,7 @@ fn many_blocks_alive_are_placed_within_two_percent() {
     }
 }
 
-/// `traces/hard.csv` is what `generate tight 120 13` prints, and what it is there for: a full rectangle that no
-/// heuristic fills.
+/// `traces/hard.csv` is what `generate tight 120 13` prints: a full rectangle that no heuristic fills.
 #[test]
 fn the_hard_instance_is_the_generators_and_hard() {
     let (blocks, _) = instance::tight(120, 13);
@@ -45,7 +44,8 @@ fn the_hard_instance_is_the_generators_and_hard() {
     }
 }
 
-/// Rectangles that are known to be full, at sizes that are met in practice.
+/// Instances that are known to fill a rectangle, with numbers of blocks that are met in practice, are placed within its
+/// height.
 #[test]
 fn full_rectangles_are_filled() {
     let constraints = Constraints { alignment: 1, capacity: Some(TIGHT_HEIGHT) };
@@ -57,8 +57,8 @@ fn full_rectangles_are_filled() {
     assert!(filled >= 57, "only {filled} of 60");
 }
 
-/// The blocks that make them hard are alive only for a short time, in which the optimum is above the max load: a lower
-/// bound from windows of time proves it.
+/// The blocks that make these instances hard are alive only for a short time, and there the optimum is above the max
+/// load. A lower bound from short windows of time proves that.
 #[test]
 #[ignore = "long: ./ci.sh test runs it"]
 fn peaks_above_the_max_load_are_proved_optimal() {
@@ -75,8 +75,9 @@ fn peaks_above_the_max_load_are_proved_optimal() {
     assert!(above >= 5 && 2 * proved >= above, "{proved} of {above}");
 }
 
-/// The portfolio gives all of its work to the many starts, and so does `auto` where it may not search. Otherwise `auto`
-/// keeps some of it for starts with other seeds, of which nothing is promised.
+/// The portfolio gives its whole budget of work to `multistart`, the first of the heuristics, and so does `auto` with
+/// no nodes for the exact search. With nodes, `auto` keeps a part of the work for later rounds with other seeds, so
+/// that only the other heuristics are a bound on its peak.
 #[test]
 fn the_best_of_the_heuristics_is_never_missed() {
     let mut rng = instance::rng(3);
@@ -89,7 +90,7 @@ fn the_best_of_the_heuristics_is_never_missed() {
         let constraints = Constraints { alignment: 1 << rng.random_range(0..9), capacity: None };
         let options = Options { constraints, seed, work: 20_000, nodes: 0, ..Options::default() };
         if rng.random() {
-            // Pins that agree with each other: those of a plan, lifted together.
+            // Pins that do not overlap: offsets of a plan, all raised by the same number of bytes.
             let (_, offsets) = place_with(Solver::BestFit, &blocks, &options).unwrap();
             let lift = rng.random_range(0..64) << 12;
             for (b, offset) in blocks.iter_mut().zip(offsets) {

@@ -37,7 +37,7 @@ impl Case {
         if rng.random_ratio(1, 4) {
             spoil(&network, &mut rewritten, rng);
         }
-        // The times of a rewritten trace are not used, but must not go backwards.
+        // The times of a rewritten trace are not used, but must not decrease.
         let mut now = 0;
         for r in &mut rewritten {
             now = now.max(r.time_ns);
@@ -75,7 +75,8 @@ impl Case {
     }
 }
 
-/// An address of its own for every residency, but mostly the address of the block that was freed just before.
+/// Offsets for the residencies. If a block is allocated right after another of its size is freed, it mostly gets the
+/// offset of that one; otherwise it gets bytes of its own.
 fn offsets(rows: &[Row], rng: &mut Xoshiro256PlusPlus) -> Vec<u64> {
     let mut end = 0;
     let mut current = HashMap::new();

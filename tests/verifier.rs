@@ -1,4 +1,4 @@
-//! The verifier on a million blocks, of which it knows no planner.
+//! The verifier on a plan for a million blocks.
 
 use sublet_core::verify::Violation;
 use sublet_core::{Constraints, Error};

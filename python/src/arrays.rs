@@ -10,7 +10,7 @@ use crate::refused;
 /// A column of numbers: a sequence or an array, of anything that numpy reads.
 pub type Column<'py> = Bound<'py, PyAny>;
 
-/// The number up to which every whole number is a float: 2 to the 53rd.
+/// The greatest number up to which an `f64` can hold every whole number exactly: 2 to the 53rd.
 const EXACT: i128 = 1 << f64::MANTISSA_DIGITS;
 
 /// A type of whole numbers.
@@ -45,7 +45,8 @@ pub struct Rows<'a> {
 
 impl Rows<'_> {
     /// The elements of a column, which has to have `len` of them, unless `len` is `None`. Floats that are whole are
-    /// taken too. What numpy could turn into numbers, but is none, is not: dates, truth values, text, masked arrays.
+    /// taken too. Refused is what numpy could turn into numbers although it holds none: dates, truth values, text; and
+    /// masked arrays.
     pub fn column<T: Whole>(&self, name: &str, column: &Column<'_>, len: Option<usize>) -> PyResult<Vec<T>> {
         let (array, kind) = array(name, column, len)?;
         let found: Vec<Option<i128>> = match kind {
@@ -106,14 +107,14 @@ fn elements<T: Element + Copy>(array: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
     Ok(array.cast::<PyArray1<T>>()?.readonly().as_array().iter().copied().collect())
 }
 
-/// The whole number that a float is. Numpy turns large integers into floats, so none is taken that could be another
-/// number, rounded.
+/// The whole number that a float is. `None` if the float is not whole, or above 2 to the 53rd: numpy turns large
+/// integers into floats, and such a float may be another integer, rounded.
 fn of_float(x: f64) -> Option<i128> {
     #[expect(clippy::cast_possible_truncation, reason = "whole")]
     (x.fract() == 0.0).then_some(x as i128).filter(|x| (-EXACT..=EXACT).contains(x))
 }
 
-/// The whole number that a Python object is.
+/// The whole number that a Python object is; `None` for a truth value or anything that is no whole number.
 fn of_object(x: &Bound<'_, PyAny>) -> Option<i128> {
     if x.is_instance_of::<PyBool>() {
         return None;

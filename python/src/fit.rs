@@ -69,12 +69,14 @@ struct Told {
 #[derive(FromPyObject)]
 pub enum Links {
     Named(String),
-    /// The bytes per second of copies to the host, those of copies back, and the time in ns that a copy takes beside.
+    /// The bandwidth of copies to the host and that of copies back, in bytes per second; and the latency of a copy, in
+    /// ns.
     Measured(f64, f64, f64),
 }
 
 impl Links {
-    /// The device; `ValueError` if there is none of this name, or if the figures are none to compute with.
+    /// The device. `ValueError` if there is none of this name, if a bandwidth is not above 0, or if the latency is
+    /// negative; also if a figure is not finite.
     fn device(&self) -> PyResult<Device> {
         match *self {
             Self::Named(ref name) => Device::named(name).ok_or_else(|| {

@@ -45,7 +45,8 @@ fn doctor(py: Python<'_>, file: &str) -> PyResult<(String, String)> {
     py.detach(|| sublet_cli::doctor(file)).map_err(refused)
 }
 
-/// The bytes that a text such as `8GiB` says; or `60%` of `peak`, unless that is `None`.
+/// How many bytes a text such as `8GiB` says. If `peak`, in bytes, is given, the text may also be a part of it, such as
+/// `60%`.
 #[pyfunction]
 fn bytes_of(text: &str, peak: Option<u64>) -> PyResult<u64> {
     sublet_cli::size(text, peak).map_err(wrong)

@@ -6,7 +6,7 @@ use sublet_core::trace::liveness::Residency;
 use sublet_core::trace::{Recorded, Row};
 use sublet_core::{Block, Error, Workspace};
 
-/// The memory that fits of one recording are made in.
+/// The memory in which fits of one recording are made, one after the other.
 #[derive(Debug)]
 pub struct Fitter<'a> {
     recorded: Recorded<'a>,
@@ -43,7 +43,7 @@ impl<'a> Fitter<'a> {
     /// Those of [`fit::fit`].
     ///
     /// # Panics
-    /// If what comes out is above the limit.
+    /// If the footprint of the result is above the limit, or its load above the footprint.
     pub fn fit(&mut self, options: &Options) -> Result<Fitted<'_>, Error> {
         let output = Output {
             rows: &mut self.rows,

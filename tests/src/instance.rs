@@ -38,16 +38,16 @@ pub fn random(n: u32, alive: u32, seed: u64) -> Vec<Block> {
     (0..n).map(block).collect()
 }
 
-/// `n` blocks that fill a rectangle of [`TIGHT_HEIGHT`], and the offsets where they do: the optimum is known to be the
-/// max load.
+/// `n` blocks, and offsets at which they fill a range of [`TIGHT_HEIGHT`] bytes at every step: so the least peak is
+/// known to be the max load.
 #[must_use]
 pub fn tight(n: u32, seed: u64) -> (Vec<Block>, Vec<u64>) {
     cut(n, TIGHT_WIDTH, TIGHT_HEIGHT, TIGHT_GRAIN, &mut rng(seed))
 }
 
-/// A full rectangle, cut into `n` blocks: guillotine cuts, a random piece is cut in two at a random place, over and
-/// over; then the pieces are shuffled. Offsets are cut at multiples of `grain`. It takes forever if the rectangle has
-/// no room for so many pieces.
+/// Cuts a rectangle of `width` steps and `height` bytes into `n` blocks; returns the blocks, in random order, and the
+/// offset of each. Over and over, a random piece is cut in two, at a random step or at a random multiple of `grain`
+/// bytes. Never ends if there is no room for so many pieces.
 #[must_use]
 pub fn cut(n: u32, width: u32, height: u64, grain: u64, rng: &mut Xoshiro256PlusPlus) -> (Vec<Block>, Vec<u64>) {
     let mut pieces = vec![(Block::new(0, width, height), 0)];
@@ -75,9 +75,10 @@ pub fn cut(n: u32, width: u32, height: u64, grain: u64, rng: &mut Xoshiro256Plus
     pieces.into_iter().unzip()
 }
 
-/// Joins blocks in time up to `joins` times without a change of the load: of two blocks that meet at a step the
-/// smaller earlier one lives on until the later one ends, which gives up as many bytes. Where the blocks fill a
-/// rectangle they then have the load of one, and mostly do not fit in it any more.
+/// Joins blocks in time, up to `joins` times, without a change of the load at any step. Of two blocks, one of which
+/// ends at the step at which the other begins, the earlier one must not be larger: it now lives until the later one
+/// ends, and the later one gets smaller by its bytes. Blocks that filled a rectangle mostly do not fit into it any
+/// more.
 pub fn join(blocks: &mut Vec<Block>, joins: u32, rng: &mut Xoshiro256PlusPlus) {
     for _ in 0..joins {
         let meets = |&(a, b): &(usize, usize)| blocks[a].end == blocks[b].start && blocks[a].size <= blocks[b].size;
@@ -89,8 +90,9 @@ pub fn join(blocks: &mut Vec<Block>, joins: u32, rng: &mut Xoshiro256PlusPlus) {
     }
 }
 
-/// A long time in which the blocks of `core` are alive for a moment: those at its ends reach out by up to 40 steps,
-/// `others` small blocks live before it and after it, a few from long before to long after.
+/// An instance in which the blocks of `core` are alive only for a short part of a long time. Those that are alive at
+/// the first or last step of `core` live up to 40 steps longer there. `others` small blocks live before or after that
+/// part, and six small ones from before it to after it.
 #[must_use]
 pub fn moment(core: &[Block], others: u32, rng: &mut Xoshiro256PlusPlus) -> Vec<Block> {
     let end = core.iter().map(|b| b.end).max().unwrap_or(0);
@@ -116,7 +118,7 @@ pub fn moment(core: &[Block], others: u32, rng: &mut Xoshiro256PlusPlus) -> Vec<
 /// Writes an instance, `id,lower,upper,size`; ids count from 0.
 ///
 /// # Errors
-/// What writing gives.
+/// The error of writing to `out`.
 pub fn write(blocks: &[Block], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "id,lower,upper,size")?;
     for (id, b) in blocks.iter().enumerate() {
@@ -128,7 +130,7 @@ pub fn write(blocks: &[Block], out: &mut impl Write) -> io::Result<()> {
 /// Reads what [`fn@write`] writes.
 ///
 /// # Panics
-/// At anything else.
+/// If the text is anything else.
 #[must_use]
 pub fn read(text: &str) -> Vec<Block> {
     let mut lines = text.lines();
@@ -141,11 +143,11 @@ pub fn read(text: &str) -> Vec<Block> {
     lines.map(block).collect()
 }
 
-/// The eleven instances that `MiniMalloc` (Moffitt 2023) was published with, A to K; none, but a line about what is
-/// skipped, where `SUBLET_DATA` does not name the folder that holds them.
+/// The eleven instances that `MiniMalloc` (Moffitt 2023) was published with, A to K, from the folder that `SUBLET_DATA`
+/// names. If it is not set, returns `None`, and prints what is `skipped`.
 ///
 /// # Panics
-/// Where the folder does not hold them.
+/// If the folder does not hold them.
 #[must_use]
 pub fn minimalloc(skipped: &str) -> Option<Vec<(char, Vec<Block>)>> {
     let Some(data) = env::var_os("SUBLET_DATA") else {

@@ -1,4 +1,5 @@
-//! The mallocs and frees of a trace, as a framework asks for them: what is allocated once, then iterations.
+//! The mallocs and frees of a trace, as a framework asks for them: the blocks that are allocated once, and the requests
+//! of an iteration.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +31,7 @@ impl Network {
     /// Reads a trace, `time_ns,event,block,bytes,op`.
     ///
     /// # Panics
-    /// If the file is not there or is none.
+    /// If the file cannot be read, or is not a trace.
     #[must_use]
     pub fn read(path: &Path) -> Self {
         let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -80,7 +81,8 @@ impl Network {
         files.iter().map(|file| Self::read(file)).collect()
     }
 
-    /// The most bytes of the iteration that are live at once, each size rounded up to `alignment`.
+    /// The most bytes of the iteration's blocks that are live at once, each size rounded up to `alignment`. Persistent
+    /// blocks are not counted.
     #[must_use]
     pub fn max_load(&self, alignment: u64) -> u64 {
         let mut sizes = vec![0; self.blocks];
@@ -98,7 +100,8 @@ impl Network {
         most
     }
 
-    /// The network with every size divided, so that its blocks fit into real memory.
+    /// The network with every size divided by `divisor` and rounded up, so that its blocks fit into the memory of this
+    /// machine.
     #[must_use]
     pub fn scaled(&self, divisor: u64) -> Self {
         let smaller = |bytes: u64| bytes.div_ceil(divisor);

@@ -20,7 +20,8 @@ fn lend<T>(
     Ok((rows, told))
 }
 
-/// Rewrites the rows of a rewritten trace with masks in place of the blocks that rectifiers read and write.
+/// Puts masks (one bit for each element) in the place of blocks that ReLUs read and write, in the rows of a trace that
+/// may be rewritten already.
 ///
 /// # Errors
 /// As [`mask::rewrite`].
@@ -31,7 +32,8 @@ pub fn masks(recorded: &Recorded<'_>, rows: &[Row]) -> Result<Vec<Row>, Error> {
     made.map(|(rows, ())| rows)
 }
 
-/// Rewrites the rows of a rewritten trace with in-place reuse.
+/// Has operators write outputs over inputs that nobody reads later, in the rows of a trace that may be rewritten
+/// already.
 ///
 /// # Errors
 /// As [`in_place::rewrite`].
@@ -54,7 +56,8 @@ pub fn mirrored(recorded: &Recorded<'_>, plan: Plan, depth: u32) -> Result<(Vec<
     })
 }
 
-/// The best plan of Chen et al.'s search over the budget, by the `cost` of the plan's rows.
+/// Of the plans that the search of Chen et al. makes, one for each budget of bytes, the one whose rows have the least
+/// `cost`.
 ///
 /// # Errors
 /// As [`chen::search`].
@@ -68,7 +71,7 @@ pub fn searched(
     })
 }
 
-/// Layrub's rule: blocks below `least_bytes` stay on the device.
+/// Swaps blocks by Layrub's rule (Jin et al. 2018); blocks of fewer than `least_bytes` bytes stay on the device.
 ///
 /// # Errors
 /// As [`layrub::reuse`].

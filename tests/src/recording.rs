@@ -37,7 +37,7 @@ impl Recording {
     /// Reads a trace, `time_ns,event,block,bytes,op`, and the operators beside it.
     ///
     /// # Panics
-    /// If one of the files is not there or is none.
+    /// If one of the files cannot be read, or is not as expected.
     #[must_use]
     pub fn read(path: &Path) -> Self {
         let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -77,10 +77,10 @@ impl Recording {
         Self { name, rows, operators, lines, blocks: numbers.len() }
     }
 
-    /// The training traces of the small corpus, and those of the larger one where `SUBLET_DATA` names it.
+    /// The training traces of the larger corpus if `SUBLET_DATA` names its folder, otherwise those of the small one.
     ///
     /// # Panics
-    /// If the small corpus is not there.
+    /// If the folder of traces, or one of the files, cannot be read.
     #[must_use]
     pub fn training() -> Vec<Self> {
         let folder = if let Some(data) = std::env::var_os("SUBLET_DATA") {
@@ -126,22 +126,24 @@ pub fn max_load(rows: &[Row]) -> u64 {
     peak_of(rows, |_| true)
 }
 
-/// Bytes as a part of a peak, in %.
+/// `bytes` as a part of `peak`, in percent.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "to be read")]
 pub fn percent(bytes: u64, peak: u64) -> f64 {
     100.0 * bytes as f64 / peak as f64
 }
 
-/// The most bytes that are live at once of blocks that come and go within the iteration: those that the recording frees,
-/// without what the operators `update` read, the gradients of parameters.
+/// The most bytes that are live at once of blocks that come and go within the iteration: those that the recording
+/// frees, but for gradients of parameters. `update` says whether the operator of a number updates parameters; the
+/// blocks that it reads are their gradients.
 #[must_use]
 pub fn peak_of_passing(recorded: &Recorded<'_>, rows: &[Row], update: impl Fn(u32) -> bool) -> u64 {
     let passing = passing(recorded, update);
     peak_of(rows, |block| passing.contains(&block))
 }
 
-/// The most bytes that are live at once of all other blocks: parameters, their momentum, their gradients.
+/// The most bytes that are live at once of the blocks that [`peak_of_passing`] leaves out: parameters, their momentum
+/// and their gradients.
 #[must_use]
 pub fn peak_of_lasting(recorded: &Recorded<'_>, rows: &[Row], update: impl Fn(u32) -> bool) -> u64 {
     let passing = passing(recorded, update);
@@ -185,8 +187,8 @@ pub struct Proved {
     pub offsets: Vec<u64>,
 }
 
-/// Places the residencies of a rewritten trace, those that work in place over each other, and has the verifier judge it; `cyclic`
-/// says that iterations repeat.
+/// Gives the residencies of a rewritten trace offsets, and has the verifier judge the trace with this plan. A residency
+/// that takes over another's memory in place gets the offset of that one. `cyclic` says whether iterations repeat.
 ///
 /// # Errors
 /// As the verifier.

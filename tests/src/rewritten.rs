@@ -1,4 +1,5 @@
-//! Small networks that are rewritten at random, by swaps, reruns, masks and in-place reuse, and spoiled.
+//! Small random networks, whose traces are rewritten at random by swaps, recomputation, masks and in-place reuse, and
+//! then made faulty at random.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -20,7 +21,7 @@ const fn row(event: Event, block: u32, op: Op) -> Row {
 }
 
 impl Network {
-    /// One or two weights and an input, then a few operators with an output each. A rectifier reads one block.
+    /// Draws one or two weights and an input, then a few operators that write one output each. A ReLU reads one block.
     #[must_use]
     pub fn draw(rng: &mut Xoshiro256PlusPlus) -> Self {
         let weights = rng.random_range(1..=2);
@@ -65,7 +66,8 @@ impl Network {
             operators.push(Operator { in_place, rerun, kind, ..Operator::default() });
         }
         let sizes: Vec<u64> = (0..blocks).map(|_| [3212, 4100][rng.random_range(0..2)]).collect();
-        // What is allocated at time 0 and stays is there before the iteration.
+        // A block that is allocated at time 0 and never freed is persistent. So only the weights and the input are at
+        // time 0.
         let mut now = 1;
         for r in rows.iter_mut().skip(weights as usize + 1) {
             if r.event.is_access() && r.op != Op::None {
@@ -98,7 +100,7 @@ impl Network {
     }
 }
 
-/// The rows at which no operator is running: an operator begins there, or there is none.
+/// The positions in `rows` at which no operator is running. Position i is the one before row i.
 fn between(rows: &[Row]) -> Vec<usize> {
     let inside = |i: usize| {
         let op = |r: Option<&Row>| r.map_or(Op::None, |r| r.op);
@@ -113,7 +115,7 @@ fn position_after(rows: &[Row], op: Op) -> Option<usize> {
     rows.iter().rposition(|r| r.event.is_access() && r.op == op).map(|i| i + 1)
 }
 
-/// Whether the block is on the device before this row.
+/// Whether the block is on the device just before row `at`.
 fn resident(rows: &[Row], at: usize, block: u32) -> bool {
     let last = rows[..at].iter().rev().find(|r| r.block == block && matches!(r.event, Event::Malloc | Event::Free));
     last.is_some_and(|r| r.event == Event::Malloc)
@@ -124,7 +126,7 @@ fn any<T>(rng: &mut Xoshiro256PlusPlus, mut of: Vec<T>) -> Option<T> {
     if of.is_empty() { None } else { Some(of.swap_remove(rng.random_range(0..of.len()))) }
 }
 
-/// Makes one random change to the rows that is mostly valid.
+/// Changes the rows at random by one swap, recomputation, mask or in-place reuse. Mostly the changed rows are valid.
 ///
 /// # Panics
 /// If the network has no operator.
@@ -143,7 +145,7 @@ pub fn rewrite(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusP
             rows.splice(back..back, [network.malloc(block), row(Event::SwapIn, block, Op::None)]);
             rows.splice(out..out, [row(Event::SwapOut, block, Op::None), row(Event::Free, block, Op::None)]);
         }
-        // A rerun, for a value that is lost before.
+        // A recomputation of a value, which is freed just before if it is still there.
         1 => {
             let Some(out) = network.accesses(k).find(|r| r.event == Event::Write).map(|r| r.block) else { return };
             let after = position_after(rows, Op::First(k));
@@ -164,7 +166,7 @@ pub fn rewrite(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusP
             again.retain(|r| r.event != Event::Write || r.block == out || !updated(r.block) || rng.random_ratio(1, 8));
             rows.splice(at..at, again);
         }
-        // A mask in place of what a rectifier reads or writes.
+        // A mask in place of a block that a ReLU reads or writes.
         2 => {
             let relus: Vec<u32> =
                 (0u32..).zip(&network.operators).filter(|(_, o)| o.kind == Kind::Relu).map(|(k, _)| k).collect();
@@ -200,7 +202,8 @@ pub fn rewrite(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusP
     }
 }
 
-/// Makes one random change to the rows that is rarely valid.
+/// Changes one row at random: removes, doubles, moves or alters it, or inserts a free or copy. The changed rows are
+/// rarely valid.
 ///
 /// # Panics
 /// If there are no rows.
