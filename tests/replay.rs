@@ -1,5 +1,5 @@
-//! Replay with data: whatever requests come, no live block is overwritten, and iterations that repeat are served from a
-//! plan.
+//! Tests of the allocator with data in its blocks: whatever requests come, no live block is overwritten, and iterations
+//! that repeat are served from a plan.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ fn config(capacity: u64) -> Config {
     Config { alignment: 8, ..Config::new(capacity, 64, 64) }
 }
 
-/// Runs an iteration whose every block is freed in it.
+/// Runs an iteration that frees all of its blocks.
 fn run(memory: &mut Checked, iteration: &[Request]) {
     let mut addresses = vec![None; iteration.len()];
     for request in iteration {
@@ -33,7 +33,7 @@ fn run_told(memory: &mut Checked, iteration: &[Request]) {
     memory.allocator.end_iteration().unwrap();
 }
 
-/// `m` and `f` of the tests below.
+/// The requests that a text says: `m0:64` is a malloc of block 0 with 64 bytes, `f0` its free.
 fn iteration(text: &str) -> Vec<Request> {
     let request = |word: &str| {
         let (kind, rest) = word.split_at(1);
@@ -48,7 +48,7 @@ fn iteration(text: &str) -> Vec<Request> {
 
 const USUAL: &str = "m0:64 m1:128 m2:256 f1 m3:512 f0 m4:128 f2 m5:1024 f4 f3 m6:64 f5 f6";
 
-/// Hits and misses of one more iteration.
+/// Runs one more iteration. Returns how many of its requests were hits and how many misses.
 fn served(memory: &mut Checked, iteration: &[Request]) -> (u64, u64) {
     let before = memory.allocator.statistics();
     run_told(memory, iteration);
@@ -56,7 +56,8 @@ fn served(memory: &mut Checked, iteration: &[Request]) -> (u64, u64) {
     (after.hits - before.hits, after.misses - before.misses)
 }
 
-/// One iteration that differs, after the usual ones: how it is served, and that the next plan is made from it.
+/// Runs an iteration that differs, after two usual ones. Asserts how many hits and misses it has, and that a new plan
+/// is made from it.
 fn diverges(different: &str, hits: u64, misses: u64) {
     let (usual, different) = (iteration(USUAL), iteration(different));
     let mut memory = Checked::new(config(1 << 16));
@@ -64,7 +65,7 @@ fn diverges(different: &str, hits: u64, misses: u64) {
     assert_eq!(served(&mut memory, &usual), (7, 0));
     assert_eq!(memory.allocator.statistics().plans, 1);
     assert_eq!(served(&mut memory, &different), (hits, misses), "{different:?}");
-    // The next iteration is planned anew, from this one's record.
+    // At its end a new plan was made, from the record of this iteration.
     assert_eq!(memory.allocator.statistics().plans, 2);
     let requests = different.iter().filter(|r| matches!(r, Request::Malloc(..))).count() as u64;
     assert_eq!(served(&mut memory, &different), (requests, 0));
@@ -91,14 +92,14 @@ fn a_larger_request_is_served_elsewhere() {
 #[test]
 fn an_extra_request_is_served_elsewhere() {
     diverges("m0:64 m1:128 m2:256 f1 m7:4000 m3:512 f0 m4:128 f2 m5:1024 f7 f4 f3 m6:64 f5 f6", 7, 1);
-    // After the last of the plan.
+    // A request after the plan's last one.
     diverges(&format!("{USUAL} m7:64 f7"), 7, 1);
 }
 
 #[test]
 fn a_missing_request_is_passed_over() {
     diverges("m0:64 m1:128 f1 m3:512 f0 m4:128 m5:1024 f4 f3 m6:64 f5 f6", 6, 0);
-    // The last ones.
+    // The plan's last requests are missing.
     diverges("m0:64 m1:128 m2:256 f1 m3:512 f0 m4:128 f2 f4 f3", 5, 0);
 }
 
@@ -137,7 +138,7 @@ fn a_block_that_lives_into_the_next_iteration_is_never_handed_out_again() {
         memory.allocator.begin_iteration();
         for (i, &bytes) in iteration.iter().enumerate() {
             let block = memory.malloc(bytes).unwrap();
-            // The second lives until the same place of the next iteration, and for a while for two.
+            // The second block lives until the same place of the next iteration; from round 6 on, for two iterations.
             if i == 1 {
                 kept.push_back(block);
                 if kept.len() > 1 + usize::from(round > 5) {
@@ -151,7 +152,8 @@ fn a_block_that_lives_into_the_next_iteration_is_never_handed_out_again() {
         memory.check();
     }
     let done = memory.allocator.statistics();
-    // Every iteration from the second on: three from the plan, and one, as expected, beside it.
+    // In every iteration from the second on, three of the four requests are served from the plan. The other one is
+    // expected, but its block outlives the iteration and is not planned.
     assert_eq!((done.hits, done.misses, done.plans), (3 * 11, 11, 1));
     assert_eq!(memory.allocator.state(), State::Replay);
 }
@@ -183,13 +185,13 @@ fn between_interrupt_and_resume_nothing_is_part_of_the_plan() {
     memory.check();
     let done = memory.allocator.statistics();
     assert_eq!((done.hits, done.misses, done.plans), (15, 0, 1));
-    // The free during the interruption was seen: c lies where a was.
+    // The plan knows that a was freed during the interruption: c lies where a was.
     assert_eq!(done.arena_peak, 64 + 256);
 }
 
 #[test]
 fn where_most_differs_the_arena_goes_back_to_the_pool() {
-    // The range holds one such iteration, and not beside the arena of the first.
+    // The range has room for the blocks of `other`, but not beside the arena for `first`.
     let first: Vec<Request> = (0..12).map(|i| Request::Malloc(i, 800)).chain((0..12).map(Request::Free)).collect();
     let other: Vec<Request> = (0..12).map(|i| Request::Malloc(i, 1000)).chain((0..12).map(Request::Free)).collect();
     let mut memory = Checked::new(config(13_000));
@@ -271,7 +273,7 @@ fn a_plan_that_was_made_elsewhere_is_followed_from_the_first_request() {
     }
 
     let mut coarse = Checked::new(Config { alignment: 4096, ..config(1 << 16) });
-    // Offsets that break its alignment are placed anew.
+    // The offsets are not multiples of this allocator's alignment: the blocks are placed anew.
     coarse.allocator.adopt(&plan).unwrap();
     let ids: Vec<_> = (0..2).map(|_| coarse.malloc(1024).unwrap()).collect();
     assert!(ids.len() == 2 && coarse.allocator.state() == State::Replay);
@@ -284,7 +286,7 @@ fn a_plan_that_was_made_elsewhere_is_followed_from_the_first_request() {
     narrow.malloc(1024).unwrap();
 }
 
-/// Iterations that nobody tells of: weights first, a warm-up that differs, then the same over and over.
+/// Iterations that are not marked: first weights, then an iteration that differs, then the same one over and over.
 #[test]
 fn the_iteration_is_found_in_the_stream() {
     let mut memory = Checked::new(config(1 << 16));
@@ -326,12 +328,12 @@ fn of_iterations_within_iterations_the_outer_is_found() {
     assert_eq!(memory.allocator.state(), State::Replay);
 }
 
-/// A step of a random iteration: allocate so much, or free the block that is so old.
+/// A step of a random iteration: allocates so many bytes, or frees one of the live blocks.
 #[derive(Clone, Debug)]
 enum Step {
     Malloc(u64),
     Free(prop::sample::Index),
-    /// What follows is interrupted, or no longer.
+    /// Interrupts the requests that follow, or ends the interruption.
     Turn,
 }
 
@@ -343,8 +345,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Seeds of cases that failed once, which are tried first. They lie beside this file; the tests of this package run in its
-/// folder.
+/// The file of the seeds of cases that failed once, which are tried first. It lies beside this file, in the folder in
+/// which the tests of this package run.
 fn seeds() -> Box<dyn FailurePersistence> {
     Box::new(FileFailurePersistence::Direct("replay.proptest-regressions"))
 }
@@ -352,8 +354,9 @@ fn seeds() -> Box<dyn FailurePersistence> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: Some(seeds()), ..ProptestConfig::default() })]
 
-    /// A base iteration, changed at random each time; blocks live on at random. Whatever the allocator makes of it, no
-    /// block is ever overwritten, and once the changes end it replays.
+    /// Runs a base iteration, and versions of it with random changes, some of which leave blocks alive at their end.
+    /// Whatever the allocator makes of them, no live block is overwritten; and if iterations are marked and there is
+    /// room, the base iteration is served without misses once it has repeated.
     #[test]
     fn no_divergence_overwrites_a_live_block(
         base in prop::collection::vec(step(), 4..40),
@@ -388,7 +391,7 @@ proptest! {
                 live.drain(..).for_each(|block| memory.free(block));
             }
             if told {
-                // There may be no room for an arena.
+                // This fails if there is no room for an arena.
                 let _ = memory.allocator.end_iteration();
             }
         };
@@ -420,7 +423,7 @@ proptest! {
     }
 }
 
-/// A million events in memory for 64.
+/// About a million events, with memory for 64.
 #[test]
 fn an_endless_stream_takes_fixed_memory() {
     let mut memory = Checked::new(config(1 << 16));
@@ -437,7 +440,9 @@ fn an_endless_stream_takes_fixed_memory() {
     memory.check();
 }
 
-/// Persistent blocks, then iterations; each of the corpus with real memory behind it, sizes divided.
+/// Allocates the persistent blocks of a network, then runs `rounds` iterations, with real memory and sizes divided by
+/// 1024. Returns the statistics; how many requests were hits from the third iteration on; and how many requests there
+/// were in these iterations.
 fn replay_network(network: &Network, told: bool, rounds: usize) -> (sublet_core::replay::Statistics, u64, u64) {
     const DIVISOR: u64 = 1024;
     let network = network.scaled(DIVISOR);
