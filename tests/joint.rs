@@ -39,7 +39,9 @@ struct State {
     at: usize,
     /// The values on the device: bit v is value v.
     device: u32,
+    /// The values of which the host has a copy: bit v is value v.
     host: u32,
+    /// When compute is free, in ns.
     clock: u64,
     /// When the link to the host, and that back, are free, in ns.
     links: [u64; 2],
@@ -158,6 +160,7 @@ struct Gaps {
     /// By how much fits with both means take longer than the optimum, each as a part of its chain's time: the sum over
     /// all chains.
     sum: f64,
+    /// The largest of these parts.
     worst: f64,
     /// The same sum for fits with one means alone, the better of swaps and recomputation for each chain; a chain that
     /// neither fits counts as 1.

@@ -1,5 +1,5 @@
-//! Traces, good and bad, into less memory: whatever is rewritten computes the same, fits and takes its time; and the
-//! judges of rewritten traces say what a naive one says.
+//! Fits traces, valid and invalid, into less memory. A rewritten trace computes the same, keeps the limit, and has
+//! possible times; and the verifier of rewritten traces says what a naive judge says.
 #![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
@@ -60,7 +60,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// The most block numbers that memory is lent for; beyond, a call has to be refused.
+/// The most block numbers that memory is lent for. With more, a call has to be refused.
 const MOST_BLOCKS: usize = 1 << 10;
 
 sublet_fuzz::target!(|input: Input| {
@@ -98,17 +98,19 @@ sublet_fuzz::target!(|input: Input| {
         Limit::Percent(percent) => (u128::from(peak) * u128::from(percent) / 100).min(u64::MAX.into()) as u64,
         Limit::Bytes(bytes) => bytes,
     };
-    // By the seed, so that what the other fields are read from stays where it is.
+    // The alignment comes from the seed, so that the other fields are read from the same bytes of the input as before
+    // there was one.
     let alignment = 1 << (seed % 10);
     let options = Options { limit, device, using, policy, least_bytes, keep_persistent, alignment, seed, work };
     let mut memory = Memory::of(&trace);
     let fitted = memory.fit(&recorded, &options).map(|(schedule, rewritten, offsets)| {
         check_times(&schedule, &options.device);
         let run = *schedule.run();
-        // The bound is one for swaps: not for recomputation, nor for means that change the trace before.
+        // The bound is one for swaps alone: not for recomputation, nor for means that change the trace before swaps are
+        // chosen.
         let may = [Means::Swap, Means::Layer, Means::Recompute].into_iter().fold(Using::NONE, Using::with);
         let by_swaps = !runs_again(&rewritten) && may.contains(using);
-        // In days, a double still tells a nanosecond.
+        // Up to this time, about three days, an f64 in ns tells apart times that differ by 1 ns.
         if by_swaps && run.time_ns < (1u64 << 48) as f64 {
             let overhead = (run.time_ns - run.original_ns as f64).max(0.0).ceil() as u64;
             let least_load = lower_bound::least_load(rows, *blocks, &options.device, overhead, scratch.lend()).unwrap();
@@ -158,7 +160,7 @@ fn runs_again(rewritten: &[Row]) -> bool {
     rewritten.iter().any(|r| matches!(r.op, Op::Rerun(_)))
 }
 
-/// More block numbers than there is memory for: every call says so.
+/// Asserts that every call refuses a trace with more block numbers than there is memory for.
 fn refused(Trace { rows, blocks }: &Trace, device: &Device) {
     let too_small = |e: Option<Error>| {
         assert!(matches!(e, Some(Error::BufferTooSmall { .. } | Error::TooManyBlocks { .. })), "{e:?}");
@@ -181,7 +183,7 @@ fn refused(Trace { rows, blocks }: &Trace, device: &Device) {
     }
 }
 
-/// What a fit is made in.
+/// The memory in which a fit is made.
 struct Memory {
     scratch: Scratch,
     rows: Vec<Row>,
@@ -212,7 +214,7 @@ impl Memory {
         let Self { scratch, rows, timings, blocks, names, offsets } = self;
         let output = Output { rows, timings, blocks, names, offsets };
         let fitted = fit::fit(recorded, options, scratch.lend(), output)?;
-        // The one counts sizes as the alignment rounds them.
+        // `load_min` counts sizes rounded up to the alignment, `original_peak` as they are.
         let rounding = options.alignment * recorded.rows.len() as u64;
         assert!(fitted.load_min <= fitted.original_peak.saturating_add(rounding));
         let (rows, offsets) = (fitted.schedule.rows().to_vec(), fitted.schedule.plan().offsets().to_vec());

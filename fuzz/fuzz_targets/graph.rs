@@ -1,5 +1,5 @@
-//! Static graphs, good and bad: their rows are those of the definition, written down as slowly as it reads; and blocks
-//! share memory only where every order of operators that run at the same time lets them.
+//! Static graphs, valid and invalid: their rows are those that a naive version of the definition writes; and blocks get
+//! lifetimes that do not overlap only if they are never in use at once, in whatever order the operators run.
 #![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
@@ -44,7 +44,8 @@ impl<'a> Arbitrary<'a> for Input {
         let streams = u.arbitrary()?;
         while operators.len() < 20 && !u.is_empty() && u.ratio(15, 16)? {
             let next = operators.len() as u32;
-            // Mostly each operator makes something new of what is there, or updates it, so that there are orders at all.
+            // Mostly an operator makes a new tensor from earlier ones, or updates one: otherwise hardly any graph would
+            // have an order.
             let there = if u.ratio(7, 8)? { count.min(next + 2) } else { count };
             let mut operands = |most| {
                 let most = if there > 0 || wild { most } else { 0 };
@@ -65,7 +66,7 @@ impl<'a> Arbitrary<'a> for Input {
                 outputs,
                 workspace: if u.ratio(1, 4)? { number(u)? } else { 0 },
                 time_ns: if u.ratio(15, 16)? { u.int_in_range(0..=9)? } else { number(u)? },
-                // There is none of the last number.
+                // A number as large as the number of operators, or larger, stands for no stream.
                 stream: u.int_in_range(0..=next / 2 + 1)?,
             });
         }
@@ -117,7 +118,7 @@ sublet_fuzz::target!(|input: Input| {
     }
 });
 
-/// The definition.
+/// A naive version of the definition of a graph's rows.
 struct Naive<'a> {
     graph: Graph<'a>,
 }
@@ -135,7 +136,7 @@ impl Naive<'_> {
         self.reads(n, t) || self.writes(n, t)
     }
 
-    /// What was there before is updated, and never produced.
+    /// Whether operator `n` produces tensor `t`. A tensor that is there before is updated and not produced.
     fn produces(&self, n: usize, t: u32) -> bool {
         self.writes(n, t) && !self.reads(n, t) && self.graph.tensors[t as usize].storage != Storage::Persistent
     }
@@ -159,8 +160,8 @@ impl Naive<'_> {
             .any(|t| self.nodes().any(|n| twice(n, t)) || self.nodes().filter(|&n| self.produces(n, t)).count() > 1)
     }
 
-    /// Whether an operator has to run before another because of a tensor: who produces it comes first, and who updates it
-    /// keeps its place in the list.
+    /// Whether operator `a` has to run before operator `b` because of a tensor that both use: the one that produces the
+    /// tensor comes first, and one that updates it keeps its place in the list.
     fn before(&self, a: usize, b: usize) -> bool {
         a != b
             && self.tensors().any(|t| {
@@ -183,7 +184,8 @@ impl Naive<'_> {
         false
     }
 
-    /// The first that nobody who is left has to come before, and so on.
+    /// The order in which the operators run: each time the first in the list that no operator still left has to
+    /// precede. `None` if there is no order.
     fn order(&self) -> Option<Vec<usize>> {
         if self.names_unknown() || self.has_two_writers() {
             return None;
@@ -249,7 +251,7 @@ impl Naive<'_> {
         rows
     }
 
-    /// The lifetimes for operators that run at the same time.
+    /// Checks the lifetimes for operators that run at the same time.
     fn share(&self, order: &[usize], streams: &[u32]) {
         let Graph { tensors, nodes } = self.graph;
         let mut scratch = Scratch::of(parallel::workspace(tensors.len(), nodes.len(), self.graph.operands()));
@@ -267,7 +269,7 @@ impl Naive<'_> {
             let uses = |n: &&usize| if is_tensor { self.uses(**n, name.block) } else { scratch(n) };
             order.iter().filter(uses).copied().collect()
         };
-        // Who has to be done before whom, by tensors and by streams.
+        // The operators that have to be done before each operator, because of tensors and of streams.
         let place = |n: usize| order.iter().position(|&o| o == n).unwrap_or(usize::MAX);
         let streamed = |a: usize, b: usize| {
             streams.get(a).is_some_and(|&s| (s as usize) < nodes.len() && streams.get(b) == Some(&s))

@@ -1,5 +1,5 @@
-//! Models that are none: the readers of `.tflite` and `.onnx` give an error or a problem that can be planned, no panic, no
-//! hang, memory in proportion to the file.
+//! Files that may be no models: the readers of `.tflite` and `.onnx` return an error or a problem that can be planned,
+//! without a panic or a hang.
 //!
 //! The input is a file of one of the formats, as its first bytes say.
 #![cfg_attr(fuzzing, no_main)]

@@ -1,5 +1,5 @@
-//! The published passes on traces, good and bad: what they write is accepted by the verifier, and what they refuse is no
-//! recording. What they write, spoiled, is judged by the verifier as by a naive execution.
+//! The passes that rewrite traces, on valid and invalid traces: the verifier accepts what they write, and what they
+//! refuse is no recording. Of the same rows with faults, the verifier says what a naive judge says.
 #![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
@@ -37,7 +37,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// The most block numbers that memory is lent for; beyond, a call has to be refused.
+/// The most block numbers that memory is lent for; traces with more are not tried.
 const MOST_BLOCKS: usize = 1 << 10;
 
 sublet_fuzz::target!(|input: Input| {
@@ -65,7 +65,7 @@ sublet_fuzz::target!(|input: Input| {
     let masked = masks(&recorded, &rows);
     let over = over_inputs(&recorded, &rows);
     if !sound {
-        // Whatever came out of what is no recording, nobody has to like it.
+        // The trace is no recording: what the passes make of it need not be valid.
         return;
     }
     for (made, cyclic) in [(dropped, false), (layers, true), (masked, false), (over, false)] {
@@ -90,7 +90,8 @@ fn over_inputs(recorded: &Recorded<'_>, rows: &[Row]) -> core::result::Result<Ve
     run(len, in_place::most_rows(rows), |s, out| in_place::rewrite(recorded, rows, s.lend(), out))
 }
 
-/// Lends what is asked for; it has to be enough.
+/// Runs a pass with the memory that it asks for, and asserts that this is enough. Returns the rows that the pass
+/// writes.
 fn run(
     len: WorkspaceLen,
     most_rows: usize,
@@ -103,12 +104,12 @@ fn run(
     Ok(out)
 }
 
-/// Both judges accept the rows.
+/// Asserts that the verifier and the naive judge accept the rows.
 fn accepted(recorded: &Recorded<'_>, rows: &[Row], cyclic: bool) {
     let offsets = judge::place(rows, 2 * recorded.blocks);
     let device = (&Device::symmetric(12e9), cyclic);
     let run = judge::judge(recorded, rows, &offsets, device, &Constraints::NONE);
-    // Their sizes may be more than can be added.
+    // The sizes may add up to more than 64 bits hold.
     assert!(matches!(run, Ok(_) | Err(Error::SizeOverflow { .. })), "{run:?}: {rows:#?}");
     let pairs = schedule::computes_the_same(recorded, rows, cyclic).unwrap_or_else(|| panic!("{rows:#?}"));
     assert!(pairs.iter().all(|&[giver, taker]| offsets[giver] == offsets[taker]), "{rows:#?}");

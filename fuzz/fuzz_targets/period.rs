@@ -1,4 +1,4 @@
-//! The detector of periods: whatever it accepts has truly repeated, and a plain repetition is found.
+//! The detector of periods: a period that it reports has truly repeated, and a plain repetition is found.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::collections::BTreeSet;
@@ -13,7 +13,8 @@ use sublet_fuzz::stream::{Step, Stream};
 struct Input {
     longest: usize,
     stream: Stream,
-    /// Sizes of an iteration that comes four times afterwards, each block freed after some others have come.
+    /// The blocks of an iteration that comes four times after the stream: for each its size, less 1, and after how many
+    /// further mallocs, modulo 4, it is freed.
     plain: Vec<(u16, u8)>,
 }
 
@@ -23,24 +24,26 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// An event as it is compared: kind, size, distance to the block's event before; and the live bytes after it.
+/// An event as the detector compares it: its kind, the size of its block in bytes, and how many events ago the block's
+/// previous event was; 0 if there is none, or the detector no longer holds it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Seen(Event, u64, u32);
 
 struct Watched<'a> {
     detector: Detector<'a>,
     longest: usize,
-    /// Since the restart.
+    /// The events since the detector was last restarted.
     seen: Vec<Seen>,
     loads: Vec<u64>,
 }
 
 impl Watched<'_> {
-    /// Pushes an event of a block whose events were last pushed as number `last`; its position and its number.
+    /// Pushes an event of a block. `last` is what this call returned for the block's previous event: its position in
+    /// the stream, by the detector, and its index in `seen`. Returns these two for the new event.
     fn push(&mut self, event: Event, bytes: u64, last: Option<(u32, usize)>) -> (u32, usize) {
         let position = self.detector.push(event, bytes, last.map_or(0, |(position, _)| position));
         let number = self.seen.len();
-        // What the ring has lost is not known any more.
+        // The detector holds only so many events; earlier ones it does not know.
         let held = number.min(2 * self.longest);
         let distance = last.map_or(0, |(_, before)| number - before);
         self.seen.push(Seen(event, bytes, if distance <= held { distance as u32 } else { 0 }));
@@ -54,7 +57,8 @@ impl Watched<'_> {
         (position, number)
     }
 
-    /// What is accepted has been there twice, and left as much alive.
+    /// Asserts that a period that the detector reports is true: the events of the last period are those of the one
+    /// before, and as many bytes were live at the end of both.
     fn judge(&self) {
         let Some(period) = self.detector.period() else {
             assert!(!self.detector.is_settled());
@@ -86,7 +90,7 @@ sublet_fuzz::target!(|input: Input| {
                 let event = if which % 2 == 0 { Event::Read } else { Event::Write };
                 live[at].1 = watched.push(event, bytes, Some(last));
             }
-            // A stream that was not watched for a while: what was live is not known any more.
+            // Stands for a time in which the stream is not watched: after it no earlier block is known.
             Step::Interrupt => {
                 watched.detector.restart();
                 (watched.seen, watched.loads) = (Vec::new(), Vec::new());
@@ -96,7 +100,7 @@ sublet_fuzz::target!(|input: Input| {
             _ => {}
         }
     }
-    // Sizes that occur once only: no period but the true one.
+    // Each size occurs only once, so that there is no period but the true one.
     let mut sizes = BTreeSet::new();
     let plain: Vec<(u16, u8)> = plain.into_iter().filter(|&(size, _)| sizes.insert(size)).collect();
     let period = 2 * plain.len();

@@ -1,4 +1,4 @@
-//! Every solver on arbitrary blocks: what it gives is a plan, what it calls a bound is one.
+//! Every solver on arbitrary blocks: what it returns is a valid plan, and its lower bound is one.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::ops::ControlFlow;
@@ -10,13 +10,13 @@ use sublet_fuzz::blocks::{Attempt, Instance};
 use sublet_fuzz::naive;
 use sublet_fuzz::scratch::Scratch;
 
-/// The most blocks whose orders are all tried.
+/// The most blocks without a pin of which all orders are tried, to find the optimum.
 const FEW: usize = 6;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
     attempt: Attempt,
-    /// After how many reports the watcher ends the work.
+    /// After how many reports the watch ends the placement; `None`: it does not.
     breaks: Option<u8>,
     instance: Instance,
 }
@@ -39,7 +39,7 @@ sublet_fuzz::target!(|input: Input| {
         }
         return;
     }
-    // One solver with a capacity and interrupted, then all of them to their ends.
+    // First one solver, with the capacity and ended by the watch; then all solvers, without both.
     let _ = run(*attempt, instance, *breaks);
     let free = Constraints { capacity: None, ..*constraints };
     let instance = Instance { blocks: blocks.clone(), constraints: free };
@@ -52,7 +52,7 @@ sublet_fuzz::target!(|input: Input| {
     let auto = whole(Solver::Auto).peak;
     for (solver, summary) in &found {
         assert!(lower_bound <= summary.peak, "{}: {summary:?} below {lower_bound}", solver.name());
-        // Those that search with the whole budget at once may find more.
+        // These solvers use the whole budget at once, and may find a lower peak than `auto`.
         let may_win = matches!(
             solver,
             Solver::Search
@@ -72,7 +72,7 @@ sublet_fuzz::target!(|input: Input| {
     }
 });
 
-/// Places, and has both verifiers judge.
+/// Places the blocks, and asserts that the verifier and the naive checks accept the plan.
 fn run(attempt: Attempt, Instance { blocks, constraints }: &Instance, breaks: Option<u8>) -> Result<Summary, Error> {
     let name = attempt.solver.name();
     let mut scratch =
@@ -89,7 +89,7 @@ fn run(attempt: Attempt, Instance { blocks, constraints }: &Instance, breaks: Op
     };
     let options = attempt.options(*constraints);
     let placed = place::place_watched(attempt.solver, blocks, &options, scratch.lend(), &mut offsets, &mut watch);
-    // A capacity that is missed leaves the placement that was found.
+    // If the capacity is exceeded, the best placement is in `offsets` all the same.
     let (peak, lower_bound) = match placed {
         Ok(Summary { peak, lower_bound, .. }) => (peak, lower_bound),
         Err(Error::OverCapacity { peak, lower_bound, capacity }) => {

@@ -1,4 +1,5 @@
-//! The pool against a map of live ranges: the smallest hole, at the lowest address, and holes that grow together again.
+//! The pool against a map of the live blocks: a request gets the smallest range of free addresses in which it fits, the
+//! lowest of several, and free neighbours are merged.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// The most live blocks that memory is lent for; beyond, the pool has to refuse.
+/// The most live blocks that memory is lent for. A pool for more has to be refused.
 const MOST_LIVE: usize = 1 << 10;
 
 sublet_fuzz::target!(|input: Input| {
@@ -91,7 +92,7 @@ sublet_fuzz::target!(|input: Input| {
     }
 });
 
-/// Size and address of each hole.
+/// The size and the address of each range of free addresses.
 fn holes(live: &BTreeMap<u64, u64>, capacity: u64) -> Vec<(u64, u64)> {
     let mut holes = Vec::new();
     let mut end = 0;

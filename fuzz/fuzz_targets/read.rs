@@ -1,7 +1,7 @@
 //! Files of every format that the command line reads: no panic, no hang, memory in proportion to the file.
 //!
-//! The input is a problem; behind a line `===`, if there is one, follows a file that belongs to it: a plan, operators of a
-//! trace, the tensors of a graph.
+//! The input is a file with a problem. After a line `===`, if there is one, follows a second file that belongs to it: a
+//! plan, the operators of a trace, or the tensors of a graph.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::alloc::{GlobalAlloc, Layout, System};

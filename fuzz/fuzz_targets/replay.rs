@@ -1,6 +1,6 @@
-//! The allocator that learns, with data in its blocks: whatever comes, nothing live is handed out twice, patterns
-//! survive, and statistics add up; over one range, or over ranges that come and go. Beside it a recorder writes down the
-//! same stream.
+//! The allocator that learns, with data in its blocks: whatever requests come, no live memory is handed out twice, the
+//! data survive, and statistics add up; over one range of addresses, or over ranges that come and go. A recorder
+//! records the same stream.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::cell::RefCell;
@@ -21,9 +21,9 @@ use sublet_fuzz::{blocks, number, schedule};
 #[derive(Debug)]
 struct Input {
     config: Config,
-    /// Where all ranges lie; without this many bytes, there is one range.
+    /// The bytes of addresses from which ranges are cut; `None`: there is only one range.
     space: Option<u64>,
-    /// A plan made elsewhere, adopted before this step.
+    /// A step, and the blocks of a plan that is adopted before this step.
     adopted: Option<(usize, Vec<Block>)>,
     stream: Stream,
 }
@@ -55,7 +55,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// The most of anything that memory is lent for; beyond, the allocator has to refuse.
+/// The most events, and the most live blocks, that memory is lent for. With more, the allocator has to be refused.
 const MOST: usize = 1 << 10;
 
 sublet_fuzz::target!(|input: Input| {
@@ -80,7 +80,7 @@ sublet_fuzz::target!(|input: Input| {
     })));
     let space = space.unwrap_or(config.capacity);
     let allocator = Allocator::over(&config, Memory { blocks: &mut blocks, words, indices }, raw.clone());
-    // A first range that holds no aligned address is none.
+    // A first range that is shorter than the alignment cannot be used.
     let usable = config.capacity == 0 || config.capacity >= config.alignment;
     assert_eq!(allocator.is_ok(), config.alignment.is_power_of_two() && usable);
     let Ok(allocator) = allocator else { return };
@@ -100,7 +100,8 @@ sublet_fuzz::target!(|input: Input| {
     assert!(raw.0.borrow().out.is_empty(), "all ranges have come back");
 });
 
-/// Addresses from which ranges are cut, first fit, and what is out: begin and bytes.
+/// A source of ranges: cuts them from the addresses below `space`, each at the lowest place where it fits. `out` are
+/// the ranges that the allocator has now: their bytes, by their first address.
 struct Raw {
     grows: bool,
     space: u64,
@@ -145,11 +146,11 @@ struct Held<'a> {
     allocator: Allocator<'a, Shared>,
     config: Config,
     raw: Shared,
-    /// All addresses are below this.
+    /// The end of the addresses that ranges are cut from.
     space: u64,
-    /// What is at them, where they are few enough.
+    /// The memory at these addresses; empty if it would be too large.
     data: Vec<u8>,
-    /// By address: bytes and pattern.
+    /// The live blocks, by address: their bytes, and the byte that they are filled with.
     live: BTreeMap<u64, (u64, u8)>,
     order: Vec<u64>,
     next: u8,
@@ -176,7 +177,7 @@ impl Held<'_> {
                 Err(Error::BufferTooSmall { buffer: Buffer::Events, needed, got }) => {
                     assert!(needed > got && got == self.config.events);
                 }
-                // More may be live than there is room for beside the arena.
+                // More blocks may be live than the allocator has room for.
                 Err(e) => assert!(matches!(e, Error::BufferTooSmall { buffer: Buffer::Live, .. }), "{e}"),
             },
         }
@@ -203,7 +204,7 @@ impl Held<'_> {
         match self.allocator.malloc(bytes) {
             Ok(address) => {
                 assert!(address.is_multiple_of(alignment) && bytes > 0);
-                // Sizes are rounded up, so that nothing else shares the last unit.
+                // Sizes are rounded up to the alignment, so that no other block begins within the rounded size.
                 let size = bytes.next_multiple_of(alignment);
                 assert!(address + size <= self.space);
                 let below = self.live.range(..address + size).next_back();
@@ -223,7 +224,7 @@ impl Held<'_> {
                     return;
                 }
                 let most = self.largest_hole();
-                // A request that is smaller than planned has all that was planned.
+                // A block whose request was smaller than planned has the bytes that were planned.
                 assert!(largest <= most && (bytes > most || before.0.hits > 0), "{bytes} in {most}");
             }
             Err(Error::BufferTooSmall { buffer: Buffer::Live, .. }) => {
@@ -241,7 +242,7 @@ impl Held<'_> {
         assert_eq!(self.allocator.free(address), Err(Error::NotAllocated { address }));
     }
 
-    /// What was written into the block is still there.
+    /// Asserts that the block still holds what was written into it.
     fn check(&self, address: u64) {
         let (bytes, pattern) = self.live[&address];
         if !self.data.is_empty() {
@@ -259,7 +260,7 @@ impl Held<'_> {
         self.next = self.next.wrapping_add(1).max(1);
     }
 
-    /// The most bytes in one piece that no live block has, from an aligned address on.
+    /// The length, in bytes, of the longest range of addresses without a live block that begins at an aligned address.
     fn largest_hole(&self) -> u64 {
         let alignment = self.config.alignment;
         let (mut largest, mut end) = (0, 0);
@@ -271,7 +272,7 @@ impl Held<'_> {
         largest
     }
 
-    /// A plan for these blocks, on top of each other; it may be refused.
+    /// Has the allocator adopt a plan in which these blocks lie one above the other; it may refuse.
     fn adopt(&mut self, blocks: &[Block]) {
         let blocks: Vec<Block> = blocks.iter().map(|b| Block { pin: None, ..*b }).collect();
         let stack = blocks.iter().scan(0, |top: &mut u64, b| {
@@ -286,7 +287,8 @@ impl Held<'_> {
     }
 }
 
-/// The same stream as rows, in buffers that are full again and again.
+/// Records the stream as rows, in buffers that become full again and again, so that the recorder is handed over to the
+/// next.
 fn record(steps: &[Step]) {
     let mut memory: Vec<Vec<Row>> = (1..12).map(|k| vec![Row::default(); (1 << k) - 2]).collect();
     let mut buffers = memory.iter_mut();

@@ -1,4 +1,5 @@
-//! A plan, spoiled: the verifier accepts what the naive one accepts, and what it calls broken is broken that way.
+//! Plans with random changes: the verifier accepts a plan if and only if the naive checks do, and if it names a
+//! violation, the plan has this violation.
 #![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
@@ -13,15 +14,15 @@ enum Change {
     Offset(usize, u64),
     Shift(usize, i8),
     Swap(usize, usize),
-    /// A block in place of another, at its offset.
+    /// Replaces a block by this one, at the same offset.
     Block(usize, Block),
-    /// Another block at this offset.
+    /// Adds a block at this offset.
     More(Block, u64),
     Remove(usize),
-    /// An offset too few.
+    /// Gives the verifier one offset too few.
     Short,
     Constraints(Constraints),
-    /// The capacity is the peak, less this.
+    /// Sets the capacity to the peak less this number.
     Tight(u8),
 }
 

@@ -1,5 +1,5 @@
-//! Lent memory of every length: too short is an error that tells a length which then works, and what the memory holds
-//! before a call means nothing.
+//! Lent memory of every length: if it is too short, the error tells a length that suffices; and what the memory holds
+//! before a call does not matter.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::fmt::Debug;
@@ -44,7 +44,8 @@ struct Input {
     instance: Instance,
 }
 
-/// How long what is lent is, as parts of what it should be in 255ths and a little more, and what it holds.
+/// How long the lent memory is, and the seed of its content. A length is this many 254ths of the length that is asked
+/// for; 255 stands for that length and `more`.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 struct Lent {
     words: u8,
@@ -72,7 +73,7 @@ impl<'a> Arbitrary<'a> for Input {
 sublet_fuzz::target!(|input: Input| {
     let Input { call, lent, attempt, policy, device, trace, instance } = &input;
     let Trace { rows, blocks: numbers } = trace;
-    // `fit` says more about block numbers without memory behind them.
+    // More block numbers than there is memory for are tried by the fuzz target `fit`.
     let numbers = (*numbers).min(1 << 10);
     let Instance { blocks, constraints } = instance;
     let n = blocks.len();
@@ -101,7 +102,7 @@ sublet_fuzz::target!(|input: Input| {
             Ok((cliques, components, pairs, curve, sweep.max_load(), sweep.by_start().to_vec()))
         }),
         Call::Verify => lend(lent, verify::workspace(n), &[(Buffer::Offsets, n)], |scratch, outputs, _| {
-            // A plan on its own, each block above the one before.
+            // A plan that is made here: each block lies above the one before.
             let stack = blocks.iter().scan(0u64, |top, b| {
                 let offset = b.pin.unwrap_or(*top).checked_next_multiple_of(b.alignment.max(1)).unwrap_or(0);
                 *top = offset.saturating_add(b.size);
@@ -194,15 +195,16 @@ fn filled_timings(len: usize, fill: u64) -> Vec<Timing> {
     vec![Timing { reached: f64::from_bits(fill), begin: 7.0, end: f64::NAN }; len]
 }
 
-/// Calls with memory of the lengths that are asked for, of other lengths, and with other content. The call takes the
-/// workspace, the lengths of what else is lent and what that holds.
+/// Makes a call with memory of the lengths that are asked for, of other lengths, and with other content; compares the
+/// results. `exact` are the lengths of the outputs. `call` gets the workspace, the lengths of the outputs, and a number
+/// to fill them with.
 fn lend<T: Debug>(
     lent: &Lent,
     len: WorkspaceLen,
     exact: &[(Buffer, usize)],
     mut call: impl FnMut(Workspace<'_>, &[usize], u64) -> std::result::Result<T, Error>,
 ) {
-    // NaN is no equal of itself: what is printed is compared.
+    // A NaN does not equal itself: so the results are compared as text.
     let mut call = |len: WorkspaceLen, outputs: &[usize], seed| {
         let mut scratch = Scratch::filled(len, seed);
         match call(scratch.lend(), outputs, seed) {
@@ -221,7 +223,7 @@ fn lend<T: Debug>(
     let part = |of: usize, part: u8| if part == u8::MAX { of + more } else { of * usize::from(part) / 254 };
     let mut now = WorkspaceLen { words: part(len.words, lent.words), indices: part(len.indices, lent.indices) };
     let mut outputs: Vec<usize> = lengths.iter().zip(lent.outputs).map(|(&len, p)| part(len, p)).collect();
-    // Each refusal mends one length.
+    // Each error tells a length that is too short, which is then made long enough.
     for _ in 0..2 + outputs.len() {
         let found = call(now, &outputs, lent.seed);
         let Err(Error::BufferTooSmall { buffer, needed, got }) = found else {

@@ -1,4 +1,5 @@
-//! Arbitrary blocks: mostly ones that can be planned, crowded enough to meet, with extremes among them.
+//! Arbitrary blocks: mostly blocks that can be planned, so many at once that they compete for memory, and some with
+//! extreme figures.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use sublet_core::place::{Options, Solver};
@@ -6,7 +7,7 @@ use sublet_core::{Block, Constraints};
 
 use crate::number;
 
-/// Blocks and what a plan has to respect beside them.
+/// The blocks of an instance, and the constraints of its plans.
 #[derive(Debug)]
 pub struct Instance {
     pub blocks: Vec<Block>,
@@ -53,10 +54,10 @@ impl<'a> Arbitrary<'a> for Instance {
     }
 }
 
-/// One block; a wild one may be anything.
+/// One block. If `wild`, its figures may be anything.
 ///
 /// # Errors
-/// Where the fuzzer's bytes are used up.
+/// If the fuzzer's bytes are used up.
 pub fn block(u: &mut Unstructured<'_>, wild: bool) -> Result<Block> {
     if wild && u.ratio(1, 4)? {
         let pin = if u.arbitrary()? { Some(number(u)?) } else { None };
@@ -67,7 +68,7 @@ pub fn block(u: &mut Unstructured<'_>, wild: bool) -> Result<Block> {
     let end = start + u.int_in_range(1..=12)?;
     let size = if wild { number(u)?.max(1) } else { u.int_in_range(1..=40)? };
     let alignment = alignment(u, false)?;
-    // Pins on multiples of 16 keep any of these alignments.
+    // Pins are multiples of 16, and so of each of these alignments.
     let pin = if u.ratio(1, 12)? { Some(16 * u.int_in_range(0..=12)?) } else { None };
     Ok(Block { start, end, size, alignment, pin })
 }

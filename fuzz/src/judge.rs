@@ -1,4 +1,4 @@
-//! The judges of rewritten traces, held against the naive ones.
+//! Compares the verifier of rewritten traces, and what it uses, with naive versions.
 
 use sublet_core::place::{self, Solver};
 use sublet_core::simulate::{Device, Run, Timing};
@@ -10,10 +10,11 @@ use sublet_core::{Block, Constraints, Error, VerifiedSchedule};
 use crate::scratch::Scratch;
 use crate::{naive, schedule};
 
-/// The residencies of rows with so many block numbers, against a naive model.
+/// The residencies of rows with so many block numbers: the lifetime and the name of each. Asserts that a naive model
+/// finds the same.
 ///
 /// # Errors
-/// As those of `liveness::lifetimes`.
+/// Those of `liveness::lifetimes`.
 pub fn lifetimes(rows: &[Row], blocks: usize) -> Result<(Vec<Block>, Vec<Residency>), Error> {
     let n = liveness::residencies(rows);
     let (mut lives, mut names) = (vec![Block::default(); n], vec![Residency::default(); n]);
@@ -30,7 +31,8 @@ pub fn lifetimes(rows: &[Row], blocks: usize) -> Result<(Vec<Block>, Vec<Residen
     Ok((lives, names))
 }
 
-/// Places the residencies of rows, those that pass their memory on in place on top of each other; zeros if they cannot be placed.
+/// Offsets for the residencies of rows; those that take over each other's memory in place get the same offset. All are
+/// 0 if the residencies cannot be placed.
 pub fn place(rows: &[Row], blocks: usize) -> Vec<u64> {
     let mut offsets = vec![0; liveness::residencies(rows)];
     let Ok((mut lives, _)) = lifetimes(rows, blocks) else { return offsets };
@@ -45,10 +47,10 @@ pub fn place(rows: &[Row], blocks: usize) -> Vec<u64> {
     offsets
 }
 
-/// The verifier's word on a rewritten trace with a plan.
+/// Has the verifier judge a rewritten trace with a plan, and checks its simulated times.
 ///
 /// # Errors
-/// As those of the verifier.
+/// Those of the verifier.
 pub fn judge(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -66,9 +68,9 @@ pub fn judge(
     Ok(*schedule.run())
 }
 
-/// The verifier and the naive judge have to say the same of rows that may be anything.
+/// Asserts that the verifier and the naive judge say the same of `rewritten`, rows that may be anything.
 pub fn compare(recorded: &Recorded<'_>, rewritten: &[Row], (device, cyclic): (&Device, bool)) {
-    // Numbers from `blocks` on are those of masks.
+    // Block numbers from `recorded.blocks` on are those of masks.
     let numbers = 2 * recorded.blocks;
     let offsets = place(rewritten, numbers);
     let verdict = judge(recorded, rewritten, &offsets, (device, cyclic), &Constraints::NONE);
@@ -90,7 +92,8 @@ pub fn compare(recorded: &Recorded<'_>, rewritten: &[Row], (device, cyclic): (&D
     }
 }
 
-/// Compute never goes back, each link carries one copy at a time, and the run ends when everything is done.
+/// Asserts that the simulated times are possible: compute goes forward, each link carries one copy at a time, and the
+/// run ends when everything is done.
 pub fn check_times(schedule: &VerifiedSchedule<'_>, device: &Device) {
     let run = schedule.run();
     let (mut compute, mut out, mut back) = (0.0, 0.0, 0.0f64);

@@ -10,8 +10,8 @@ pub mod scratch;
 pub mod stream;
 pub mod trace;
 
-/// A fuzz target: under `cargo fuzz`, which sets `cfg(fuzzing)`, a fuzzer's; else a program that tries the same inputs each
-/// time.
+/// Makes a fuzz target. Under `cargo fuzz`, which sets `cfg(fuzzing)`, a fuzzer chooses the inputs; otherwise the
+/// target is a program that tries the same inputs each time.
 #[cfg(fuzzing)]
 #[macro_export]
 macro_rules! target {
@@ -35,10 +35,10 @@ macro_rules! target {
     };
 }
 
-/// A number of one of several magnitudes: small ones meet, large ones overflow.
+/// A number of a random magnitude: small numbers are often equal or near to each other, large ones make sums overflow.
 ///
 /// # Errors
-/// Where the fuzzer's bytes are used up.
+/// If the fuzzer's bytes are used up.
 pub fn number(u: &mut arbitrary::Unstructured<'_>) -> arbitrary::Result<u64> {
     Ok(match u.int_in_range(0..=7)? {
         0..=3 => u.int_in_range(0..=15)?,

@@ -1,4 +1,4 @@
-//! What is true of blocks and plans, by looking at every pair, with numbers that cannot overflow.
+//! Naive checks of blocks and plans: they look at every pair of blocks, and count in numbers that cannot overflow.
 
 use sublet_core::verify::Violation;
 use sublet_core::{Block, Constraints};
@@ -41,7 +41,7 @@ pub fn accepts(blocks: &[Block], offsets: &[u64], constraints: &Constraints) -> 
     blocks.len() == offsets.len() && alone && pairs(blocks.len()).all(apart)
 }
 
-/// Whether the plan breaks a constraint in just this way.
+/// Whether the plan breaks a constraint as `violation` says, with the same figures.
 pub fn breaks(blocks: &[Block], offsets: &[u64], constraints: &Constraints, violation: Violation) -> bool {
     let the = |block: u32| (&blocks[block as usize], offsets[block as usize]);
     match violation {
@@ -72,14 +72,16 @@ pub fn peak(blocks: &[Block], offsets: &[u64]) -> u128 {
     blocks.iter().zip(offsets).map(|(b, &offset)| end(b, offset)).max().unwrap_or(0)
 }
 
-/// The most bytes that are alive at one step: the first step of some block.
+/// The most bytes that are alive at one step. The load is highest at the first step of some block, so that only these
+/// steps are looked at.
 pub fn max_load(blocks: &[Block]) -> u128 {
     let load = |step| blocks.iter().filter(|b| b.start <= step && step < b.end).map(|b| u128::from(b.size)).sum();
     blocks.iter().map(|b| load(b.start)).max().unwrap_or(0)
 }
 
-/// The least peak of all plans. Some optimal plan comes from putting the blocks one after the other, in the order of
-/// its offsets, as low as those below allow: all orders are tried.
+/// The least peak of all plans, found by trying all orders: in each, every block is placed above the earlier blocks
+/// that it is alive with, as low as these and the pinned blocks allow. One of the orders is that of the offsets of an
+/// optimal plan.
 pub fn least_peak(blocks: &[Block], alignment: u64) -> u128 {
     let mut offsets: Vec<Option<u64>> = blocks.iter().map(|b| b.pin).collect();
     let (fixed, mut order): (Vec<usize>, Vec<usize>) = (0..blocks.len()).partition(|&i| blocks[i].pin.is_some());

@@ -1,7 +1,9 @@
-//! The same inputs each time: those that are committed, and changes of them that depend on nothing but their number.
+//! Tries the same inputs each time: those that are committed, and changed versions of them, which depend only on their
+//! number.
 //!
-//! What a fuzzer tries next depends on the code that it watches, so that each change of the code sends it elsewhere, and it
-//! may find there what the change has not made. Inputs that are always the same fail only for what was changed.
+//! What a fuzzer tries next depends on the code that it watches. So after each change of the code it tries other
+//! inputs, and may find a fault that was there before. If the inputs are always the same, one fails only because of the
+//! change.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, abort};
@@ -14,14 +16,14 @@ use std::{env, fs, io, panic};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// No input is longer.
+/// The most bytes of an input.
 const LONGEST: usize = 4096;
 
-/// An input that takes longer hangs.
+/// If an input takes more seconds than this, it counts as hanging.
 const SECONDS: u64 = 120;
 
-/// What a fuzz target that is no fuzzer's does: `TARGET FOLDER NUMBER [DICTIONARY]` tries the inputs of a folder and then
-/// so many changes of them. The first that fails is written to `fuzz/artifacts`.
+/// The main function of a fuzz target without a fuzzer. `TARGET FOLDER NUMBER [DICTIONARY]` tries the inputs of a
+/// folder, and then NUMBER changed versions of them. The first that fails is written to `fuzz/artifacts`.
 #[must_use]
 pub fn main(test: fn(&[u8])) -> ExitCode {
     let mut arguments = env::args().skip(1);
@@ -55,7 +57,7 @@ pub fn main(test: fn(&[u8])) -> ExitCode {
 
 static INPUTS: OnceLock<Inputs> = OnceLock::new();
 
-/// The number of the input that is tried.
+/// The number of the input that is being tried.
 static NOW: AtomicU64 = AtomicU64::new(0);
 
 fn watch(inputs: &Inputs) {
@@ -95,7 +97,7 @@ impl Inputs {
         Ok(Self { committed, words: words.lines().filter_map(word).collect() })
     }
 
-    /// The input of this number.
+    /// The input of this number: first the committed ones, then changed versions.
     fn get(&self, i: u64) -> Vec<u8> {
         let committed = self.committed.len() as u64;
         match usize::try_from(i).ok().and_then(|i| self.committed.get(i)) {
@@ -146,7 +148,7 @@ impl Inputs {
         }
     }
 
-    /// Keeps an input for whoever looks for the fault.
+    /// Writes the input of this number to a file, so that the fault can be looked for.
     fn write(&self, i: u64) {
         let file = PathBuf::from("fuzz/artifacts").join(format!("{}-{i}", name()));
         let written = fs::create_dir_all("fuzz/artifacts").and_then(|()| fs::write(&file, self.get(i)));
@@ -157,7 +159,7 @@ impl Inputs {
     }
 }
 
-/// The word of a line of a dictionary: in quotes, with bytes as `\x0a`.
+/// The word in a line of a dictionary, such as `"ab\x0a"`; `None` if the line has no word in quotes.
 fn word(line: &str) -> Option<Vec<u8>> {
     let mut rest = line.strip_prefix('"')?.strip_suffix('"')?;
     let mut word = Vec::new();
@@ -185,7 +187,7 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// A number below this one, which is not 0.
+    /// A random number below `end`, which must not be 0.
     fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
@@ -194,7 +196,7 @@ impl Random {
         &items[self.below(items.len())]
     }
 
-    /// A part of at most 32 bytes.
+    /// A random part of `bytes`, of at most 32 bytes.
     fn piece<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let begin = self.below(bytes.len() + 1);
         let len = self.below((bytes.len() - begin).min(32) + 1);

@@ -1,7 +1,9 @@
-//! Whether a rewritten trace computes what the original computes: both are executed, row by row, on numbers.
+//! A naive judge of rewritten traces: executes the original and the rewritten trace row by row, with one number in each
+//! block, and compares what they compute.
 //!
-//! An operator makes of the numbers that it reads other numbers; what it makes for anybody else does not depend on the
-//! persistent blocks that it updates, which are its statistics. Rows that run an operator again execute it again.
+//! What an operator writes is a hash of the numbers that it reads. Persistent blocks that it updates (reads and writes,
+//! as running statistics) do not count for what it writes to other blocks. Rows that recompute an operator execute it
+//! again.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -9,7 +11,8 @@ use std::hash::{Hash, Hasher};
 
 use sublet_core::trace::{Event, Kind, Op, Recorded, Row};
 
-/// Whether the rows can follow each other, where blocks are numbered below `blocks`.
+/// Whether the rows can follow each other: times do not decrease, block numbers are below `blocks`, blocks have one
+/// size each, and are used only while they are allocated.
 pub fn well_formed(rows: &[Row], blocks: usize) -> bool {
     let (mut allocated, mut size) = (HashSet::new(), HashMap::new());
     rows.is_sorted_by_key(|r| r.time_ns)
@@ -24,7 +27,8 @@ pub fn well_formed(rows: &[Row], blocks: usize) -> bool {
         })
 }
 
-/// Whether well-formed rows are as recorded: no copies, each block allocated once, operators in one piece.
+/// Whether well-formed rows can be a recorded trace: it has no copies, allocates each block once, and the accesses of
+/// an operator stand together.
 pub fn recorded(rows: &[Row]) -> bool {
     let mut seen = HashSet::new();
     let once = rows.iter().filter(|r| r.event == Event::Malloc).all(|r| seen.insert(r.block));
@@ -35,8 +39,9 @@ pub fn recorded(rows: &[Row]) -> bool {
     once && whole && !rows.iter().any(|r| matches!(r.event, Event::SwapIn | Event::SwapOut))
 }
 
-/// Whether `rewritten`, whose rows can follow each other, computes what `recorded`, which is as recorded, computes: then
-/// the residencies that take over memory in place, each behind the one that it takes it from.
+/// Whether `rewritten` computes what `recorded` computes; `None` if not. `rewritten` must be [`well_formed`], and
+/// `recorded` also [`recorded`]. Returns the pairs of residencies of which one takes over the other's memory in place:
+/// first the giver, then the taker.
 #[must_use]
 pub fn computes_the_same(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Option<Vec<[usize; 2]>> {
     let mut machine = Machine::new(recorded, cyclic);
@@ -57,13 +62,14 @@ fn initial(block: u32) -> u64 {
     number(("initial", block))
 }
 
-/// What an operator has read, and makes of it.
+/// What a run of an operator has read so far, and what it writes.
 struct Work {
     op: Op,
-    /// Persistent blocks that it reads and writes.
+    /// The persistent blocks that the operator reads and writes.
     updated: HashSet<u32>,
-    /// Of all that it has read, and of what it has read of others than those.
+    /// A hash of all that the operator has read.
     all: u64,
+    /// A hash of what the operator has read of blocks that are not in `updated`.
     others: u64,
 }
 
@@ -84,24 +90,24 @@ impl Work {
 
     fn write(&self, block: u32) -> u64 {
         match self.op {
-            // Who writes is not known, and not what it reads.
+            // A write outside of operators: what it depends on is not known.
             Op::None => number(block),
             op => number((op, block, if self.updated.contains(&block) { self.all } else { self.others })),
         }
     }
 }
 
-/// An operator of the rewritten trace that has begun.
+/// A run of an operator in the rewritten trace that has begun and not ended.
 struct Open {
     work: Work,
     again: bool,
-    /// Whether it has run again on something that was never written.
+    /// Whether the operator has read a block whose value is not known.
     on_nothing: bool,
-    /// The rows of the recording that are still to come.
+    /// The accesses of the run that are still to come, as rows of the recording.
     todo: VecDeque<usize>,
-    /// What it allocates and frees between its accesses in the recording.
+    /// The blocks that the operator allocates or frees between its accesses in the recording.
     own: HashSet<u32>,
-    /// What it may write over in place, and with what.
+    /// If the operator may work in place: the input that it may write over, and the output.
     in_place: Option<(u32, u32)>,
 }
 
@@ -110,17 +116,18 @@ struct Machine<'a> {
     cyclic: bool,
     size: HashMap<u32, u64>,
     persistent: HashSet<u32>,
-    /// The rows of the recording that are accesses.
+    /// The accesses of the recording, as rows.
     accesses: Vec<usize>,
-    /// What the reads of the recording see, by their rows.
+    /// For each read of the recording, by its row, the value that it sees.
     seen: HashMap<usize, Option<u64>>,
-    /// All that the recording writes.
+    /// All values that the recording writes.
     made: HashSet<u64>,
-    /// What the blocks hold after it.
+    /// The values of the blocks at the end of the recording.
     last: HashMap<u32, u64>,
 
-    /// The residency that is on the device, and the last that was.
+    /// For each block on the device, the number of its residency.
     resident: HashMap<u32, usize>,
+    /// For each block, the number of its last residency that has ended.
     was: HashMap<u32, usize>,
     residencies: usize,
     value: HashMap<u32, u64>,
@@ -128,7 +135,7 @@ struct Machine<'a> {
     at_start: HashSet<u32>,
     initial_copy_used: HashSet<u32>,
     copied: bool,
-    /// The accesses of the recording that first runs have done, by their rows.
+    /// The accesses of the recording that the first runs of operators have made so far, as rows.
     ran: HashSet<usize>,
     open: Option<Open>,
     /// The operator of the last access.
@@ -137,7 +144,7 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Executes the recording.
+    /// Executes the recording, and makes a machine that has run no row of the rewritten trace yet.
     fn new(recorded: &Recorded<'a>, cyclic: bool) -> Self {
         let rows = recorded.rows;
         let freed: HashSet<u32> = rows.iter().filter(|r| r.event == Event::Free).map(|r| r.block).collect();
@@ -190,13 +197,13 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The block of which this number is the mask.
+    /// The block whose mask has this number; `None` if it is no number of a mask.
     fn masked(&self, number: u32) -> Option<u32> {
         let blocks = u32::try_from(self.recorded.blocks).ok()?;
         number.checked_sub(blocks).filter(|&b| b < blocks)
     }
 
-    /// The bytes of a block whose elements have a bit each in a byte of its mask.
+    /// How many bytes of a block one byte of its mask stands for: eight elements, each of at most 4 bytes.
     fn elements_of_a_byte(&self, block: u32) -> u128 {
         let touching = self.recorded.rows.iter().filter(|r| r.event.is_access() && r.block == block);
         let operators = touching.map(|r| self.recorded.operator(r.op)).filter(|o| o.kind == Kind::Relu);
@@ -263,8 +270,8 @@ impl<'a> Machine<'a> {
         Some(())
     }
 
-    /// Whether a row that is no access may stand between those of an operator: its own mallocs and frees, and the two
-    /// rows by which it works in place.
+    /// Whether a row that is no access may stand between the accesses of an operator: a malloc or free of the
+    /// operator's own blocks, or one of the two rows by which it works in place.
     fn stands_inside(&self, open: &Open, r: &Row, above: Option<&Row>, below: Option<&Row>) -> bool {
         if matches!(r.event, Event::SwapOut | Event::SwapIn) {
             return false;
@@ -280,7 +287,8 @@ impl<'a> Machine<'a> {
                 || is(Some(r), Event::Malloc, to) && is(above, Event::Free, from))
     }
 
-    /// A rectifier has just run, and leaves the signs of a block that it touches.
+    /// Executes the write of a block's mask, which must come right after a ReLU that accesses the block; `None` if it
+    /// does not.
     fn write_mask(&mut self, r: &Row, block: u32) -> Option<()> {
         let (Op::First(k) | Op::Rerun(k)) = r.op else { return None };
         let touches = |row: &Row| row.event.is_access() && row.op == Op::First(k) && row.block == block;
@@ -321,7 +329,7 @@ impl<'a> Machine<'a> {
             open.work.read(expected.block, value);
         } else {
             let written = open.work.write(r.block);
-            // Of other inputs come other numbers, of which nobody knows anything.
+            // A recomputation on other inputs writes a value that the recording does not know.
             if open.again && (open.on_nothing || !self.made.contains(&written)) {
                 self.value.remove(&r.block);
             } else {
@@ -336,7 +344,7 @@ impl<'a> Machine<'a> {
         Some(())
     }
 
-    /// Opens the operator of the next access.
+    /// Begins the operator of the next access; `None` if it must not run now.
     fn begin(&self, op: Op) -> Option<Open> {
         let Recorded { rows, .. } = self.recorded;
         let again = matches!(op, Op::Rerun(_));

@@ -1,8 +1,8 @@
-//! Workspaces that hold what they like before a call.
+//! Workspaces with arbitrary content.
 
 use sublet_core::{Workspace, WorkspaceLen};
 
-/// Scratch memory for one call after the other.
+/// Scratch memory that is lent to one call after the other.
 #[derive(Debug)]
 pub struct Scratch {
     pub words: Vec<u64>,
@@ -10,12 +10,12 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// As long as a `workspace` function says, full of what must not matter.
+    /// Memory of the length that a `workspace` function says, filled with numbers that must not matter.
     pub fn of(len: WorkspaceLen) -> Self {
         Self::filled(len, 0x9e37_79b9_7f4a_7c15)
     }
 
-    /// As long as that, filled from a seed; all zeros for the seed 0.
+    /// Memory of this length, filled with random numbers from a seed; all zeros for the seed 0.
     pub fn filled(len: WorkspaceLen, seed: u64) -> Self {
         let mut state = seed;
         let mut next = || {

@@ -1,4 +1,4 @@
-//! Endless streams of requests: an iteration that comes again and again, with interruptions and divergences.
+//! Streams of requests: an iteration that comes several times, with interruptions and divergences.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 
@@ -8,9 +8,10 @@ use crate::number;
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     Malloc(u64),
-    /// Of the live blocks, in the order of their mallocs, that of this number modulo how many there are.
+    /// Frees a live block. Of the live blocks, in the order of their mallocs, it is the one of this number, modulo how
+    /// many there are.
     Free(u8),
-    /// Of an address that was never handed out, most likely.
+    /// A free of this address, at which most likely no block begins.
     FreeStray(u64),
     Interrupt,
     Resume,
@@ -18,7 +19,7 @@ pub enum Step {
     End,
 }
 
-/// Steps that come one by one.
+/// The steps, in the order in which they come.
 #[derive(Clone, Debug)]
 pub struct Stream(pub Vec<Step>);
 

@@ -1,4 +1,4 @@
-//! Arbitrary traces: networks as they are recorded, the same with faults, and rows of anything.
+//! Arbitrary traces: networks as they are recorded, networks with faults, and arbitrary rows.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use sublet_core::simulate::Device;
@@ -6,7 +6,7 @@ use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 
 use crate::number;
 
-/// Rows and the number of block numbers that they are said to use.
+/// The rows of a trace, and how many block numbers it is said to have; after faults this may be wrong.
 #[derive(Clone, Debug)]
 pub struct Trace {
     pub rows: Vec<Row>,
@@ -46,7 +46,7 @@ fn network(u: &mut Unstructured<'_>) -> Result<Trace> {
         let mut reads = Vec::new();
         for _ in 0..u.int_in_range(0..=3)? {
             if made > 0 {
-                // Near ones more often than far ones.
+                // Blocks that were made lately are read more often than older ones.
                 let back = u.int_in_range(1..=made)?.min(u.int_in_range(1..=made)?);
                 reads.push(made - back);
             }
@@ -92,10 +92,10 @@ fn network(u: &mut Unstructured<'_>) -> Result<Trace> {
     Ok(Trace { rows, blocks })
 }
 
-/// Changes some rows.
+/// Makes one to four random changes: removes, swaps, adds or alters rows, or alters the number of blocks.
 ///
 /// # Errors
-/// Where the fuzzer's bytes are used up.
+/// If the fuzzer's bytes are used up.
 pub fn faults(u: &mut Unstructured<'_>, trace: &mut Trace) -> Result<()> {
     for _ in 0..u.int_in_range(1..=4)? {
         let n = trace.rows.len();
@@ -133,10 +133,10 @@ fn row(u: &mut Unstructured<'_>, blocks: u32) -> Result<Row> {
     Ok(Row { time_ns: u.int_in_range(0..=3)? * 1000, bytes, block, op, event })
 }
 
-/// A device, most often one that can be computed with.
+/// A device, most often one with sound figures: bandwidths above 0, latencies not negative, all finite.
 ///
 /// # Errors
-/// Where the fuzzer's bytes are used up.
+/// If the fuzzer's bytes are used up.
 pub fn device(u: &mut Unstructured<'_>) -> Result<Device> {
     let sound = u.ratio(7, 8)?;
     let mut real = |usual: f64| -> Result<f64> {
@@ -148,10 +148,10 @@ pub fn device(u: &mut Unstructured<'_>) -> Result<Device> {
     Ok(Device { out_bandwidth, in_bandwidth, out_latency, in_latency, host_capacity, integrated })
 }
 
-/// What is known of operators.
+/// Descriptions of operators, up to 24.
 ///
 /// # Errors
-/// Where the fuzzer's bytes are used up.
+/// If the fuzzer's bytes are used up.
 pub fn operators(u: &mut Unstructured<'_>) -> Result<Vec<Operator>> {
     let mut operators = Vec::new();
     for _ in 0..u.int_in_range(0..=24)? {
@@ -167,20 +167,22 @@ pub fn operators(u: &mut Unstructured<'_>) -> Result<Vec<Operator>> {
     Ok(operators)
 }
 
-/// What may be done to a rewritten trace.
+/// Random changes that are made to a rewritten trace: blocks that leave and come back, then faults.
 #[derive(Debug)]
 pub struct Spoiled {
     absences: Vec<Absence>,
     faults: Vec<u8>,
 }
 
-/// A block leaves before a row and comes back before a later one.
+/// A block that leaves the device at a row, and comes back at a later one. The numbers are taken modulo how many blocks
+/// and rows there are.
 #[derive(Arbitrary, Debug)]
 struct Absence {
     block: u8,
     at: u8,
     back: u8,
-    /// It comes back directly before it is accessed again, whatever `back` says.
+    /// Whether the block leaves between two operators, and comes back directly before the next operator that accesses
+    /// it; `back` is then ignored.
     in_time: bool,
     from: From,
 }
@@ -188,7 +190,7 @@ struct Absence {
 #[derive(Arbitrary, Debug)]
 enum From {
     Host,
-    /// From the operator that has written it, run again.
+    /// The operator that has written the block is recomputed.
     Operator,
 }
 
@@ -204,7 +206,7 @@ impl<'a> Arbitrary<'a> for Spoiled {
 }
 
 impl Spoiled {
-    /// Does it to rows that were made from a recording.
+    /// Makes these changes to `rows`, which were made from the recording.
     #[must_use]
     pub fn of(&self, recorded: &Recorded<'_>, rows: Vec<Row>) -> Vec<Row> {
         let mut trace = Trace { rows, blocks: 2 * recorded.blocks };
@@ -261,7 +263,7 @@ impl Absence {
                 returns.push(plain(Event::SwapIn));
             }
         }
-        // The later place first, so that the earlier one stays what it is.
+        // Insert at the later place first, so that the earlier place stays the same.
         for (place, inserted) in [(back, returns), (at, leaves)] {
             let time_ns = rows[..place].last().map_or(0, |r| r.time_ns);
             rows.splice(place..place, inserted.into_iter().map(|r| Row { time_ns, ..r }));
@@ -269,7 +271,8 @@ impl Absence {
     }
 }
 
-/// After the operator that a place is in, and before the next one that accesses a block.
+/// Two places between operators: the first at `place`, or after the operator that `place` is in; the second before the
+/// next operator that accesses the block. `None` if none accesses it.
 fn in_time(rows: &[Row], block: u32, place: usize) -> Option<(usize, usize)> {
     let accesses: Vec<usize> = (0..rows.len()).filter(|&i| rows[i].event.is_access()).collect();
     let same = |i: usize, j: usize| rows[i].op == rows[j].op && rows[i].op != Op::None;

@@ -1,4 +1,4 @@
-//! The allocator that learns, over an address range that nobody looks into, or over ranges from callbacks.
+//! The allocator that learns, over a range of addresses that are never read or written, or over ranges from callbacks.
 
 use std::ffi::{c_char, c_void};
 use std::ptr;
@@ -13,11 +13,12 @@ use sublet::verify::*;
 
 use crate::hostile::{Buffer, Hostile, Told, asked};
 
-/// What the callbacks have given, as begin and bytes; addresses that nobody looks into.
+/// The ranges that the callback has given and that were not freed: for each its first address and its bytes. The
+/// addresses are never read or written.
 struct Raw {
     out: Vec<(usize, usize)>,
     next: usize,
-    /// How many more calls get anything.
+    /// How many more calls of the callback get a range.
     left: u32,
 }
 
@@ -51,7 +52,8 @@ pub(crate) fn allocator(h: &mut Hostile<'_, '_>) {
     } else {
         (h.u.int_in_range(1..=64).unwrap_or(1), h.u.int_in_range(1..=32).unwrap_or(1))
     };
-    // The range is never touched: any address does that leaves room behind it, or has to be refused.
+    // The range is never read or written: any address will do. The library has to refuse one that has no room behind it
+    // or is misaligned.
     let mut range = if h.seldom(4) { h.number() | 1 } else { 1 << 20 };
     let mut raw = Raw { out: Vec::new(), next: 1 << 40, left: h.u.int_in_range(0..=9).unwrap_or(0) };
     let context = &raw mut raw;
@@ -71,7 +73,8 @@ pub(crate) fn allocator(h: &mut Hostile<'_, '_>) {
     let mut params = h.params::<sublet_allocator_params>(solver, &words);
     let memory = &mut params.words.memory;
     if ((memory[0] & u64::from(u32::MAX)) as usize) < size_of::<sublet_allocator_params>() {
-        // Without a range it would be the system's memory, as much as is asked for.
+        // If the struct is so short that the library does not see `range`, the library would take `capacity` bytes of
+        // the system's memory.
         params.refused = true;
         memory[0] = 3;
     }
@@ -87,7 +90,7 @@ pub(crate) fn allocator(h: &mut Hostile<'_, '_>) {
     let mut told = Told::new(h);
     let workspace_pointer = h.pointer(&mut workspace, false).cast::<c_void>();
     let handle_pointer = h.pointer(&mut handle, false);
-    // NULL and 0 is the system's memory.
+    // With NULL and 0 the bookkeeping would lie in the system's memory.
     let size = if workspace_pointer.is_null() && size == 0 { 1 } else { size };
     // SAFETY: as above.
     let status =
@@ -103,7 +106,7 @@ pub(crate) fn allocator(h: &mut Hostile<'_, '_>) {
         let mut told = Told::new(h);
         let error = told.pointer();
         let asked = h.u.int_in_range(0..=20).unwrap_or(0);
-        // A handle that is none.
+        // Sometimes a pointer that is no handle.
         let to = match h.u.int_in_range(0..=63).unwrap_or(0) {
             62 => ptr::null_mut(),
             63 => handle.wrapping_byte_add(1),
@@ -161,7 +164,7 @@ pub(crate) fn allocator(h: &mut Hostile<'_, '_>) {
                 17 => sublet_trace_end(to, error),
                 18 => {
                     let mut text = Buffer::of(vec![1 as c_char; h.u.int_in_range(0..=300).unwrap_or(0)], 0);
-                    // It is not counted, only addressed.
+                    // This length is not limited as a count is: only lengths that cannot be addressed are refused.
                     let said = if h.seldom(24) { usize::MAX } else { text.len };
                     h.spoiled |= said != text.len;
                     let text_pointer = h.pointer(&mut text, false);
@@ -198,7 +201,7 @@ pub(crate) fn allocator(h: &mut Hostile<'_, '_>) {
     assert!(unsafe { &*context }.out.is_empty(), "all ranges have come back");
 }
 
-/// A plan for blocks on top of each other, or one that is none.
+/// Has the allocator adopt a plan in which blocks lie one above the other, or an invalid one.
 fn adopt(h: &mut Hostile<'_, '_>, to: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     let mut list = h.blocks();
     let n = list.len;

@@ -1,4 +1,5 @@
-//! The detector: events with positions that nobody was told are events all the same.
+//! The detector of periods: an event is accepted even if the position of the block's previous event is one that no call
+//! has returned.
 
 use std::ptr;
 

@@ -1,4 +1,4 @@
-//! What is wrong with a call, and whether the library says so.
+//! Makes arguments of calls, some of them wrong, and checks whether the library says that something is wrong.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -16,18 +16,19 @@ use sublet::verify::sublet_certificate;
 use sublet::workspace::sublet_layout;
 use sublet_fuzz::{blocks, number, trace};
 
-/// A certificate that nobody has written.
+/// A certificate before a call: a call that fails must not change it.
 pub(crate) const CERTIFICATE: sublet_certificate =
     sublet_certificate { struct_size: size_of::<sublet_certificate>() as u32, reserved: 0, peak: 7, max_load: 7 };
 
-/// What may be wrong with a call.
+/// Draws the arguments of a call, and now and then makes one of them wrong.
 pub(crate) struct Hostile<'a, 'b> {
     pub(crate) u: &'a mut Unstructured<'b>,
-    /// Whether something was made wrong that has to be told.
+    /// Whether an argument of this call is so wrong that the call has to fail.
     pub(crate) spoiled: bool,
 }
 
-/// Memory that C sees; it has one element more than it is said to have, so that a misaligned pointer is still into it.
+/// Memory that is lent to C. It has one element more than `len`, so that a pointer that is moved by a byte still points
+/// to memory.
 pub(crate) struct Buffer<T> {
     pub(crate) memory: Vec<T>,
     pub(crate) len: usize,
@@ -42,12 +43,13 @@ impl<T: Copy> Buffer<T> {
 }
 
 impl Hostile<'_, '_> {
-    /// In one of so many calls.
+    /// True in one of `of` calls.
     pub(crate) fn seldom(&mut self, of: u32) -> bool {
         self.u.ratio(1, of).unwrap_or(false)
     }
 
-    /// A pointer into the buffer, most often the right one. NULL is fine where nothing or nobody is there.
+    /// A pointer to the buffer: most often right, sometimes NULL or misaligned. NULL is not wrong if the buffer is
+    /// empty or the argument `optional`.
     pub(crate) fn pointer<T>(&mut self, buffer: &mut Buffer<T>, optional: bool) -> *mut T {
         let there = buffer.len > 0;
         if self.seldom(24) {
@@ -62,7 +64,7 @@ impl Hostile<'_, '_> {
         pointer
     }
 
-    /// A length, most often the one that there is.
+    /// A length: most often `len`, otherwise one that is far too large.
     pub(crate) fn length(&mut self, len: usize) -> usize {
         if !self.seldom(24) {
             return len;
@@ -73,14 +75,15 @@ impl Hostile<'_, '_> {
         *self.u.choose(&absurd).unwrap_or(&usize::MAX)
     }
 
-    /// Parameters: the words behind `struct_size` and what follows it, and a size that is most often right.
+    /// A struct of parameters: `struct_size`, which is most often right; then `second`, a number of 32 bits; then
+    /// `words`.
     pub(crate) fn params<T>(&mut self, second: u32, words: &[u64]) -> Params {
         let mut memory = vec![0; 513];
         memory[1..=words.len()].copy_from_slice(words);
         let right = size_of::<T>() as u32;
         let size = if self.seldom(8) { self.u.arbitrary().unwrap_or(0) } else { right };
         memory[0] = u64::from(size) | u64::from(second) << 32;
-        // A field from the future.
+        // A field of a later version, which the library does not know.
         let unknown = self.seldom(12);
         if unknown {
             memory[size_of::<T>() / 8] = 1;
@@ -89,19 +92,19 @@ impl Hostile<'_, '_> {
         Params { words: Buffer { memory, len: 512 }, refused }
     }
 
-    /// A pointer to parameters; NULL is the defaults.
+    /// A pointer to parameters; NULL, which stands for the defaults, is not wrong.
     pub(crate) fn params_pointer<T>(&mut self, params: &mut Params) -> *mut T {
         let pointer = self.pointer(&mut params.words, true);
         self.spoiled |= !pointer.is_null() && params.refused;
         pointer.cast()
     }
 
-    /// A value of an enum with so many values, most often one of them.
+    /// A number for an enum with `of` values: most often one of the values.
     pub(crate) fn value(&mut self, of: u32) -> u32 {
         if self.seldom(16) { self.u.arbitrary().unwrap_or(0) } else { self.u.int_in_range(0..=of - 1).unwrap_or(0) }
     }
 
-    /// The number of a solver, most often one that there is.
+    /// The number of a solver: most often one that exists.
     pub(crate) fn solver(&mut self) -> u32 {
         let is_named = |&solver: &u32| !sublet_solver_name(solver).is_null();
         self.value((0..).take_while(is_named).fold(0, |count, _| count + 1))
@@ -111,12 +114,12 @@ impl Hostile<'_, '_> {
         number(self.u).unwrap_or(0)
     }
 
-    /// Effort that ends soon.
+    /// A small budget of work or nodes, so that a call ends soon.
     pub(crate) fn effort(&mut self) -> u64 {
         self.u.int_in_range(1..=100).unwrap_or(1)
     }
 
-    /// The workspace that the library asks for, or a shorter one.
+    /// A workspace of the size that the library asks for, or a shorter one; and its size in bytes.
     pub(crate) fn workspace(&mut self, asked: std::result::Result<usize, sublet_status>) -> (Buffer<u64>, usize) {
         let size = asked.unwrap_or(64).min(1 << 22);
         let shorter = if self.seldom(16) { self.u.int_in_range(0..=size).unwrap_or(0) } else { size };
@@ -143,7 +146,7 @@ impl Hostile<'_, '_> {
         Buffer::of(list, filler)
     }
 
-    /// Rows and the number of blocks that they are said to use.
+    /// The rows of a trace, and how many block numbers it is said to have.
     pub(crate) fn rows(&mut self) -> (Buffer<sublet_row>, usize) {
         let trace = trace::Trace::arbitrary(self.u).unwrap_or(trace::Trace { rows: Vec::new(), blocks: 0 });
         let wild = self.seldom(8);
@@ -168,13 +171,13 @@ impl Hostile<'_, '_> {
         let [a, b, c, d] = bandwidths.map(f64::to_bits);
         let flags = if self.seldom(32) { 6 } else { u32::from(device.integrated) };
         let mut params = self.params::<sublet_device>(flags, &[a, b, c, d, device.host_capacity.unwrap_or(0)]);
-        // A caller of whom they are not read has none.
+        // If the struct is said to have 4 bytes, the library does not read the flags.
         let size = params.words.memory[0] & u64::from(u32::MAX);
         params.refused |= flags > SUBLET_DEVICE_INTEGRATED && size > 4;
         params
     }
 
-    /// What is told of operators.
+    /// Descriptions of operators, now and then with a wrong value.
     pub(crate) fn operators(&mut self) -> Buffer<sublet_operator> {
         let mut list = Vec::new();
         for _ in 0..self.u.int_in_range(0..=6).unwrap_or(0) {
@@ -185,7 +188,8 @@ impl Hostile<'_, '_> {
         Buffer::of(list, sublet_operator { flags: 0, kind: 0, element: 0 })
     }
 
-    /// A trace; of its operators nothing is told where nobody would look at them.
+    /// A trace. Operators are described only if `are_operators_told`: some functions do not read the descriptions, and
+    /// would not find what is wrong.
     pub(crate) fn trace(&mut self, are_operators_told: bool) -> Trace {
         let (rows, blocks) = self.rows();
         let none = Buffer::of(Vec::new(), sublet_operator { flags: 0, kind: 0, element: 0 });
@@ -193,7 +197,7 @@ impl Hostile<'_, '_> {
         Trace { rows, operators, blocks, device: self.device() }
     }
 
-    /// The trace as C is given it.
+    /// The struct of the trace as C gets it, with pointers and lengths that may be wrong.
     pub(crate) fn told(&mut self, trace: &mut Trace) -> Params {
         let mut told = trace.counts();
         told.rows = self.pointer(&mut trace.rows, false);
@@ -205,7 +209,8 @@ impl Hostile<'_, '_> {
         self.given(told)
     }
 
-    /// A struct that has to be given, with a size that is most often right, and never one that hides a part.
+    /// A struct that must not be NULL. Its size is most often right, and never so short, if it is valid, that the
+    /// library would not see all fields.
     pub(crate) fn given<T: Copy>(&mut self, value: T) -> Params {
         const { assert!(size_of::<T>().is_multiple_of(8)) };
         let mut memory = vec![0u64; 513];
@@ -225,14 +230,15 @@ impl Hostile<'_, '_> {
         Params { words: Buffer { memory, len: 512 }, refused }
     }
 
-    /// A pointer to such a struct.
+    /// A pointer to a struct that must not be NULL.
     pub(crate) fn given_pointer<T>(&mut self, params: &mut Params) -> *mut T {
         let pointer = self.pointer(&mut params.words, false);
         self.spoiled |= params.refused;
         pointer.cast()
     }
 
-    /// A pointer to an output, most often its own; or else where another argument is.
+    /// A pointer to an output: most often `own`, otherwise `other`, the memory of another argument, which has to be
+    /// refused.
     pub(crate) fn alias<T, U>(&mut self, own: *mut T, buffer: &Buffer<T>, other: *mut U, of: &Buffer<U>) -> *mut T {
         let shared = buffer.len > 0 && of.len > 0 && !own.is_null() && !other.is_null();
         if shared && self.seldom(24) {
@@ -242,7 +248,7 @@ impl Hostile<'_, '_> {
         own
     }
 
-    /// A handle, most often the right one.
+    /// A pointer to a handle: most often right, sometimes NULL or misaligned.
     pub(crate) fn handle<T>(&mut self, handle: *mut T) -> *mut T {
         let to = match self.u.int_in_range(0..=63).unwrap_or(0) {
             62 => ptr::null_mut(),
@@ -253,7 +259,7 @@ impl Hostile<'_, '_> {
         to
     }
 
-    /// Text that ends, most often one of the names; whether it is one.
+    /// A text that ends with a zero byte, most often one of the names; and whether it is one of them.
     pub(crate) fn name(&mut self, names: &[&str]) -> (Vec<u8>, bool) {
         let mut text = self.u.choose(names).unwrap_or(&"").as_bytes().to_vec();
         if self.seldom(3) {
@@ -265,14 +271,14 @@ impl Hostile<'_, '_> {
             }
         }
         let known = names.iter().any(|name| name.as_bytes() == text);
-        // Exactly as long as it is: a byte too far is seen.
+        // The memory ends with the text, so that a sanitizer sees a read beyond it.
         text.push(0);
         text.shrink_to_fit();
         (text, known)
     }
 }
 
-/// What a trace points to.
+/// The arrays and the device that a trace points to.
 pub(crate) struct Trace {
     pub(crate) rows: Buffer<sublet_row>,
     pub(crate) operators: Buffer<sublet_operator>,
@@ -281,7 +287,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// How much there is of everything.
+    /// The struct of the trace with right lengths, and NULL for all pointers.
     pub(crate) fn counts(&self) -> sublet_trace {
         sublet_trace {
             struct_size: size_of::<sublet_trace>() as u32,
@@ -300,13 +306,13 @@ impl Trace {
     }
 }
 
-/// Words of parameters, and whether they have to be refused.
+/// The words of a struct of parameters, and whether the library has to refuse it.
 pub(crate) struct Params {
     pub(crate) words: Buffer<u64>,
     pub(crate) refused: bool,
 }
 
-/// The error that a call writes, and where it is told to.
+/// The memory for the error of a call, and what pointer the call gets: a right one, NULL, or a misaligned one.
 pub(crate) struct Told {
     memory: [sublet_error; 2],
     how: u8,
@@ -327,7 +333,8 @@ impl Told {
         }
     }
 
-    /// The status is one that the library may give, and the error says the same; whether the call has worked.
+    /// Asserts that the status is not that of a fault of the library, that a call with wrong arguments has failed, and
+    /// that the error says the same as the status. Returns whether the call has succeeded.
     pub(crate) fn judge(mut self, status: sublet_status, h: &Hostile<'_, '_>) -> bool {
         let told = self.memory[0];
         assert!(!matches!(status, sublet_status::Panicked | sublet_status::Unnamed), "{status:?}");
@@ -350,7 +357,7 @@ impl Told {
     }
 }
 
-/// What a function that tells a workspace says, asked without tricks.
+/// The size in bytes that a function for the layout of a workspace tells, or the status with which it fails.
 pub(crate) fn asked(
     tell: impl FnOnce(*mut sublet_layout) -> sublet_status,
 ) -> std::result::Result<usize, sublet_status> {

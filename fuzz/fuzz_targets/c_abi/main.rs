@@ -1,6 +1,6 @@
-//! The C library with hostile arguments: NULL, misaligned, lengths that nobody has, sizes of structs and values of
-//! enums that there are none of, buffers that are too short. Whatever is wrong is told before memory is touched; what is
-//! told to be fine is fine.
+//! Calls the C library with hostile arguments: pointers that are NULL or misaligned, lengths that no memory has, sizes
+//! of structs and values of enums that do not exist, buffers that are too short. A call with such an argument must fail
+//! before it touches memory; what a successful call returns must be right.
 //!
 //! A pointer that is given here can be read and written as far as its length says, unless that length cannot be
 //! addressed or counted: this is all that C can ask of its callers.

@@ -1,4 +1,4 @@
-//! Blocks and plans.
+//! Placement of blocks, lower bounds, and verification of plans.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -59,7 +59,7 @@ pub(crate) fn place(h: &mut Hostile<'_, '_>) {
     }
 }
 
-/// The names of solvers, there and back.
+/// The names of solvers: from a name to the number, and back.
 pub(crate) fn solver_named(h: &mut Hostile<'_, '_>) {
     let names: Vec<&str> = sublet_core::place::Solver::all().map(|solver| solver.name()).collect();
     let (text, known) = h.name(&names);

@@ -1,4 +1,4 @@
-//! The recorder, and its hand-over from memory to memory.
+//! The recorder, and its hand-over to a larger one.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -9,7 +9,8 @@ use sublet::trace::*;
 
 use crate::hostile::{Buffer, Hostile, Told, asked};
 
-/// A recorder in memory of its own, or nothing where it was refused, as it then had to be.
+/// Makes a recorder, or, with `before`, one that takes over the rows of that recorder. Returns the recorder, its
+/// memory, and how many rows it has room for; `None` if the call failed.
 fn make(
     h: &mut Hostile<'_, '_>,
     before: Option<(*mut sublet_recorder, usize)>,
@@ -31,7 +32,7 @@ fn make(
         match before {
             None => sublet_recorder_create(said, workspace_pointer, size, made_pointer, told.pointer()),
             Some((old, _)) => {
-                // Into its own memory.
+                // Sometimes the memory of the old recorder is lent to the new one: that has to fail.
                 let into_itself = size > 0 && h.seldom(16);
                 h.spoiled |= into_itself;
                 let room = if into_itself { old.cast() } else { workspace_pointer };
@@ -52,7 +53,7 @@ pub(crate) fn recorder(h: &mut Hostile<'_, '_>) {
         if asked == 9 {
             if let Some((larger, own, rows)) = make(h, Some((recorder, recorded))) {
                 (recorder, capacity) = (larger, rows);
-                // The memory from before is the caller's again, who may do anything with it.
+                // The memory of the old recorder is the caller's again, and may be overwritten.
                 memory.memory.fill(!0);
                 memory = own;
             }

@@ -1,4 +1,4 @@
-//! The replay of a plan: what it places lies where nothing else lives.
+//! The replay of a plan: a request gets memory in which no other block is alive.
 
 use std::ptr;
 
@@ -46,7 +46,7 @@ pub(crate) fn replay(h: &mut Hostile<'_, '_>) {
     }
     let blocks = to_core(&list);
     assert!(naive::accepts(&blocks, &offsets.memory[..n], &sublet_core::Constraints { alignment: 1, capacity: None }));
-    // Both are copied.
+    // The replay has copied blocks and offsets.
     list.memory.clear();
     let peak = naive::peak(&blocks, &offsets.memory[..n]);
     let replay = made.memory[0];
@@ -68,7 +68,7 @@ pub(crate) fn replay(h: &mut Hostile<'_, '_>) {
                     let begin = offset.memory[0];
                     if status == sublet_status::Ok {
                         let end = begin.saturating_add(bytes);
-                        // Sizes may be rounded up to the alignment.
+                        // Only the begin is compared: sizes may be rounded up to the alignment.
                         assert!(u128::from(begin) < peak.max(1), "{begin}");
                         assert!(bytes == 0 || live.iter().all(|&(o, e)| e <= begin || end <= o), "{begin} {end}");
                         live.push((begin, end.max(begin + 1)));

@@ -1,4 +1,4 @@
-//! Traces, recorded and rewritten.
+//! Functions that take traces, recorded or rewritten.
 
 use std::ptr;
 
@@ -28,7 +28,7 @@ const RUN: sublet_run = sublet_run {
     recomputed_ns: 7,
 };
 
-/// A schedule of the trace's own rows, one block above the other.
+/// A schedule whose rows are those of the trace, with offsets one above the other.
 struct Schedule {
     offsets: Buffer<u64>,
     counts: sublet_schedule,
@@ -53,7 +53,8 @@ impl Schedule {
         Self { offsets: Buffer::of(offsets.collect(), 0), counts }
     }
 
-    /// As C is given it; the rows are the trace's, for what is read may be shared.
+    /// The struct of the schedule as C gets it, with pointers and lengths that may be wrong. Its rows are the trace's
+    /// own array: arguments that are only read may share memory.
     fn told(&mut self, h: &mut Hostile<'_, '_>, trace: &mut Trace) -> crate::hostile::Params {
         let mut told = self.counts;
         (told.rows, told.offsets) = (h.pointer(&mut trace.rows, false), h.pointer(&mut self.offsets, false));
@@ -205,7 +206,7 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
         (told, asked(|layout| sublet_fit_workspace(&counts, &output, layout, ptr::null_mut())))
     };
     assert_ne!(told_lengths, sublet_status::Panicked);
-    // More block numbers than any memory is lent for.
+    // A trace with so many block numbers that memory for it is not lent here.
     let most = lengths.rows.max(lengths.residencies).max(asked.unwrap_or(0));
     if most > 1 << 22 || told_lengths != sublet_status::Ok {
         return;
@@ -283,7 +284,7 @@ pub(crate) fn load_without_overhead(h: &mut Hostile<'_, '_>) {
     }
 }
 
-/// The devices that have a name.
+/// Devices by their names.
 pub(crate) fn device_named(h: &mut Hostile<'_, '_>) {
     let names: Vec<&str> = sublet_core::simulate::Device::names().collect();
     let (text, known) = h.name(&names);
