@@ -8,9 +8,9 @@
 //!   stand in the order of the recording; all others stand anywhere.
 //! - Values: a write gives a block a value, a malloc leaves its value undefined, a free loses it, a copy out keeps it
 //!   on the host, and a copy in restores the latest copy. Every operator reads the values that it read in the
-//!   recording; accesses that belong to no operator may read any value. A recomputed operator that reads the values of
-//!   its first run writes the values of its first run, otherwise undefined values. It accesses
-//!   no persistent block that it both reads and writes: its first run has updated that block.
+//!   recording; accesses that belong to no operator may read any value. A recomputed operator writes the values of its
+//!   first run if it reads the values of its first run, and undefined ones if not. It accesses no persistent block that
+//!   it both reads and writes.
 //! - Masks: a mask holds the sign of each element of a block. Its malloc has at least one bit for each element; the
 //!   ReLU operators that access the block say how large an element is. The mask is written right after a ReLU that
 //!   accesses the block. The ReLU's gradient may read the mask in place of the block.
@@ -23,8 +23,8 @@
 //!   value was used: then the host must have its final value at the end.
 //! - Addresses: as [`verify`](super::verify) judges. Time: as [`simulate`] says.
 //!
-//! Values are not stored but numbered: 0 is undefined, the initial value of block b is 1 + b, and the value that an
-//! operator writes to a block is numbered by the first row that writes it. The mask of a value has the value's number.
+//! Values are numbered: 0 is undefined, 1 + b the initial value of block b; the value that an operator writes to a block
+//! is numbered by the first row that writes it. The mask of a value has the value's number.
 //! Cost: O(n log n) time, linear workspace. The module uses no code of the passes that rewrite traces.
 
 use crate::error::{Buffer, RowFault};
@@ -286,8 +286,7 @@ impl<'a> Seen<'a> {
                 }
             }
         }
-        // All writes of one operator to one block make one value, which is numbered by the first of these writes. A
-        // write without an operator makes a value of its own.
+        // All writes of one operator to a block make one value, numbered by the first; without an operator, one each.
         sort::by_key(&mut order, accesses, &mut aside, |i| recorded::number(at(rows, i).op));
         sort::by_key(&mut order, accesses, &mut aside, |i| at(rows, i).block.into());
         let mut first = None;
