@@ -78,7 +78,7 @@ pub struct Constraints {
 }
 
 impl Constraints {
-    /// No constraint: every alignment is allowed, and the arena may have any size.
+    /// No constraint on the plan as a whole: its alignment is 1 byte, and the arena may have any size.
     pub const NONE: Self = Self { alignment: 1, capacity: None };
 }
 
@@ -161,14 +161,15 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
     Ok(pinned)
 }
 
-/// Checks the overlaps, each a pair of an operator's output and input that may share bytes. The two must be different
-/// blocks that exist, and the lifetime of the input must neither begin nor end later than that of the output. No two
-/// blocks may be named both ways round. For the first pair that breaks a rule, returns [`Error::UnknownTensor`] with the indices of the two blocks.
+/// Checks the overlaps. Each names two blocks that may share bytes, an operator's output and its input. They must be
+/// different blocks that exist, and the input's lifetime must neither begin nor end later than the output's. If one
+/// overlap has x as its output and y as its input, none may have y as its output and x as its input. For the first
+/// overlap that breaks a rule, returns [`Error::UnknownTensor`] with the indices of its output and its input.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));
         let alike = |(output, input): (&Block, &Block)| input.start <= output.start && input.end <= output.end;
-        // Only blocks of equal lifetimes can be named both ways round.
+        // Two overlaps can name the same blocks with output and input exchanged only if the lifetimes are equal.
         let both_ways = |(output, input): (&Block, &Block)| {
             (output.start, output.end) == (input.start, input.end)
                 && overlaps.iter().any(|other| (other.output, other.input) == (o.input, o.output))

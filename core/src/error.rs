@@ -59,7 +59,7 @@ pub enum Error {
     },
     /// Two pinned blocks that are alive at the same step share an address.
     PinsOverlap {
-        /// Of the two blocks with offsets given by the caller that share an address: the lower index.
+        /// The lower of the indices of the two pinned blocks that share an address.
         first: u32,
         /// The higher of the indices of the two pinned blocks that share an address.
         second: u32,
@@ -173,11 +173,12 @@ pub enum Error {
 pub enum Buffer {
     /// The slice of 64-bit words of a workspace (scratch memory for one call).
     Words,
-    /// The slice of 32-bit indices of a workspace (scratch memory for one call).
+    /// The slice of 32-bit indices of a workspace (scratch memory for one call). Also the slice of
+    /// [`longest_paths`](crate::trace::parallel::longest_paths) for the streams of operators.
     Indices,
     /// The buffer for the offsets of a plan, one for each block.
     Offsets,
-    /// The buffer for the blocks of a trace.
+    /// A buffer with one element for each block of a trace, or for each of the blocks' live ranges.
     Blocks,
     /// The buffer for the blocks of a [`Planner`](crate::Planner), which has room for a fixed number.
     Capacity,
@@ -259,8 +260,8 @@ pub enum RowFault {
     /// An operator works in place, but the plan gives its output another address than its input, whose memory the
     /// output is to reuse.
     NotInPlace,
-    /// In a recording that is to be rewritten to fit a limit: a persistent block (allocated at time 0, never freed)
-    /// that is allocated after the first access.
+    /// In a recording that is to be rewritten to fit a limit: the malloc of a persistent block (allocated at time 0,
+    /// never freed) that comes after the first access.
     PersistentLate,
     /// At the end of a rewritten trace, a persistent block (allocated at time 0, never freed) is not where it has to be
     /// for the next iteration, or does not have its final value. The row number is one past the last row.

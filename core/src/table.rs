@@ -244,8 +244,8 @@ macro_rules! enum_field {
 pub(crate) use enum_field;
 
 /// Declares a structure that can be stored in [`Records`]. Its fields are of type `u32`, an id type, `bool`, an enum
-/// ([`enum_field!`]), or an `Option` of a `u32` or id. Tables of such structures are all zeros at first, which stand
-/// for 0, `false` and `None`.
+/// ([`enum_field!`]), or an `Option` of a `u32` or id. Tables of such structures are all zeros at first. A field that
+/// is stored as zero reads as 0, `false`, `None` or the enum's first variant.
 macro_rules! record {
     (
         $(#[$meta:meta])*

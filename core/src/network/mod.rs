@@ -6,7 +6,8 @@
 //! 1. `residency` finds the memories that hold values of this iteration alone: those that are written before they are
 //!    read. Such a memory is resident (has a place in the arena) from the first operator that uses it to the last. A
 //!    scratch memory holds nothing from one operator to the next, so it is resident anew in each operator that uses it.
-//!    All other memories are kept: they stay where they are and are no part of the plan.
+//!    All other memories are kept: they stay where they are and are no part of the plan. So are those that
+//!    [`Memory::kept`] names, and those of 0 bytes.
 //! 2. Every residency (a time in which a memory is resident) gets an offset in the arena. If the arena has a limit,
 //!    [`fit`] rewrites the trace first where needed: it recomputes operators or swaps blocks.
 //! 3. The result is proved by [`schedule`], as every plan is.
@@ -36,8 +37,8 @@ pub use steps::{Action, Step};
 /// A memory of the framework: the storage of one or more of its tensors, with its size and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// The size of the memory (a tensor's storage), in bytes. A memory of 0 bytes gets no place in the arena, and no
-    /// value passes through it from one operator to another.
+    /// The size of the memory (a tensor's storage), in bytes. A memory of 0 bytes gets no place in the arena. Unless
+    /// `kept` is true, it counts as holding no value, and an operator that writes it may be recomputed all the same.
     pub bytes: u64,
     /// True if the memory (a tensor's storage) keeps its place and its value and is no part of the plan: a parameter,
     /// an output, or a value that the user reads after the iteration.
@@ -109,8 +110,8 @@ pub struct Options {
     /// The means (ways to save memory) that may be used to stay within the limit. Only [`Means::Swap`] and
     /// [`Means::Recompute`] are considered, others are ignored.
     pub using: Using,
-    /// The budget of the search for a schedule within the limit: how many operators and gaps (times between two uses of
-    /// a block) it may look at for each row of the trace. As in [`fit::Options`].
+    /// The budget of a search for a schedule within the limit: how many operators and gaps (times between two uses of a
+    /// block) the search may look at for each row of the trace. See [`fit::Options::work`].
     pub work: u64,
     /// The seed of all random choices.
     pub seed: u64,

@@ -6,9 +6,10 @@
 //!    memories that the caller says are kept, those of 0 bytes, since no memory can be saved there, and those whose
 //!    first access is a read. For each kept memory, the last operator that writes it is noted; for each other memory,
 //!    the last operator that uses it. A memory that the caller says is scratch counts as scratch only if each operator
-//!    writes it before reading it. A kept memory that is written after it was read gets a block of a few bytes that is
-//!    always alive. In the trace this block stands for the memory, so that operators that read it are not recomputed
-//!    after the write. The plan that leaves is without these blocks (`stand_ins`).
+//!    writes it before reading it. A kept memory that one operator reads and a later operator writes gets a block in
+//!    the trace that is always alive. This block, as large as the alignment, stands for the memory, so that operators
+//!    that read the memory are not recomputed after the write. The module `stand_ins` takes these blocks out of the
+//!    finished plan.
 //! 2. For each operator, rows are written in this order: the mallocs of the memories that become resident (get a place
 //!    in the arena), the operator's reads, its writes, and the frees of its scratch memories and of the memories that
 //!    no later operator uses. Several uses of a memory by one operator become at most one read and one write. A read
@@ -64,8 +65,9 @@ struct Memories<'a> {
     /// has none. In the first pass over the accesses (`look`), the table instead holds 1 + the last operator so far
     /// that uses the memory; 0 if there is none.
     block: Table<'a, u32>,
-    /// By memory (a tensor's storage): what the operator whose rows are being made does with it, as a sum of the flags
-    /// [`READS`], [`WRITES`] and [`TOUCHES`].
+    /// By memory (a tensor's storage): what the operator whose rows are being made does with it, as a sum of flags:
+    /// [`TOUCHES`] if the operator uses the memory at all, [`READS`] and [`WRITES`] for the rows that are still to be
+    /// made.
     does: Table<'a, u32>,
 }
 
@@ -77,7 +79,8 @@ const SCRATCH: u32 = 2;
 /// Flag: the memory (a tensor's storage) is kept (no part of the plan), and an operator writes it after an earlier
 /// operator has read it.
 const CHANGES: u32 = 4;
-/// Flag: the memory (a tensor's storage) has 0 bytes, so that a write to it changes nothing.
+/// Flag: the memory (a tensor's storage) has 0 bytes, and the caller does not say that it is kept. It counts as
+/// [`KEPT`], but a write to it changes nothing.
 const EMPTY: u32 = 8;
 
 const READS: u32 = 1;

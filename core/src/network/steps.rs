@@ -63,9 +63,10 @@ pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 2 * blocks, indices: 0 }
 }
 
-/// Writes to `steps` what the framework has to do to follow this schedule; returns the number of steps. `memories` has,
-/// for each block of the trace, the number of its tensor's storage. Each block that is copied gets a place of its own
-/// on the host.
+/// Writes to `steps` what the framework has to do to follow this schedule; returns the number of steps. `offsets` has
+/// the offset of each residency (live range of a block) in bytes. `memories` has, for each block of the trace, the
+/// number of its memory (a tensor's storage); [`NONE`] for a block that stands for a kept memory. Each block that is
+/// copied gets a place of its own on the host.
 pub(super) fn write(
     schedule: &VerifiedSchedule<'_>,
     offsets: &[u64],

@@ -88,8 +88,8 @@ impl Pass {
         })
     }
 
-    /// What each operator reads in two iterations, and what the kept memories (storages of tensors) hold after each of
-    /// them. Runs by these steps, or with a memory for each tensor if there are none.
+    /// Runs two iterations: by the steps of a plan, or, if `steps` is `None`, with memory of its own for each tensor.
+    /// Returns what each operator reads, and what the kept memories (storages of tensors) hold after each iteration.
     fn run(&self, steps: Option<&[Step]>) -> Vec<u64> {
         let size = |m: u32| self.memories[m as usize].bytes.div_ceil(LINE) as usize;
         let mut own: Vec<Vec<u64>> = (0..self.memories.len() as u32).map(|m| vec![u64::from(m); size(m)]).collect();
@@ -338,8 +338,8 @@ fn of_scratch_nothing_outlives_an_operator() {
     assert_eq!(steps.len(), 1);
 }
 
-/// A chain whose first activation could be recomputed for operator 5, if the kept memory (a tensor's storage) allows
-/// it: `by_itself` says how the operator that makes it uses that memory, and `later` how operator 4 does.
+/// A chain of operators. Operator 1 makes an activation that operator 5 reads, and that could be recomputed for it.
+/// Operator 1 uses the kept memory (a tensor's storage) as `by_itself` says, operator 4 as `later` says.
 fn rerun(by_itself: Use, later: Use) -> Pass {
     let mut pass = Pass::default();
     let kept = pass.memory(64, true, false);

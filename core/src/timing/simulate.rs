@@ -3,13 +3,14 @@
 //!
 //! An operator takes the time that it took in the original trace, wherever it stands in the rewritten one: the time
 //! from the last access before the operator to its own last access. The part of it before its first access passes
-//! without waiting. Each access then waits until the copies in of its block and, if it writes, the copies out are done.
-//! So the time of an access row should be when the kernel begins to use the block; where all accesses of an operator
-//! have the time of its end, copies are hidden behind the whole operator. When an operator is recomputed, it takes the
-//! time from its first access to its last. A copy starts when compute has reached its row, its queue is free and earlier
-//! copies of the block are done. A copy takes the latency plus its bytes divided by the bandwidth. A free waits for the
-//! block's copies. A ReLU's mask (one bit for each element, kept for the gradient) takes no time to write; an operator
-//! that reads a mask waits for the mask's copies. The simulation ends when all queues are empty.
+//! without waiting. At its first access the operator then waits until the copies in of all blocks that it accesses are
+//! done, and the copies out of all blocks that it writes. So the time of an operator's first access should be when the
+//! kernel begins to use its blocks; where all accesses of an operator have the time of its end, copies are hidden
+//! behind the whole operator. When an operator is recomputed, it takes the time from its first access to its last. A
+//! copy starts when compute has reached its row, its queue is free and earlier copies of the block are done. A copy
+//! takes the latency plus its bytes divided by the bandwidth. A free waits for the block's copies. A ReLU's mask (one
+//! bit for each element, kept for the gradient) takes no time to write; an operator that reads a mask waits for the
+//! mask's copies. The simulation ends when all queues are empty.
 //!
 //! Cost: one pass over the rows, and a few words of scratch for each row and block. Floating-point numbers are only
 //! added, multiplied, divided and compared, in a fixed order, so that every platform finds the same times.

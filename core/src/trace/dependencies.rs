@@ -34,11 +34,12 @@ pub(crate) struct Dependencies<'a> {
     /// For each tensor: the index at which its accesses (reads and writes) begin in `accesses`, a list sorted by
     /// tensor.
     first: Table<'a, u32>,
-    /// For each tensor: how many nodes (operators) read or write it. It has as many entries in `accesses`.
+    /// For each tensor: how many nodes (operators) read or write it, which is how many entries the tensor has in
+    /// `accesses`.
     len: Table<'a, u32>,
     /// The accesses of each tensor, tensor by tensor, in the order in which the graph lists its nodes (operators). An
     /// entry is the number of a node, and two bits: whether the node reads ([`READ`]) and whether it writes ([`WRITE`])
-    /// the tensor.
+    /// the tensor. A node that writes a persistent tensor has both bits.
     accesses: Table<'a, [u32; 2]>,
     /// For each node (operator): the index in `to` at which the list of the nodes that wait for it begins. After the
     /// last node comes one more entry: how many entries of `to` are in use.
@@ -204,8 +205,8 @@ impl<'a> Dependencies<'a> {
         if sorted == nodes {
             return Ok(());
         }
-        // Some nodes still wait, each for another that waits. Going back from node to node as often as there are nodes
-        // ends on a cycle. The error names the node of this cycle that is listed first.
+        // Each node that still waits, waits for another such node. So `nodes` steps back, each from a node to one that
+        // it waits for, end on a cycle. The error names the node of this cycle that is listed first.
         for node in (0..nodes).filter(|&n| waiting[n] > 0) {
             for &next in self.successors(node) {
                 before[next] = node;

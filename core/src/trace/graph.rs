@@ -202,8 +202,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::vec::Vec;
 
-    /// Operators: of each the numbers of the tensors that it reads, those of the tensors that it writes, and the bytes
-    /// of its workspace.
+    /// For each operator: the tensors that it reads, the tensors that it writes, and the bytes of its workspace.
     type List = Vec<(Vec<u32>, Vec<u32>, u64)>;
 
     fn trace(tensors: &[Tensor], list: &List) -> Result<Vec<Row>, Error> {
@@ -308,9 +307,9 @@ mod tests {
         assert_eq!(short, Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed, got: needed - 1 }));
     }
 
-    /// Whether operator `a` has to run before operator `b`, not from the edges of the graph, but from each tensor that
-    /// both access: the operator that produces it runs before the others, and of two others of which one writes it, the
-    /// first in the list runs first.
+    /// Whether a tensor that operators `a` and `b` both access requires that `a` runs before `b`. The operator that
+    /// produces a tensor runs before all others that access it. If neither produces the tensor but one of the two
+    /// writes it, the one that is listed first runs first.
     fn before(tensors: &[Tensor], list: &List, a: usize, b: usize) -> bool {
         let accesses = |n: usize, t: u32| {
             let (inputs, outputs, _) = &list[n];
@@ -353,7 +352,7 @@ mod tests {
                 prop_assert!(two_writers);
                 return Ok(());
             }
-            // The next operator is the first of those left that no other of those left has to precede.
+            // The first operator in `left` that has to wait for no other in `left` runs next.
             let mut expected = Vec::new();
             let mut left: Vec<usize> = (0..list.len()).collect();
             while let Some(i) = left.iter().position(|&n| !left.iter().any(|&m| before(&tensors, &list, m, n))) {
@@ -361,7 +360,7 @@ mod tests {
             }
             if !left.is_empty() {
                 let Err(Error::Cycle { node }) = found else { panic!("{found:?}") };
-                // The operator that the error names has to come before itself, over others.
+                // Over others, the operator that the error names has to wait for itself.
                 let mut reached: Vec<usize> = vec![node as usize];
                 let mut i = 0;
                 while i < reached.len() {
@@ -393,7 +392,7 @@ mod tests {
                     prop_assert!(users.is_empty() && tensor.storage != Storage::Persistent);
                     continue;
                 };
-                // Whether the tensor is alive at all accesses of an operator, which has at least one.
+                // Whether an operator has accesses, and the tensor is alive at all of them.
                 let alive = |ran: usize| {
                     let own = (0..).zip(&found).filter(|(_, r)| r.event.is_access() && r.op == Op::First(u32::try_from(ran).unwrap()));
                     own.clone().all(|(i, _)| (life.start..life.end).contains(&i)) && own.count() > 0

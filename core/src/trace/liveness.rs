@@ -46,8 +46,9 @@ pub fn residencies(rows: &[Row]) -> usize {
 /// numbers below `block_count`. O(rows).
 ///
 /// # Errors
-/// [`Error::Row`] for the first row that cannot follow the rows before it: time going backwards, malloc of
-/// a live block or of 0 bytes, free or access of a block that is not allocated; [`Error::TooManyBlocks`];
+/// [`Error::Row`] for the first row that cannot follow the rows before it: time going backwards, a malloc of a live
+/// block, of 0 bytes or with another size than the block had before, a free or access of a block that is not allocated,
+/// a block number that is not below `block_count`; also for 2³² or more rows; [`Error::TooManyBlocks`];
 /// [`Error::BufferTooSmall`] if an output or the workspace is too short.
 ///
 /// ```
@@ -236,7 +237,8 @@ pub fn merge(
     let (mut blocks, mut part_of) = (Table::new(blocks), Table::new(part_of));
     let (mut found, mut merged) = (0, 0);
     let mut running = Running::default();
-    // 1 + the residency that the row before freed in the operator that is running.
+    // 1 + the residency that the previous row freed, if that row lies between two accesses of the running operator; 0
+    // otherwise.
     let mut giver = 0u32;
     for (step, r) in (0u32..).zip(rows) {
         if usize::try_from(r.block).map_or(true, |b| b >= block_count) {

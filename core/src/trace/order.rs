@@ -298,7 +298,7 @@ pub(crate) fn search(
     found
 }
 
-/// Takes the operators that are put off out of `order`, an order of all operators.
+/// Removes from `order`, which has all operators, the sources that the search leaves out ([`Model::put_off_sources`]).
 fn leave_out_late(model: &Model<'_>, order: &mut Table<'_, u32>) {
     let mut len = 0;
     for i in 0..model.operators {
@@ -309,8 +309,8 @@ fn leave_out_late(model: &Model<'_>, order: &mut Table<'_, u32>) {
     }
 }
 
-/// Puts the operators that are put off into `order`, which has all others: each right before the first operator that
-/// waits for it.
+/// Adds to `order` the sources that the search has left out ([`Model::put_off_sources`]), each right before the first
+/// operator that waits for it. Before the call `order` has all other operators.
 fn put_back_late(model: &Model<'_>, order: &mut Table<'_, u32>, mut scratch: Workspace<'_>) {
     let n = usize::try_from(model.operators).unwrap_or(0);
     let (mut place, mut aside) = (scratch.indices(n), scratch.indices(n));

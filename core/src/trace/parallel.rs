@@ -106,7 +106,7 @@ pub fn lifetimes(
     if n == 0 {
         return Ok(found);
     }
-    // One more than the number of nodes is used of each.
+    // Each of the two tables needs one entry more than there are nodes; `2 * nodes` is enough.
     let mut loads = [scratch.words(2 * nodes), scratch.words(2 * nodes)];
     for (extend, load) in [Extend::Ends, Extend::Beginnings].into_iter().zip(&mut loads) {
         orders.write(graph, &dependencies, &mut writer, extend)?;
@@ -152,8 +152,8 @@ pub fn longest_paths(
         return Err(Error::BufferTooSmall { buffer: Buffer::Indices, needed: nodes, got: streams.len() });
     }
     let dependencies = Dependencies::new(graph, &mut scratch)?;
-    // For each node that is on no path yet: the time, in ns, of the longest path of such nodes that begins with this
-    // node.
+    // For each node that is on no path yet: in `length` the time, in ns, of the longest path of such nodes that begins
+    // with this node; in `next` 1 + the second node of this path, 0 if there is none.
     let (mut length, mut next) = (scratch.words(nodes), scratch.indices(nodes));
     let mut streams = Table::new(streams);
     let last = paths.saturating_sub(1);

@@ -150,8 +150,8 @@ impl<'a> Detector<'a> {
     /// A detector of periods of up to `longest` events. The memory stays lent as long as the detector lives.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says; [`Error::TooManyBlocks`] beyond 2²⁸
-    /// events.
+    /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says; [`Error::TooManyBlocks`] if
+    /// `longest` is 2²⁸ or more.
     ///
     /// ```
     /// use sublet_core::trace::period::{self, Detector};

@@ -133,7 +133,7 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
     }
 
     /// Blocks that are allocated from here on, until [`resume`](Self::resume), are not recorded, and are no part of the
-    /// plan. Interruptions nest: each is undone by one such call.
+    /// plan. Interruptions nest: blocks are recorded again after as many calls of `resume` as of `interrupt`.
     pub const fn interrupt(&mut self) {
         self.interruptions = self.interruptions.saturating_add(1);
     }

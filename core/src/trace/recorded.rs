@@ -159,8 +159,8 @@ pub(crate) struct Operators<'a> {
 pub(crate) struct Progress {
     /// The index, in the recording, of the row of the operator's first access.
     pub(crate) first: usize,
-    /// The index, in the recording, of the row after the operator's latest access; that of its first access if it has
-    /// done none so far.
+    /// The index, in the recording, of the row after the operator's latest access; equal to `first` if the operator has
+    /// done no access so far.
     pub(crate) next: usize,
     /// The index, in the recording, of the row after the operator's last access.
     pub(crate) end: usize,
@@ -248,8 +248,8 @@ impl<'a> Operators<'a> {
         (progress.next..).zip(rows).filter(move |(_, r)| r.event.is_access() && !updated(r))
     }
 
-    /// The time in the recording, in ns, between an operator's access in row `row` and its previous access; 0 if it has
-    /// none before.
+    /// The time in the recording, in ns, from the operator's previous access to its access in row `row`; 0 if `row` is
+    /// its first access. The previous access counts even if a recomputation leaves it out ([`Self::to_come`]).
     pub(crate) fn since_last_access(&self, progress: Progress, row: usize) -> u64 {
         if row == progress.first { 0 } else { self.since_access_before(row) }
     }

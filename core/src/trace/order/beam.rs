@@ -183,7 +183,7 @@ pub(super) fn search(
     if len == 0 {
         return;
     }
-    // All have run: there is one set.
+    // All operators have run, so only one set is left.
     found.max_load = here.key[0];
     let mut place = 0;
     for level in (0..operators).rev() {

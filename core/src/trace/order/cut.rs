@@ -1,11 +1,11 @@
 //! A lower bound on the max load (the most bytes alive at once) of all orders of the operators. For each operator, the
 //! fewest bytes that can be alive while it runs are found; the highest of these figures is the bound.
 //!
-//! Problem: when an operator v runs, the operators that it waits for have run, and those that wait for it have not.
-//! Which of the others have run is open, but none of them without all operators that it waits for. A tensor is alive if
-//! an operator that has run and one that has not both touch it. Which set of operators that may have run leaves the
-//! fewest bytes alive? The answer is a minimum cut (Picard 1976: closures). A simpler bound, the bytes that one
-//! operator touches, is far too low for networks in which tensors are kept for long, such as those with skip
+//! Problem: when an operator v runs, the operators that it waits for have run, and those that wait for it have not. Of
+//! the other operators any may have run, but each only after all operators that it waits for. A tensor is alive if an
+//! operator that has run and one that has not both touch it. Of all sets of operators that may have run by then, which
+//! leaves the fewest bytes alive? The answer is a minimum cut (Picard 1976: closures). A simpler bound, the bytes that
+//! one operator touches, is far too low for networks in which tensors are kept for long, such as those with skip
 //! connections.
 //!
 //! Steps:

@@ -3,8 +3,8 @@ use crate::trace::graph::{self, Node, Tensor};
 use crate::trace::{Event, Row};
 use std::vec::Vec;
 
-/// A random graph: operators that read some of the tensors made before them, or none, some of which work in place;
-/// tensors of a few sizes.
+/// A random graph. Each operator reads at most three of the tensors that were made before it; some operators work in
+/// place. There are only a few sizes of tensors.
 struct Random {
     tensors: Vec<Tensor>,
     inputs: Vec<Vec<u32>>,
@@ -108,7 +108,7 @@ impl Random {
 }
 
 impl Random {
-    /// By operator: the load while it runs in an order, in bytes.
+    /// By operator: the load while it runs, in bytes, if the operators run in the order `order`.
     fn loads(&self, order: &[u32]) -> Vec<u64> {
         let place = |k: usize| order.iter().position(|&other| other as usize == k).unwrap();
         let mut loads = self.workspaces.clone();
@@ -132,7 +132,8 @@ impl Random {
     }
 }
 
-/// All orders in which each operator comes after those whose results it reads.
+/// Calls `then` for each order that begins with `order` and in which each operator comes after those whose results it
+/// reads.
 fn each_order(inputs: &[Vec<u32>], outputs: &[Vec<u32>], order: &mut Vec<u32>, then: &mut impl FnMut(&[u32])) {
     if order.len() == inputs.len() {
         return then(order);
@@ -171,8 +172,8 @@ fn the_exact_search_finds_the_least_of_all_orders_and_proves_it() {
 
 #[test]
 fn weights_are_unpacked_right_before_the_operator_that_reads_them() {
-    // A chain of 60 operators, each with weights of its own that another operator unpacks; the last weights are read by
-    // the last two operators. The file lists all unpacking first.
+    // A chain of 61 operators. Each of the first 60 reads weights of its own, which another operator unpacks; the last
+    // reads the weights of the one before it. The graph lists all unpacking first.
     let layers = 60;
     let activation = Tensor { bytes: 10, ..Tensor::default() };
     let weights = Tensor { bytes: 4, ..Tensor::default() };

@@ -57,7 +57,8 @@ impl Stream {
         assert_eq!(self.load[n], self.load[n - period]);
     }
 
-    /// Pushes a malloc and a free for each of these sizes; each free comes `late` mallocs after its own.
+    /// Pushes a malloc and a free for each of these sizes; each free comes `late` mallocs after the malloc of its
+    /// block.
     fn iteration(&mut self, sizes: &[u64], late: usize) {
         let mut waiting = VecDeque::new();
         for &size in sizes {
@@ -94,8 +95,8 @@ fn two_iterations_are_enough_whatever_came_before() {
     assert_eq!(stream.detector.period(), None);
 }
 
-/// A stream that was not found when the low bits of a fingerprint chose the bucket: its fingerprints shared buckets in
-/// pairs.
+/// A stream whose period would not be found if the low bits of a fingerprint chose the bucket: the fingerprints would
+/// share buckets in pairs.
 #[test]
 fn a_short_iteration_is_found_with_little_memory() {
     let mut stream = Stream::new(12);
