@@ -40,7 +40,7 @@ const fn mallocs(rows: &[Row]) -> usize {
 
 #[entry]
 fn main() -> ! {
-    // All that planning takes beside the stack.
+    // All memory that planning takes, but for the stack.
     static mut PLANNED: [Block; BLOCKS] = [Block::new(0, 0, 0); BLOCKS];
     static mut NAMES: [Residency; BLOCKS] = [Residency { block: 0, ordinal: 0 }; BLOCKS];
     static mut OFFSETS: [u64; BLOCKS] = [0; BLOCKS];
@@ -53,7 +53,7 @@ fn main() -> ! {
     loop {}
 }
 
-/// Plans and replays; whether every request was served as planned.
+/// Plans the iteration, prints the plan and replays it. Returns whether every request was served as planned.
 fn run(
     blocks: &mut [Block],
     names: &mut [Residency],
@@ -75,9 +75,10 @@ fn run(
     replayed(&plan, names, scratch)
 }
 
-/// Asks for every block of the plan, and frees it, as the network does.
+/// Replays the plan [`REPLAYS`] times: allocates and frees every block as the network does. Returns whether each block
+/// was placed as planned.
 fn replayed(plan: &VerifiedPlan<'_>, names: &[Residency], scratch: Workspace<'_>) -> Result<bool, Error> {
-    // What planning took is free again.
+    // Planning is done: its workspace is lent to the replay.
     let mut replay = Replay::new(BLOCKS, scratch)?;
     let mut indices = [0; replay::scratch(BLOCKS).indices];
     replay.follow(plan, &[], 1, 0, Workspace::new(&mut [], &mut indices))?;
@@ -91,7 +92,7 @@ fn replayed(plan: &VerifiedPlan<'_>, names: &[Residency], scratch: Workspace<'_>
                 _ => {}
             }
         }
-        // The weights go last.
+        // The blocks that the trace never frees, such as weights, are freed last.
         let kept = |block: u32| !ROWS.iter().any(|row| row.event == Event::Free && row.block == block);
         for row in ROWS.iter().filter(|row| row.event == Event::Malloc && kept(row.block)) {
             replay.free(place_of(row.block).unwrap_or(0))?;
@@ -103,7 +104,7 @@ fn replayed(plan: &VerifiedPlan<'_>, names: &[Residency], scratch: Workspace<'_>
     Ok(true)
 }
 
-/// Writes to the standard output of the debugger, which is that of the emulator.
+/// Writes to the standard output of the debugger; in an emulator, to that of the emulator.
 fn print(text: &str) {
     if let Ok(mut out) = hio::hstdout() {
         let _ = out.write_all(text.as_bytes());

@@ -1,9 +1,10 @@
 //! The network of Krizhevsky, Sutskever and Hinton 2012 in one tower: five convolutions and three linear layers.
 //!
-//! The shapes are those of the paper and of Caffe's `bvlc_alexnet`: images of 227 × 227, 96, 256, 384, 384 and 256
-//! maps, windows that are not padded where the paper's are not, local response normalization after the ReLU and before
-//! the pooling. Where the paper splits the second, fourth and fifth convolution over two GPUs, these see all maps, as
-//! Krizhevsky's single tower of 2014 and Chainer's example do; that is 62,378,344 parameters in place of 60,965,224.
+//! The shapes are those of the paper and of Caffe's `bvlc_alexnet`. Images have 227 × 227 pixels. The convolutions make
+//! 96, 256, 384, 384 and 256 maps. The first convolution and the poolings have no padding. Local response normalization
+//! comes after the ReLU and before the pooling. The paper splits the second, fourth and fifth convolution over two
+//! GPUs. Here each of them reads all maps, as in Krizhevsky's single tower of 2014 and in Chainer's example. So the
+//! network has 62,378,344 parameters in place of 60,965,224.
 
 use crate::builder::{Builder, Maps, Matrix, REAL};
 use crate::convolution::Filter;
@@ -15,9 +16,9 @@ const SIDE: u64 = 227;
 /// The network of Krizhevsky et al., which classifies `ImageNet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AlexNet {
-    /// Whether a framework without automatic differentiation runs the network. With automatic differentiation the
-    /// gradient of a normalization also reads zeros as the gradient of its scales, a sixth map beside those that it
-    /// reads and writes.
+    /// Whether a framework without automatic differentiation runs the network, such as Caffe. If not, each
+    /// normalization counts its scales as a second output. They have no gradient, so its backward operator reads zeros
+    /// in place of one: a tensor of the size of the maps, beside the five that this operator reads and writes anyway.
     pub by_layers: bool,
 }
 
@@ -25,7 +26,7 @@ impl AlexNet {
     /// Builds the graph of one iteration.
     ///
     /// # Errors
-    /// An empty batch.
+    /// A batch size that is 0 or above 65,536.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         let mut b = Builder::new(setting);
@@ -54,18 +55,18 @@ impl AlexNet {
     }
 }
 
-/// How many windows lie beside each other without padding.
+/// How many windows lie beside each other on a side, without padding. All figures are in pixels.
 const fn windows(side: u64, window: u64, stride: u64) -> u64 {
     (side - window) / stride + 1
 }
 
-/// A convolution that keeps the sides, and a ReLU.
+/// A convolution whose maps have the side of its input, and a ReLU.
 fn convolution(b: &mut Builder, x: Maps, channels: u64, side: u64) -> Maps {
     let y = b.convolution(x, Filter { channels, side, stride: 1, bias: true });
     b.relu(y)
 }
 
-/// The maximum of windows of 3 × 3 that overlap by one.
+/// The maximum of each window of 3 × 3. The windows are 2 apart, so that neighbours overlap by one row or column.
 fn pool(b: &mut Builder, x: Maps) -> Maps {
     b.max_pool_to(x, windows(x.side, 3, 2))
 }

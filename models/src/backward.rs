@@ -1,7 +1,9 @@
-//! The backward pass: the steps in reverse, each giving a gradient to what it read; then momentum SGD.
+//! The backward pass: the steps ([`Step`]) from the last to the first, each of which computes the gradients of the
+//! values that it read. Then every parameter is updated, by stochastic gradient descent with momentum.
 //!
-//! A value that several layers read gets a gradient from each; the second is added to the first as soon as it is there,
-//! as automatic differentiation does it. The gradients of parameters stay to the end of the iteration.
+//! A value that several layers read gets a gradient from each of them. Each further gradient is added to the sum of
+//! those before it as soon as it is computed, as automatic differentiation does it. The gradients of parameters stay
+//! allocated to the end of the iteration.
 
 use sublet_core::trace::Kind;
 
@@ -9,7 +11,8 @@ use crate::builder::{Builder, Kernel, REAL, Step, Value};
 use crate::network::{Network, Phase};
 
 impl Builder {
-    /// Adds the backward pass from the loss, and an update of every parameter.
+    /// Adds the backward pass, which begins with the gradient of `loss`, and an update of every parameter. Returns the
+    /// network.
     pub(crate) fn finish(mut self, loss: Value) -> Network {
         let seed = self.constant(REAL);
         self.emit(Kernel::backward("ones_like"), &[], &[seed], 0);
@@ -29,7 +32,7 @@ impl Builder {
         self.network
     }
 
-    /// Adds a gradient to the one that a value has.
+    /// Adds `gradient` to the gradient that `value` has so far. Does nothing if the value wants no gradient.
     fn give(&mut self, value: Value, gradient: Value) {
         if !value.wants_gradient {
             return;
@@ -45,7 +48,7 @@ impl Builder {
         self.gradients[value.key] = Some(sum);
     }
 
-    /// Adds an operator that computes the gradient of one value from others.
+    /// Adds an operator that reads `reads` and computes the gradient of the value `of`. Returns this gradient.
     fn through(&mut self, kernel: Kernel, reads: &[Value], of: Value, flops: u64) -> Value {
         let gradient = self.constant(of.bytes);
         self.emit(kernel, reads, &[gradient], flops);
@@ -56,7 +59,8 @@ impl Builder {
         let y = match step {
             Step::Chunk { whole, parts } => return self.undo_chunk(whole, parts),
             Step::AddInPlace { a, b } => {
-                // The sum has the memory of `a`, and so has its gradient.
+                // The sum is in the memory of `a`, so the gradient that is kept for `a` is that of the sum. It is the
+                // gradient of `b` too.
                 if let Some(gradient) = self.gradients[a.key] {
                     self.give(b, gradient);
                 }
@@ -104,7 +108,8 @@ impl Builder {
                 let time_ns = self.setting.device.time_ns(0, 5 * x.bytes);
                 let mut reads = vec![gradient, x, y, scale];
                 if self.scales_get_gradients {
-                    // The kernel does not read the values of the scales' gradient.
+                    // The zeros are an input of the operator, but the kernel does not read them: its time counts five
+                    // tensors, not six.
                     let zeros = self.constant(x.bytes);
                     self.emit(Kernel::backward("zeros"), &[], &[zeros], 0);
                     reads.push(zeros);
@@ -113,7 +118,8 @@ impl Builder {
                 self.give(x, before);
             }
             Step::Mean { x, .. } => {
-                // The gradient is spread over the maps: it is read as often as they are written.
+                // Each element of the gradient is read once for each element of its map, so that the kernel reads as
+                // many bytes as it writes.
                 let spread = Value { bytes: x.bytes, ..gradient };
                 self.undo_by(Kernel::backward("div"), &[spread], x);
             }
@@ -159,7 +165,7 @@ impl Builder {
                 of.iter().zip(gradients).for_each(|(&of, gradient)| self.give(of, gradient));
             }
             Step::Concatenation { a, b, .. } => {
-                // Each gets its part of the gradient, without a copy.
+                // The gradient of each input is a part of the result's gradient, and nothing is copied.
                 for of in [a, b] {
                     let part = self.part(gradient.tensor, of.bytes, false);
                     self.give(of, part);
@@ -169,13 +175,14 @@ impl Builder {
         }
     }
 
-    /// Gives `x` the gradient that a kernel makes of what it reads.
+    /// Adds an operator that computes the gradient of `x` from `reads`, and adds its result to the gradient of `x`.
     fn undo_by(&mut self, kernel: Kernel, reads: &[Value], x: Value) {
         let before = self.through(kernel, reads, x, 0);
         self.give(x, before);
     }
 
-    /// Adds the gradients of parameters beside that of the input.
+    /// Undoes a layer with parameters: adds the operators that compute the gradients of its parameters and of its
+    /// input.
     fn undo_weighted(&mut self, step: Step, gradient: Value) {
         match step {
             Step::Convolution { x, weights, flops, .. } => {
@@ -183,7 +190,7 @@ impl Builder {
                 let weight = self.constant(weights.weight.bytes);
                 let bias = weights.bias.map(|b| self.constant(b.bytes));
                 let writes: Vec<Value> = [before, Some(weight), bias].into_iter().flatten().collect();
-                // Each of the gradients takes as much arithmetic as the forward pass.
+                // The gradient of the weights takes as many flops as the forward pass, and so does that of the input.
                 let flops = if before.is_some() { 2 * flops } else { flops };
                 let reads = [gradient, x, weights.weight];
                 self.emit_convolution(Kernel::backward("convolution_backward"), &reads, &writes, flops);
@@ -233,7 +240,7 @@ impl Builder {
         }
     }
 
-    /// Adds the gradients of the parts, side by side.
+    /// Adds an operator that joins the gradients of the parts to one tensor, which is the gradient of the whole.
     fn undo_chunk(&mut self, whole: Value, parts: [Value; 4]) {
         let gradients: Vec<Value> = parts.iter().filter_map(|p| self.gradients[p.key].take()).collect();
         let gradient = self.through(Kernel::backward("cat"), &gradients, whole, 0);

@@ -1,9 +1,10 @@
 //! Turns layers into operators. Each layer of a model emits the operators that compute it and notes a [`Step`], from
 //! which `backward` makes the backward pass.
 //!
-//! A [`Value`] is what a layer passes to the next: a tensor, or a part of one, with a gradient of its own. Sizes are
-//! those of 4-byte reals. Memory comes in pieces of 512 bytes, as allocators of frameworks give it; times count the
-//! bytes that kernels move.
+//! A [`Value`] is what a layer passes to the next: a tensor, or a part of one, with a gradient of its own. Numbers have
+//! 4 bytes, except in the functions that are told how many bytes a number has. Sizes of tensors are rounded up to a
+//! multiple of 512 bytes, as frameworks' allocators do. Times follow from the bytes that kernels move, which are not
+//! rounded.
 
 use sublet_core::trace::graph::{Storage, Tensor};
 use sublet_core::trace::{self, Kind};
@@ -15,16 +16,16 @@ use crate::network::{Network, Operator, Phase};
 pub(crate) const REAL: u64 = 4;
 /// Bytes of a label or an index.
 pub(crate) const INDEX: u64 = 8;
-/// Frameworks hand out memory in pieces of this many bytes.
+/// Sizes of tensors are rounded up to a multiple of this many bytes, as frameworks' allocators do.
 const PIECE: u64 = 512;
 
-/// The result of a layer: a tensor or a part of one.
+/// The result of a layer, or a parameter: a tensor or a part of one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Value {
     pub(crate) tensor: u32,
     /// Bytes that a kernel moves to read or write it.
     pub(crate) bytes: u64,
-    /// The key under which its gradient is kept.
+    /// The index of the value's gradient in [`Builder::gradients`].
     pub(crate) key: usize,
     pub(crate) wants_gradient: bool,
 }
@@ -37,14 +38,15 @@ pub(crate) struct Maps {
     pub(crate) side: u64,
 }
 
-/// Rows of a matrix for each example: batch × columns.
+/// A matrix with the same number of rows for each example, often one; each row has `columns` numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrix {
     pub(crate) value: Value,
     pub(crate) columns: u64,
 }
 
-/// A linear map's parameters.
+/// The parameters of a linear map or a convolution. `columns` is how many numbers a row of the output has, or how many
+/// channels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weights {
     pub(crate) weight: Value,
@@ -59,8 +61,8 @@ pub(crate) struct Parameter {
     pub(crate) momentum: Value,
 }
 
-/// The parameters of a batch norm, its running statistics, and the statistics of the batch that it saves for its
-/// gradient.
+/// What a batch norm reads and writes for each channel: its weight and bias, the running mean and variance, and the
+/// mean and deviation of the batch, which are saved for its gradient.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Statistics {
     pub(crate) weight: Value,
@@ -69,7 +71,8 @@ pub(crate) struct Statistics {
     pub(crate) saved: [Value; 2],
 }
 
-/// A layer, as its backward pass needs it.
+/// A layer of the forward pass, with what its backward pass needs: its inputs, its result `y`, and other values that
+/// the backward pass reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Convolution {
@@ -83,7 +86,7 @@ pub(crate) enum Step {
         statistics: Statistics,
         y: Value,
     },
-    /// The gradient of a ReLU needs the signs of `kept`, which is x or y.
+    /// The gradient of a ReLU needs the signs of `kept`, which is the input x or the output y.
     Relu {
         x: Value,
         y: Value,
@@ -110,20 +113,20 @@ pub(crate) enum Step {
         y: Value,
         flops: u64,
     },
-    /// h · W.
+    /// x · W, without a bias.
     MatMul {
         x: Value,
         weights: Weights,
         y: Value,
         flops: u64,
     },
-    /// The gradient of either input is that of the sum.
+    /// a + b. The gradient of each of them is the gradient of y.
     Add {
         a: Value,
         b: Value,
         y: Value,
     },
-    /// a ← a + b.
+    /// The sum a + b, written over a.
     AddInPlace {
         a: Value,
         b: Value,
@@ -155,13 +158,14 @@ pub(crate) enum Step {
         whole: Value,
         parts: [Value; 4],
     },
-    /// b after a, in the memory of neither.
+    /// The channels of a and then those of b, copied to a tensor of their own.
     Concatenation {
         a: Value,
         b: Value,
         y: Value,
     },
-    /// One operator computes the gradients of `of` from that of y and the values in `reads`.
+    /// A layer whose backward pass is one operator, called `name`. It computes the gradients of the values in `of` from
+    /// the gradient of y and the values in `reads`.
     Fused {
         name: &'static str,
         y: Value,
@@ -182,7 +186,7 @@ pub(crate) enum Step {
     },
 }
 
-/// A kernel's name and what it may do.
+/// A kernel: its name, the phase in which it runs, and whether it may be recomputed, work in place and the like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
     pub(crate) name: &'static str,
@@ -219,13 +223,13 @@ pub(crate) struct Builder {
     pub(crate) network: Network,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) steps: Vec<Step>,
-    /// By key of a value: its gradient so far; none if it has none yet.
+    /// By key of a value ([`Value::key`]): its gradient so far; none if it has none yet.
     pub(crate) gradients: Vec<Option<Value>>,
-    /// Which value the gradient of a ReLU reads: its input, as in SINGA, with which Zhang et al. 2019 trained on CIFAR,
-    /// or its output, as in `PyTorch`.
+    /// Whether the gradient of a ReLU reads the input of the ReLU, as in SINGA, with which Zhang et al. 2019 trained on
+    /// CIFAR. If false, it reads the output, as in `PyTorch`.
     pub(crate) relu_keeps_input: bool,
-    /// Whether the gradient of a normalization also reads zeros as the gradient of its scales, which are an output too:
-    /// automatic differentiation makes them, Caffe does not.
+    /// Whether the backward operator of local response normalization also reads a tensor of zeros. Automatic
+    /// differentiation makes it as the gradient of the scales, which are a second output of the layer; Caffe does not.
     pub(crate) scales_get_gradients: bool,
 }
 
@@ -252,23 +256,24 @@ impl Builder {
         self.part(tensor, bytes, wants_gradient)
     }
 
-    /// A value in a tensor that exists.
+    /// A new value of `bytes` bytes that is a tensor that exists already, or a part of it.
     pub(crate) fn part(&mut self, tensor: u32, bytes: u64, wants_gradient: bool) -> Value {
         self.gradients.push(None);
         Value { tensor, bytes, key: self.gradients.len() - 1, wants_gradient: wants_gradient && self.setting.training }
     }
 
-    /// The result of a kernel, which has a gradient in training.
+    /// A new tensor for the result of a kernel. In training it has a gradient.
     pub(crate) fn result(&mut self, bytes: u64) -> Value {
         self.value(bytes, Storage::Transient, true)
     }
 
-    /// The result of a kernel that has no gradient.
+    /// A new tensor that a kernel writes and that has no gradient, such as a mask.
     pub(crate) fn constant(&mut self, bytes: u64) -> Value {
         self.value(bytes, Storage::Transient, false)
     }
 
-    /// An input or a result of the iteration.
+    /// A new tensor for an input or a result of the iteration, which stays to the end of the iteration. It has no
+    /// gradient.
     pub(crate) fn given(&mut self, bytes: u64) -> Value {
         self.value(bytes, Storage::Iteration, false)
     }
@@ -282,7 +287,7 @@ impl Builder {
         value
     }
 
-    /// Adds an operator.
+    /// Adds an operator without workspace. Its time follows from `flops` and from the bytes that it reads and writes.
     pub(crate) fn emit(&mut self, kernel: Kernel, reads: &[Value], writes: &[Value], flops: u64) {
         let bytes = reads.iter().chain(writes).map(|v| v.bytes).sum();
         self.emit_with(kernel, reads, writes, self.setting.device.time_ns(flops, bytes), 0);
@@ -362,7 +367,8 @@ impl Builder {
         y
     }
 
-    /// The maximum of each window, and its index; sides shrink by the stride.
+    /// The maximum of each window, and its index. The side of the output is that of the input divided by the stride,
+    /// rounded up.
     pub(crate) fn max_pool(&mut self, x: Maps, stride: u64) -> Maps {
         self.max_pool_to(x, x.side.div_ceil(stride))
     }
@@ -376,7 +382,8 @@ impl Builder {
         Maps { value: y, side, ..x }
     }
 
-    /// Each element divided by a power of a scale, to which the same place in neighbouring maps adds.
+    /// Local response normalization: each element is divided by a power of a scale. The scale is computed from the
+    /// elements at the same place in neighbouring maps, and is kept for the backward pass.
     pub(crate) fn local_response_norm(&mut self, x: Maps) -> Maps {
         let (y, scale) = (self.result(x.value.bytes), self.constant(x.value.bytes));
         self.emit(Kernel::forward("lrn"), &[x.value], &[y, scale], 0);
@@ -397,7 +404,7 @@ impl Builder {
         Matrix { value: x.value, columns: x.channels * x.side * x.side }
     }
 
-    /// Parameters of a linear map from `rows` columns to `columns`.
+    /// The parameters of a linear map from rows of `rows` numbers to rows of `columns` numbers.
     pub(crate) fn weights(&mut self, rows: u64, columns: u64, bias: bool) -> Weights {
         let weight = self.parameter(rows * columns * REAL);
         Weights { weight, bias: bias.then(|| self.parameter(columns * REAL)), columns }
@@ -408,7 +415,7 @@ impl Builder {
         self.affine(x, weights)
     }
 
-    /// x · W, and + b where there is one.
+    /// x · W + b, or x · W if `weights` has no bias. The matrix has one row for each example.
     pub(crate) fn affine(&mut self, x: Matrix, weights: Weights) -> Matrix {
         let Weights { weight, bias, columns } = weights;
         let y = self.result(self.batch() * columns * REAL);
@@ -444,7 +451,7 @@ impl Builder {
         y
     }
 
-    /// Dropout: in training the input times a random, scaled mask; otherwise nothing.
+    /// Dropout: in training the input times a random, scaled mask; otherwise the input itself.
     pub(crate) fn dropout(&mut self, x: Value) -> Value {
         if !self.setting.training {
             return x;
@@ -487,7 +494,8 @@ impl Builder {
         y
     }
 
-    /// An elementwise kernel, which may work in place if its input is a whole tensor.
+    /// A kernel that computes each element of its output from one of its input `x`. It may work in place if `x` is a
+    /// whole tensor, not a part of one.
     fn elementwise(&self, name: &'static str, x: Value) -> Kernel {
         let whole =
             self.network.tensors.get(x.tensor as usize).is_some_and(|t| t.bytes == x.bytes.next_multiple_of(PIECE));
@@ -526,8 +534,8 @@ impl Builder {
         loss
     }
 
-    /// The end of a classifier. In training it has the loss, the backward pass and the update, with a label for each row
-    /// of scores; otherwise the scores are the result. A score takes `element` bytes.
+    /// Ends a classifier. In training it adds the loss, with a label for each row of scores, the backward pass and the
+    /// update; otherwise the scores are the result. A score takes `element` bytes.
     pub(crate) fn classify(mut self, scores: Matrix, element: u64) -> Network {
         if self.setting.training {
             let labels = self.given(Self::rows(scores, element) * INDEX);

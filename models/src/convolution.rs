@@ -2,7 +2,8 @@
 
 use crate::builder::{Builder, Kernel, Maps, REAL, Step, Value, Weights};
 
-/// A convolution's shape: its output channels, the side of its window, and its stride.
+/// A convolution's shape: its output channels, the side of its window and its stride, both in elements, and whether it
+/// has a bias.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filter {
     pub(crate) channels: u64,
@@ -12,12 +13,13 @@ pub(crate) struct Filter {
 }
 
 impl Builder {
-    /// A convolution whose sides shrink by the stride alone.
+    /// A convolution that is padded so that the side of its output is that of its input divided by the stride, rounded
+    /// up.
     pub(crate) fn convolution(&mut self, x: Maps, filter: Filter) -> Maps {
         self.convolution_to(x, filter, x.side.div_ceil(filter.stride))
     }
 
-    /// A convolution whose maps have this side, with whatever padding that takes.
+    /// A convolution whose output maps have the side `side`. Its padding is whatever that takes.
     pub(crate) fn convolution_to(&mut self, x: Maps, filter: Filter, side: u64) -> Maps {
         self.convolution_by(x, filter, side, x.channels * filter.side * filter.side)
     }
@@ -28,15 +30,15 @@ impl Builder {
         self.convolution_by(x, filter, x.side.div_ceil(filter.stride), taps)
     }
 
-    /// A transposed convolution: sides are multiplied by the stride. The window is as wide as the stride, so that each
-    /// output reads one element of each input channel.
+    /// A transposed convolution: its output has the side of its input times the stride. The window is as wide as the
+    /// stride, so that each element of the output is computed from one element of each input channel.
     pub(crate) fn transposed_convolution(&mut self, x: Maps, channels: u64, stride: u64) -> Maps {
         let weight = self.parameter(x.channels * channels * stride * stride * REAL);
         let bias = Some(self.parameter(channels * REAL));
         self.convolved(x, Weights { weight, bias, columns: channels }, x.side * stride, x.channels)
     }
 
-    /// A convolution in which each output is a sum of `taps` products.
+    /// A convolution whose output maps have the side `side`. Each element of the output is a sum of `taps` products.
     fn convolution_by(&mut self, x: Maps, filter: Filter, side: u64, taps: u64) -> Maps {
         let weight = self.parameter(filter.channels * taps * REAL);
         let bias = filter.bias.then(|| self.parameter(filter.channels * REAL));
@@ -54,7 +56,7 @@ impl Builder {
         Maps { value: y, channels, side }
     }
 
-    /// Adds an operator with the scratch of a convolution.
+    /// Adds an operator that has the device's workspace for convolutions; otherwise as [`emit`](Self::emit).
     pub(crate) fn emit_convolution(&mut self, kernel: Kernel, reads: &[Value], writes: &[Value], flops: u64) {
         let bytes = reads.iter().chain(writes).map(|v| v.bytes).sum();
         let device = self.setting.device;

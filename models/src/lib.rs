@@ -1,9 +1,10 @@
 //! Networks of any depth and batch size, as the static graphs that [`sublet_core::trace::graph`] makes traces of.
 //!
-//! A model is a function that calls layers. `builder` turns each layer into operators and notes how it is undone;
-//! after the last layer the notes are read backwards, which gives the backward pass and the update of every parameter:
-//! one iteration of training, at the level of operators at which frameworks record it, with the names that `PyTorch`
-//! gives them. Times are those of a [`Roofline`].
+//! A model is a function that calls layers. `builder` turns each layer into operators, and notes what its backward pass
+//! needs. After the last layer `backward` goes through these notes from the last to the first, and adds the backward
+//! pass and an update of every parameter. The result is one iteration of training. Its operators are those that a
+//! framework records, with the names that `PyTorch` gives them. The time of each operator is computed by a
+//! [`Roofline`].
 //!
 //! Everything is deterministic: the same arguments give the same graph, byte for byte, on every platform.
 //!
@@ -43,18 +44,18 @@ pub use vgg::Vgg;
 
 use std::fmt;
 
-/// The setting of an iteration.
+/// How an iteration is run: with which batch, for training or not, on which device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// Examples in one iteration; at least 1.
+    /// How many examples one iteration has: 1 to 65,536.
     pub batch: u32,
-    /// Whether it has a backward pass and an update.
+    /// Whether the iteration has a backward pass and updates the parameters.
     pub training: bool,
-    /// The device whose times the operators have.
+    /// The device for which the times of the operators are computed.
     pub device: Roofline,
 }
 
-/// The images that a network is for.
+/// The images that a network classifies, and into how many classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Image {
     /// 224 × 224, three channels, 1000 classes.
@@ -80,7 +81,7 @@ impl Image {
     }
 }
 
-/// Why there is no such network, as a sentence.
+/// The error that a network cannot be built. Its text is a sentence that says why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unbuildable(pub(crate) String);
 
@@ -97,7 +98,7 @@ fn check(what: &str, n: u32, most: u32) -> Result<(), Unbuildable> {
     if (1..=most).contains(&n) { Ok(()) } else { Err(Unbuildable(format!("{what} is {n}; it has to be 1 to {most}"))) }
 }
 
-/// Refuses an empty batch.
+/// Refuses a batch size that is 0 or above 65,536.
 fn check_batch(setting: &Setting) -> Result<(), Unbuildable> {
     check("the batch size", setting.batch, 1 << 16)
 }

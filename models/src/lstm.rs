@@ -35,7 +35,7 @@ impl Lstm {
     /// Builds the graph of one iteration over the sequence.
     ///
     /// # Errors
-    /// A number that is 0 or too large, or an empty batch.
+    /// A number that is 0 or too large, the batch size included.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         check("the number of layers", self.layers, 4096)?;
@@ -84,7 +84,8 @@ impl Lstm {
     }
 }
 
-/// The states h and c after a step.
+/// Adds a layer at one step of the sequence. It reads `x` and the states h and c from the step before. Returns the
+/// states h and c after the step; h is the layer's output.
 fn cell(b: &mut Builder, layer: &Layer, x: Matrix, [h, c]: [Value; 2], hidden: u64) -> [Value; 2] {
     let from_input = b.affine(x, layer.input);
     let from_state = b.affine(Matrix { value: h, columns: hidden }, layer.recurrent);

@@ -7,12 +7,12 @@ use crate::{Image, Network, Setting, Unbuildable, check, check_batch};
 /// An MLP-Mixer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mixer {
-    /// Blocks, one above the other.
+    /// How many blocks of two feed-forward layers there are, one above the other.
     pub layers: u32,
-    /// How many numbers represent a patch. The hidden layer of the maps over patches has half as many, that of the
-    /// maps over channels four times as many.
+    /// How many numbers represent a patch. The hidden layer has half as many in the linear maps over patches, and four
+    /// times as many in the linear maps over channels.
     pub width: u32,
-    /// The side of a patch, which divides that of the image.
+    /// The side of a patch in pixels. It divides 224, the side of an image.
     pub patch: u32,
 }
 
@@ -27,7 +27,8 @@ impl Mixer {
     /// Builds the graph of one iteration.
     ///
     /// # Errors
-    /// A patch that does not divide the image, an odd width, a number that is 0 or too large, or an empty batch.
+    /// A patch that does not divide the image, an odd width, or a number that is 0 or too large, the batch size
+    /// included.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         check("the number of layers", self.layers, 4096)?;
@@ -62,7 +63,7 @@ impl Mixer {
     }
 }
 
-/// A copy with rows and columns exchanged.
+/// A copy with rows and columns exchanged; its rows have `columns` numbers.
 fn transposed(b: &mut Builder, x: Matrix, columns: u64) -> Matrix {
     let y = b.result(x.value.bytes);
     b.emit(Kernel::forward("clone"), &[x.value], &[y], 0);

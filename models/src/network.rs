@@ -18,35 +18,35 @@ pub struct Network {
 /// One operator of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operator {
-    /// The framework's name of it.
+    /// The name that a framework gives to the operator, such as `convolution`.
     pub name: &'static str,
     /// The part of the iteration that it belongs to.
     pub phase: Phase,
-    /// Whether it may work in place or be recomputed.
+    /// What planning has to know of the operator, such as whether it may work in place or be recomputed.
     pub may: trace::Operator,
-    /// The tensors that it reads.
+    /// The indices of the tensors that the operator reads.
     pub inputs: Vec<u32>,
-    /// The tensors that it writes.
+    /// The indices of the tensors that the operator writes.
     pub outputs: Vec<u32>,
     /// Scratch that the operator needs while it runs, in bytes.
     pub workspace: u64,
-    /// How long it takes, in ns.
+    /// How long the operator takes, in ns.
     pub time_ns: u64,
 }
 
 /// The parts of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// From the inputs to the result.
+    /// Forward: computes the result from the inputs.
     Forward,
-    /// From the loss to the gradients.
+    /// Backward: computes the gradients from the loss.
     Backward,
-    /// From the gradients to the parameters.
+    /// Update: changes the parameters by their gradients.
     Update,
 }
 
 impl Phase {
-    /// The name in the column `phase` of an operators' file.
+    /// The name of the phase in the column `phase` of the CSV file of operators (`NAME.ops.csv`) beside a trace.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -83,10 +83,11 @@ impl Trace {
 }
 
 impl Network {
-    /// Makes the trace, by reference counts.
+    /// Makes the trace of the iteration, in which each tensor is freed after the last operator that uses it.
     ///
     /// # Errors
-    /// As [`graph::rows`]; for a network that a model has built, only that there is more than can be counted.
+    /// As [`graph::rows`]. For a network that a model of this crate has built only [`Error::TooManyBlocks`] and
+    /// [`Error::Row`] are possible: it has more tensors, operators or rows than can be counted.
     pub fn trace(&self) -> Result<Trace, Error> {
         let nodes = self.nodes();
         let graph = Graph { tensors: &self.tensors, nodes: &nodes };
@@ -98,7 +99,7 @@ impl Network {
         Ok(Trace { rows, blocks: graph.blocks(), operators: self.operators.iter().map(|o| o.may).collect() })
     }
 
-    /// The operators in the form that `core` takes.
+    /// The operators in the form that `sublet_core` takes.
     #[must_use]
     pub fn nodes<'a>(&'a self) -> Vec<Node<'a>> {
         let node = |o: &'a Operator| Node {
@@ -110,8 +111,8 @@ impl Network {
         self.operators.iter().map(node).collect()
     }
 
-    /// Bytes of the tensors that the forward pass writes and the backward pass reads: the feature maps that training
-    /// keeps.
+    /// Bytes of the tensors that the forward pass writes and that the backward pass or the update reads: the feature
+    /// maps that training keeps. Only [transient](graph::Storage::Transient) tensors count.
     #[must_use]
     pub fn kept_bytes(&self) -> u64 {
         let mut forward = vec![false; self.tensors.len()];

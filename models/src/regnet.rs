@@ -11,19 +11,20 @@ use crate::{Image, Network, Setting, Unbuildable, check_batch};
 /// A `RegNetX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegNet {
-    /// The number in its name, times ten: the multiplications for one image, in units of 10⁸. 4, 8, 16, 32, 80, 160 or
-    /// 320.
+    /// How many multiplications one image takes, in units of 10⁸: 4 for `RegNetX`-400MF, 16 for `RegNetX`-1.6GF. It is
+    /// 4, 8, 16, 32, 80, 160 or 320.
     pub tenths: u32,
 }
 
-/// The blocks of the stages, their widths, and the width of a group.
+/// For each stage, how many blocks it has and how many channels; and how many channels a group of the grouped
+/// convolutions has.
 type Shape = ([u32; 4], [u64; 4], u64);
 
 impl RegNet {
     /// Builds the graph of one iteration.
     ///
     /// # Errors
-    /// A size that was not published, or an empty batch.
+    /// A size that was not published, or a batch size that is 0 or above 65,536.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         let (blocks, widths, group) = self.shape()?;
@@ -86,7 +87,8 @@ mod tests {
             let network = build(tenths, 1).unwrap();
             let updated = network.operators.iter().filter(|o| o.name == "_fused_sgd_");
             let bytes = updated.map(|o| network.tensors[o.inputs[0] as usize].bytes);
-            // Memory comes in pieces: of each parameter up to 127 numbers are more than it has.
+            // Sizes are rounded up to 512 bytes: the tensor of a parameter has room for up to 127 numbers more than the
+            // parameter has.
             let (least, most) =
                 bytes.fold((0, 0), |(least, most), bytes| (least + (bytes - 508) / 4, most + bytes / 4));
             assert!((least..=most).contains(&published), "{tenths}: {least} to {most}");
@@ -97,7 +99,7 @@ mod tests {
 
     #[test]
     fn they_take_the_arithmetic_that_they_are_called_by() {
-        // One multiplication in a ns, and nothing else.
+        // A multiplication and its addition take 1 ns; memory traffic and launches take no time.
         let device = Roofline { flops_per_s: 2e9, bytes_per_s: 1e30, launch_ns: 0, ..Roofline::GTX1080TI };
         for (tenths, published) in
             [(4, 410), (8, 800), (16, 1600), (32, 3180), (80, 7990), (160, 15_940), (320, 31_740)]

@@ -1,10 +1,10 @@
 //! Residual networks: He et al. 2015 with bottlenecks, and the wide ones of Zagoruyko and Komodakis 2016.
 //!
-//! A bottleneck network of depth d has (d − 2) / 3 blocks in four stages. He et al. publish the stages of 50, 101 and
-//! 152 layers, and of 200 in 2016; for other depths the papers that need them grow in two ways. Chen et al. 2016 deepen
-//! every stage, here in the proportions 3 : 4 : 6 : 3 of 50 layers. Jin et al. 2018 (Layrub) deepen the second and the
-//! third: the network files that they publish have 3, 57, 270 and 3 blocks for 1001 layers, and 3, 83, 416 and 3 for
-//! 1517.
+//! A bottleneck network of depth d has (d − 2) / 3 blocks in four stages. He et al. publish how many blocks each stage
+//! has for 50, 101 and 152 layers, and in 2016 for 200. Two later papers use deeper networks, and spread the blocks in
+//! different ways. Chen et al. 2016 deepen every stage; here the stages keep the proportions 3 : 4 : 6 : 3 that they
+//! have with 50 layers. Jin et al. 2018 (Layrub) deepen the second and the third stage: the network files that they
+//! publish have 3, 57, 270 and 3 blocks for 1001 layers, and 3, 83, 416 and 3 for 1517.
 
 use crate::builder::{Builder, Maps, REAL};
 use crate::convolution::Filter;
@@ -18,7 +18,8 @@ const DEEPEST: u32 = 100_000;
 pub struct ResNet {
     /// Layers with weights: 18, 34, or 3 n + 2 from 14 on.
     pub depth: u32,
-    /// What it classifies; for CIFAR it begins with a convolution of 3 × 3 and has no pooling before the stages.
+    /// The images that the network classifies. For CIFAR it begins with a convolution of 3 × 3 and has no pooling
+    /// before the stages.
     pub image: Image,
     /// How the blocks are spread over the stages.
     pub stages: Stages,
@@ -27,15 +28,15 @@ pub struct ResNet {
 /// How the blocks of a deep network are spread over its four stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Stages {
-    /// As published for 50, 101, 152 and 200 layers, otherwise `Even`.
+    /// As He et al. published it for 18, 34, 50, 101, 152 and 200 layers; `Even` for all other depths.
     #[default]
     Published,
-    /// In the proportions 3 : 4 : 6 : 3, at any depth but 18 and 34.
+    /// In the proportions 3 : 4 : 6 : 3. Networks of 18 and 34 layers have the published stages all the same.
     Even,
     /// 3, 4 and 3 blocks in the first, second and fourth stage, and all others in the third, as He et al. deepen 50
-    /// layers to 101.
+    /// layers to 101. At least 35 layers; those of 18 and 34 have the published stages all the same.
     Third,
-    /// This many blocks in each stage: (depth − 2) / 3 together, and at least one in each.
+    /// This many blocks in each stage: (depth − 2) / 3 together, and at least one in each. Not for 18 and 34 layers.
     Blocks([u32; 4]),
 }
 
@@ -49,7 +50,8 @@ impl ResNet {
     /// Builds the graph of one iteration.
     ///
     /// # Errors
-    /// A depth that no network of this kind has, or an empty batch.
+    /// A depth that no network of this kind has, `stages` that do not go with the depth, or a batch size that is 0 or
+    /// above 65,536.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         let blocks = self.blocks()?;
@@ -136,14 +138,14 @@ impl ResNet {
     }
 }
 
-/// A convolution in groups, and batch norm.
+/// A convolution in `groups` groups, and batch norm.
 pub(crate) fn unit(b: &mut Builder, x: Maps, filter: Filter, groups: u64) -> Maps {
     let y = b.grouped_convolution(x, filter, groups);
     b.batch_norm(y)
 }
 
-/// A bottleneck: a convolution of 1 × 1, the one in the `middle`, in groups, and one of 1 × 1 that gives `channels`; then
-/// the shortcut is added.
+/// A bottleneck: three convolutions, and the addition of the shortcut. The first has a window of 1 × 1. The second is
+/// `middle`, in `groups` groups. The third has a window of 1 × 1 and `channels` output channels.
 pub(crate) fn bottleneck(b: &mut Builder, x: Maps, middle: Filter, groups: u64, channels: u64) -> Maps {
     let one = Filter { side: 1, stride: 1, ..middle };
     let y = unit(b, x, one, 1);
@@ -154,7 +156,7 @@ pub(crate) fn bottleneck(b: &mut Builder, x: Maps, middle: Filter, groups: u64, 
     end_of_block(b, x, y, middle.stride)
 }
 
-/// Two convolutions; then the shortcut is added.
+/// A block of two convolutions, and the addition of the shortcut.
 fn basic_block(b: &mut Builder, x: Maps, first: Filter) -> Maps {
     let y = unit(b, x, first, 1);
     let y = b.relu(y);
@@ -162,7 +164,8 @@ fn basic_block(b: &mut Builder, x: Maps, first: Filter) -> Maps {
     end_of_block(b, x, y, first.stride)
 }
 
-/// Adds the shortcut, by a projection where the shape changes.
+/// Ends a block: adds its input `x` (the shortcut) to the result `y` of its convolutions, and a ReLU. Where `x` has
+/// another shape than `y`, a convolution of 1 × 1 and a batch norm give it the shape of `y` first.
 fn end_of_block(b: &mut Builder, x: Maps, y: Maps, stride: u64) -> Maps {
     let projection = Filter { channels: y.channels, side: 1, stride, bias: false };
     let shortcut = if x.channels == y.channels && stride == 1 { x } else { unit(b, x, projection, 1) };
@@ -175,7 +178,7 @@ fn end_of_block(b: &mut Builder, x: Maps, y: Maps, stride: u64) -> Maps {
 pub struct WideResNet {
     /// Layers with weights: 6 n + 4.
     pub depth: u32,
-    /// The widening factor: how many times as wide as the narrowest such network.
+    /// The widening factor: the three stages have 16, 32 and 64 channels times this.
     pub width: u32,
 }
 
@@ -183,7 +186,7 @@ impl WideResNet {
     /// Builds the graph of one iteration.
     ///
     /// # Errors
-    /// A depth or width that no network of this kind has, or an empty batch.
+    /// A depth or width that no network of this kind has, or a batch size that is 0 or above 65,536.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         check("the depth", self.depth, DEEPEST)?;

@@ -4,7 +4,9 @@ use crate::builder::{Builder, Kernel, Matrix, REAL, Step, Value, Weights};
 
 impl Builder {
     /// Notes a layer whose backward pass is one operator of this name. It reads the gradient of `y` and the values in
-    /// `reads`, and computes the gradients of `of`; it takes so many flops, and may work in place.
+    /// `reads`, and computes the gradients of the values in `of`. The last argument is how many floating-point
+    /// operations it takes, and whether it may work in place. There is room for five values in `reads` and three in
+    /// `of`.
     pub(crate) fn undone(
         &mut self,
         name: &'static str,
@@ -19,12 +21,12 @@ impl Builder {
         self.note(Step::Fused { name, y, reads, of, flops, in_place });
     }
 
-    /// How many rows a matrix has whose numbers take `element` bytes.
+    /// How many rows the matrix `x` has. Each of its numbers takes `element` bytes.
     pub(crate) const fn rows(x: Matrix, element: u64) -> u64 {
         x.value.bytes / (x.columns * element)
     }
 
-    /// A linear map of each row, whose numbers take `element` bytes.
+    /// A linear map of each row of `x` to a row of `columns` numbers. Each number takes `element` bytes.
     pub(crate) fn mapped(&mut self, x: Matrix, columns: u64, bias: bool, element: u64) -> Matrix {
         let count = Self::rows(x, element);
         let weight = self.parameter(x.columns * columns * element);
@@ -43,7 +45,7 @@ impl Builder {
         Matrix { value: y, columns }
     }
 
-    /// Layer norm: each row gets the mean 0 and the deviation 1, and is scaled and shifted.
+    /// Layer norm: each row gets the mean 0 and the standard deviation 1, and is scaled and shifted.
     pub(crate) fn layer_norm(&mut self, x: Matrix, element: u64) -> Matrix {
         let (count, parameter) = (Self::rows(x, element), x.columns * element);
         let (y, deviation) = (self.result(x.value.bytes), self.constant(count * REAL));

@@ -1,13 +1,14 @@
 //! Decoders of text: GPT-2 (Radford et al. 2019) and Llama (Touvron et al. 2023).
 //!
 //! GPT-2's block is layer norm, attention, layer norm and two linear maps with a GELU between them. Llama's has root
-//! mean square norms, rotated queries and keys, no biases, and a gated third map. Attention is one operator (Dao et al.
-//! 2022), which keeps a number for each token and head, or three, which keep the whole matrix of weights.
+//! mean square norms, rotated queries and keys, no biases, and a gated third map. Attention is either one operator (Dao
+//! et al. 2022), which keeps one number for each token and head, or three operators, which keep the weight of every
+//! pair of tokens for each head.
 
 use crate::builder::{Builder, INDEX, Kernel, Matrix, REAL, Value};
 use crate::{Network, Setting, Unbuildable, check, check_batch};
 
-/// The kind of block.
+/// The kind of block that a decoder repeats: attention, then linear maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Block {
     /// GPT-2's.
@@ -19,7 +20,7 @@ pub enum Block {
 /// A decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transformer {
-    /// The kind of its blocks.
+    /// The kind of the decoder's blocks.
     pub block: Block,
     /// How many blocks there are.
     pub layers: u32,
@@ -31,9 +32,10 @@ pub struct Transformer {
     pub tokens: u32,
     /// How many tokens a prediction chooses from.
     pub vocabulary: u32,
-    /// Whether attention is one operator.
+    /// Whether attention is one operator, which keeps no weights of pairs of tokens. If false, it is three, which keep
+    /// them.
     pub flash: bool,
-    /// The bytes of a number: 4, or 2 for bf16 and the like.
+    /// The bytes of a number: 4, or 2 as for bf16.
     pub element: u32,
 }
 
@@ -41,8 +43,8 @@ impl Transformer {
     /// Builds the graph of one iteration.
     ///
     /// # Errors
-    /// A number that is 0 or too large, a width that the heads cannot share, an element of other than 2 or 4 bytes, or
-    /// an empty batch.
+    /// A number that is 0 or too large, a width that the heads cannot share, or an element of other than 2 or 4 bytes.
+    /// The batch size may not be 0 or above 65,536 either.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         check("the number of layers", self.layers, 4096)?;
@@ -142,7 +144,7 @@ impl Decoder {
         y
     }
 
-    /// Attention; `from` are queries, keys and values, or one value with all of them.
+    /// Attention. `from` has three values, the queries, keys and values, or one value that holds all three.
     fn attended(&mut self, from: &[Value]) -> Value {
         let Transformer { width, heads, tokens, flash, .. } = self.of;
         let pairs = self.count * u64::from(tokens);
@@ -172,7 +174,8 @@ impl Decoder {
         y
     }
 
-    /// Three linear maps: two to 8/3 of the width, of which one gates the other, and one back.
+    /// Three linear maps. Two of them map each row to 8/3 of the width, rounded up to a multiple of 256. The result of
+    /// one, after a `silu`, is multiplied into that of the other. The third maps the product back to the width.
     fn gated(&mut self, h: Matrix) -> Matrix {
         let columns = (8 * h.columns / 3).next_multiple_of(256);
         let gate = self.linear(h, columns, false);
@@ -204,7 +207,7 @@ mod tests {
         of.build(&Setting { batch: 2, training, device: Roofline::GTX1080TI }).unwrap()
     }
 
-    /// How many numbers all parameters have.
+    /// How many numbers all parameters have together.
     fn parameters(of: Transformer) -> u64 {
         let network = build(of, false);
         let persistent = network.tensors.iter().filter(|t| t.storage == Storage::Persistent);
@@ -213,7 +216,7 @@ mod tests {
 
     #[test]
     fn it_has_the_parameters_that_were_published() {
-        // GPT-2 has 124.4 million parameters, of which the table of tokens also computes the scores; here these have a
+        // GPT-2 has 124.4 million parameters. It computes the scores with the table of tokens; here the scores have a
         // table of their own.
         assert_eq!(parameters(GPT2), 124_439_808 + 50_257 * 768);
         // Llama 7B: 6,738,415,616.
@@ -237,7 +240,8 @@ mod tests {
         let (flash, whole) = (build(GPT2, true), build(Transformer { flash: false, ..GPT2 }, true));
         assert!(!has(&flash) && has(&whole));
         assert!(whole.kept_bytes() >= flash.kept_bytes() + 11 * pairs);
-        // Half the bytes; and half of what is kept, but for statistics.
+        // With numbers of half the bytes, half as much is kept, but for statistics, whose numbers have 4 bytes all the
+        // same.
         let half = build(Transformer { element: 2, ..GPT2 }, true);
         assert!(half.kept_bytes() < flash.kept_bytes() * 11 / 20);
     }

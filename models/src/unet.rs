@@ -8,10 +8,10 @@ use crate::builder::{Builder, Maps, Matrix, REAL};
 use crate::convolution::Filter;
 use crate::{Network, Setting, Unbuildable, check, check_batch};
 
-/// A network of Ronneberger et al.
+/// The network of Ronneberger et al.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UNet {
-    /// The side of an image, a multiple of 16.
+    /// The side of an image in pixels, a multiple of 16.
     pub side: u32,
     /// Channels of the first convolution; each pooling doubles them.
     pub width: u32,
@@ -32,7 +32,7 @@ impl UNet {
     /// Builds the graph of one iteration.
     ///
     /// # Errors
-    /// A side that cannot be halved four times, a number that is 0 or too large, or an empty batch.
+    /// A side that cannot be halved four times, or a number that is 0 or too large, the batch size included.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         check("the side", self.side, 1 << 12)?;
@@ -100,7 +100,8 @@ mod tests {
         let network = UNet::default().build(&setting(false)).unwrap();
         let cat = network.operators.iter().rposition(|o| o.name == "cat").unwrap();
         let made = |tensor: u32| network.operators.iter().position(|o| o.outputs.contains(&tensor)).unwrap();
-        // The last has what the first two convolutions made, and the transposed convolution right before it.
+        // The last `cat` reads what the first two convolutions made, and what the transposed convolution right before
+        // it made.
         let inputs = network.operators[cat].inputs.clone();
         assert_eq!([made(inputs[0]), made(inputs[1])], [5, cat - 1]);
         let bytes = |tensor: u32| network.tensors[tensor as usize].bytes;

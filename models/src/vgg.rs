@@ -1,13 +1,13 @@
 //! The networks of Simonyan and Zisserman 2014: convolutions of 3 × 3 in five groups, and three linear layers.
 //!
-//! For CIFAR they are those of Zagoruyko's `cifar.torch`: batch norm after every convolution, dropout after all but the
-//! last of a group, and two linear layers of 512.
+//! For CIFAR they are those of Zagoruyko's `cifar.torch`: batch norm after every convolution, dropout after all
+//! convolutions but the last of a group, and two linear layers, of which the first has 512 outputs.
 
 use crate::builder::{Builder, Matrix, REAL};
 use crate::convolution::Filter;
 use crate::{Image, Network, Setting, Unbuildable, check_batch};
 
-/// A network of Simonyan and Zisserman.
+/// A network of Simonyan and Zisserman 2014.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vgg {
     /// Layers with weights: 11, 13, 16 or 19.
@@ -20,7 +20,7 @@ impl Vgg {
     /// Builds the graph of one iteration.
     ///
     /// # Errors
-    /// A depth that no such network has, or an empty batch.
+    /// A depth that no such network has, or a batch size that is 0 or above 65,536.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         let groups = match self.depth {
@@ -66,7 +66,7 @@ impl Vgg {
     }
 }
 
-/// Adds a `ReLU` and dropout.
+/// A `ReLU` and dropout.
 fn active(b: &mut Builder, x: Matrix) -> Matrix {
     let y = b.relu_matrix(x);
     Matrix { value: b.dropout(y.value), ..y }
