@@ -249,9 +249,15 @@ impl<'a> Operators<'a> {
     }
 
     /// The time in the recording, in ns, from the operator's previous access to its access in row `row`; 0 if `row` is
-    /// its first access. The previous access counts even if a recomputation leaves it out ([`Self::to_come`]).
+    /// its first access. A recomputed operator takes its whole time though it leaves out some accesses
+    /// ([`Self::to_come`]): the first that it does counts from the operator's first access in the recording, the last
+    /// one up to the operator's last access.
     pub(crate) fn since_last_access(&self, progress: Progress, row: usize) -> u64 {
-        if row == progress.first { 0 } else { self.since_access_before(row) }
+        let time = |row: usize| self.rows.get(row).map_or(0, |r| r.time_ns);
+        let before = progress.first.max(progress.next.saturating_sub(1));
+        let is_last = self.to_come(Progress { next: row + 1, ..progress }).next().is_none();
+        let until = if is_last { progress.end.saturating_sub(1) } else { row };
+        time(until).saturating_sub(time(before))
     }
 
     /// The time in the recording, in ns, from the last read or write before a row to this row; from time 0 if there is

@@ -512,3 +512,22 @@ fn the_plan_is_judged_too() {
     let judged = judge_plan(&recorded, &ORIGINAL, &[0, 4], &Device::symmetric(12e9), false);
     assert!(matches!(judged, Err(Error::Invalid(super::super::Violation::Overlap { .. }))));
 }
+
+/// A recomputed operator takes the time of its first run, wherever among its accesses those stand that it leaves out.
+#[test]
+fn a_recomputed_operator_takes_its_whole_time() {
+    let at = |time_ns, r: Row| Row { time_ns, ..r };
+    // Block 0 is a statistic that operator 0 updates; block 1 is its output.
+    let [old, new, output] = [read(0, 0), write(0, 0), write(1, 0)];
+    for accesses in [[old, new, output], [output, old, new], [old, output, new]] {
+        let [first, second, third] = accesses;
+        let accesses = [at(10, first), at(30, second), at(40, third)];
+        let begin = [weight(0, 8), at(5, malloc(1, 8))];
+        let end = [at(50, read(1, 1)), at(60, free(1))];
+        let rows = [&begin[..], &accesses, &end].concat();
+        let rerun = [free(1), malloc(1, 8), again(output)].map(|r| at(45, r));
+        let rewritten = [&begin[..], &accesses, &rerun, &end].concat();
+        let run = judge_plan(&Recorded::new(&rows, 2), &rewritten, &[0, 8, 8], &Device::symmetric(1e9), false).unwrap();
+        assert_eq!(run.recomputed_ns, 30, "{accesses:?}");
+    }
+}
