@@ -1,7 +1,5 @@
 //! For programs that embed the readers, writers and pages of the command line, such as the Python package.
 
-use std::path::Path;
-
 use sublet_core::trace::graph::Graph;
 use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::{Block, Constraints, Error, block, verify};
@@ -153,7 +151,7 @@ impl Problem {
     /// # Errors
     /// The constraint that the plan breaks, or why the file cannot be written.
     pub fn save(&self, file: &str, offsets: &[u64], solver: &str) -> Result<(), String> {
-        let is_picture = Path::new(file).extension().is_some_and(|e| e == "html" || e == "svg");
+        let is_picture = ["html", "svg"].iter().any(|end| output::ends_in(file, end));
         self.with_plan(offsets, solver, |picture| {
             if is_picture {
                 output::write(file, |out| report::write(file, picture, out))

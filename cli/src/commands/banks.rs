@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::Path;
 
 use serde::Serialize;
 use sublet_core::place::banks::{self, Bank, Cost, Spot, Use};
@@ -50,7 +49,7 @@ struct BankOutcome<'a> {
 /// # Errors
 /// Blocks that fit in no bank; a file that cannot be written.
 pub(crate) fn run(args: &PlanArgs, problem: Problem, constraints: &Constraints) -> Result<(), Failure> {
-    if args.report.as_deref().is_some_and(|file| Path::new(file).extension().is_some_and(|e| e == "svg")) {
+    if args.report.as_deref().is_some_and(|file| output::ends_in(file, "svg")) {
         return Err(Failure::Usage("banks are drawn as a page, a map for each: --report NAME.html".into()));
     }
     let given = given(&args.bank, constraints.alignment)?;

@@ -298,8 +298,16 @@ pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], proble
         let fixed = using.has(Means::Order) && trace.operators.iter().all(|op| op.ordered);
         fixed.then_some(FIXED)
     });
-    // A mask is named after its block, with `~`; it could not be told from a block of that name.
-    let using = if trace.names.iter().any(|name| name.ends_with('~')) { using.without(Means::Relu) } else { using };
+    let taken = trace.names.iter().find(|name| name.ends_with('~')).filter(|_| using.has(Means::Relu));
+    let (using, note) = match taken {
+        Some(block) if asked.contains(&Means::Relu) => {
+            return Err(Failure::Usage(format!(
+                "relu names the mask of a block after it, with a ~ behind; here block {block} has such a name"
+            )));
+        }
+        Some(_) => (using.without(Means::Relu), note.or(Some(MASKED))),
+        None => (using, note),
+    };
     if using.on(device) == Using::NONE {
         return Err(Failure::Usage(format!(
             "{name} cannot swap: its host and device share one memory, and what leaves the device takes as much of it; \
@@ -311,6 +319,7 @@ pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], proble
     Ok(Asked { using: using.on(device), note })
 }
 
+const MASKED: &str = "no ReLU keeps a mask: the name of a block ends in ~, like those of masks";
 const NOT_RECOMPUTED: &str = "no operator is recomputed, since no file says which give the same result: the column rerun does, \
                               in a graph or in NAME.ops.csv beside a trace NAME.csv; --using recompute assumes that all do";
 const OF_A_MODEL: &str = "no operator is recomputed, since a model does not say which give the same result: --using recompute \

@@ -42,8 +42,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let solved = if let Some(plans) = &mut plans {
         match progress::during("placing", |bar| plans.best(args.model.means(), bar)) {
             Ok(found) => {
-                let solved = found.solved.clone();
-                planned = Some(found);
+                let mut solved = found.planned.solved.clone();
+                solved.summary.lower_bound = found.lower_bound;
+                planned = Some(found.planned);
                 Ok(solved)
             }
             Err(PlanError::Place(of, e @ Error::OverCapacity { .. })) => {

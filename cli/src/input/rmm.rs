@@ -38,9 +38,12 @@ pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Pro
         };
         let of_day = parse_time(table.unquoted(time))
             .ok_or_else(|| table.fault(time, "a time such as 14:21:19.998533 or 1634567890.123456"))?;
-        // Threads may log a little out of order; half a day backwards means that midnight has passed.
+        // Half a day backwards means that midnight has passed. Threads may log a little out of order: half a day forwards
+        // after a midnight is the day before.
         if of_day < DAY_NS && last >= DAY_NS / 2 && of_day < last - DAY_NS / 2 {
             midnights = midnights.saturating_add(DAY_NS);
+        } else if midnights > 0 && of_day > last + DAY_NS / 2 {
+            midnights -= DAY_NS;
         }
         last = of_day;
         let now = midnights.saturating_add(of_day);
@@ -123,5 +126,20 @@ mod tests {
         for text in ["", "0x", "30a", "0x1_0", "0x+1", "0x10000000000000000"] {
             assert_eq!(parse_address(text.as_bytes()), None, "{text}");
         }
+    }
+
+    /// Rows around midnight, two of them out of order: all times are those of a clock that does not start over.
+    #[test]
+    fn midnight() {
+        let row = |(i, time): (usize, &&str)| format!("1,{time},allocate,{:#x},256,0\n", 256 * (i + 1));
+        let times = ["23:59:58", "00:00:01", "23:59:59", "00:00:02", "00:00:00"];
+        let log = "Thread,Time,Action,Pointer,Size,Stream\n".to_owned()
+            + &times.iter().enumerate().map(row).collect::<String>();
+        let problem = crate::input::read_from("a.csv", &mut log.as_bytes()).unwrap();
+        let rows = problem.trace.unwrap().rows;
+        let first = rows.iter().map(|r| r.time_ns).min().unwrap();
+        let mut seconds: Vec<u64> = rows.iter().map(|r| (r.time_ns - first) / 1_000_000_000).collect();
+        seconds.dedup();
+        assert_eq!(seconds.iter().max(), Some(&4), "{seconds:?}");
     }
 }

@@ -45,6 +45,23 @@ impl Planned {
     }
 }
 
+/// The plan with the lowest peak of those that were made by some means and by smaller sets of them.
+pub(crate) struct Best {
+    pub(crate) planned: Rc<Planned>,
+    /// The least lower bound on the peak of these plans, in bytes. One for fewer means is none for all of them.
+    pub(crate) lower_bound: u64,
+}
+
+impl Best {
+    fn of(planned: Rc<Planned>) -> Self {
+        Self { lower_bound: planned.solved.summary.lower_bound, planned }
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.planned.solved.summary.peak
+    }
+}
+
 /// What is asked of a plan for a model.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
@@ -120,21 +137,21 @@ impl<'a> Plans<'a> {
     ///
     /// # Errors
     /// A model that cannot run; no plan within the capacity.
-    pub(crate) fn best(&mut self, means: Means, bar: &ProgressBar) -> Result<Rc<Planned>, PlanError> {
+    pub(crate) fn best(&mut self, means: Means, bar: &ProgressBar) -> Result<Best, PlanError> {
         let mut best = self.by(means, u64::MAX, bar).and_then(|plan| {
-            plan.ok_or_else(|| PlanError::Input(InputError::file(self.request.name, "there is no plan")))
+            plan.map(Best::of).ok_or_else(|| PlanError::Input(InputError::file(self.request.name, "there is no plan")))
         });
         for fewer in means.fewer() {
-            if self.is_over()
-                || best.as_ref().is_ok_and(|best| best.solved.summary.peak == best.solved.summary.lower_bound)
-            {
+            if self.is_over() || best.as_ref().is_ok_and(|best| best.peak() == best.lower_bound) {
                 break;
             }
-            let peak = best.as_ref().map_or(u64::MAX, |best| best.solved.summary.peak);
+            let peak = best.as_ref().map_or(u64::MAX, Best::peak);
             if let Ok(Some(other)) = self.by(fewer, peak, bar)
                 && other.solved.summary.peak < peak
             {
-                best = Ok(other);
+                let other = Best::of(other);
+                let known = best.map_or(other.lower_bound, |best| best.lower_bound);
+                best = Ok(Best { lower_bound: other.lower_bound.min(known), ..other });
             }
         }
         best
@@ -220,21 +237,31 @@ fn by_all_means(
     }
     let mut best: Option<(Solved, Candidate)> = None;
     let mut refused = None;
+    // The least of the candidates' lower bounds.
+    let mut least = u64::MAX;
     for candidate in candidates {
         let peak = best.as_ref().map_or(u64::MAX, |(solved, _)| solved.summary.peak);
         if candidate.least >= peak {
             continue;
         }
         match place(&candidate.problem, request, bar) {
-            Ok(solved) if solved.summary.peak < peak => best = Some((solved, candidate)),
-            Ok(_) => {}
+            Ok(solved) => {
+                least = least.min(solved.summary.lower_bound);
+                if solved.summary.peak < peak {
+                    best = Some((solved, candidate));
+                }
+            }
             // The other candidate may still fit.
-            Err(e @ Error::OverCapacity { .. }) => refused = Some(PlanError::Place(Box::new(candidate.problem), e)),
+            Err(e @ Error::OverCapacity { lower_bound, .. }) => {
+                least = least.min(lower_bound);
+                refused = Some(PlanError::Place(Box::new(candidate.problem), e));
+            }
             Err(e) => return Err(PlanError::Place(Box::new(candidate.problem), e)),
         }
     }
     match (best, refused) {
-        (Some((solved, Candidate { problem, residencies, .. })), _) => {
+        (Some((mut solved, Candidate { problem, residencies, .. })), _) => {
+            solved.summary.lower_bound = least.min(solved.summary.peak);
             Ok(Some(Planned { problem, solved, order, ordered, schedule, residencies }))
         }
         (None, Some(refused)) => Err(refused),
@@ -303,11 +330,13 @@ fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<
         return summary.map(|summary| Solved { offsets, summary });
     }
     match (apart(), summary) {
-        (Ok(mut apart), Ok(Summary { peak, lower_bound, .. })) if apart.summary.peak < peak => {
+        // The lower bound is that of blocks that may overlap.
+        (Ok(mut apart), Ok(Summary { peak, lower_bound, .. }) | Err(Error::OverCapacity { peak, lower_bound, .. }))
+            if apart.summary.peak < peak =>
+        {
             apart.summary.lower_bound = lower_bound;
             Ok(apart)
         }
-        (Ok(apart), Err(Error::OverCapacity { .. })) => Ok(apart),
         (_, summary) => summary.map(|summary| Solved { offsets, summary }),
     }
 }

@@ -123,9 +123,8 @@ impl ModelOutcome {
             if plans.is_over() {
                 break;
             }
-            if let Ok(planned) = plans.best(choice, &ProgressBar::hidden()) {
-                let summary = planned.solved.summary;
-                means.push(MeansOutcome { options, peak: summary.peak, lower_bound: summary.lower_bound });
+            if let Ok(best) = plans.best(choice, &ProgressBar::hidden()) {
+                means.push(MeansOutcome { options, peak: best.peak(), lower_bound: best.lower_bound });
             }
         }
         let unplanned =
