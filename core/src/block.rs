@@ -164,7 +164,7 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
 /// Checks the overlaps. Each names two blocks that may share bytes, an operator's output and its input. They must be
 /// different blocks that exist, and the input's lifetime must neither begin nor end later than the output's. If one
 /// overlap has x as its output and y as its input, none may have y as its output and x as its input. For the first
-/// overlap that breaks a rule, returns [`Error::UnknownTensor`] with the indices of its output and its input.
+/// overlap that breaks a rule, returns [`Error::NoOverlap`] with the indices of its output and its input.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));
@@ -176,7 +176,7 @@ pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(
         };
         let refused = |pair| !alike(pair) || both_ways(pair);
         if o.output == o.input || of(o.output).zip(of(o.input)).is_none_or(refused) {
-            return Err(Error::UnknownTensor { node: o.output, tensor: o.input });
+            return Err(Error::NoOverlap { output: o.output, input: o.input });
         }
     }
     Ok(())

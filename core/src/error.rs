@@ -95,16 +95,20 @@ pub enum Error {
         /// What is wrong with the access of the network.
         fault: AccessFault,
     },
-    /// Either an operator reads or writes a tensor that is not in the graph. Or an [`Overlap`](crate::Overlap), which
-    /// lets two blocks share bytes, names blocks that may not: they are the same, one does not exist, or their
-    /// lifetimes forbid it.
+    /// An operator reads or writes a tensor that is not in the graph.
     UnknownTensor {
-        /// The index of the operator that uses the tensor. For an overlap of two blocks, the index of the output's
-        /// block.
+        /// The index of the operator that uses the tensor.
         node: u32,
-        /// The index of the tensor that is not in the graph. For an overlap of two blocks, the index of the input's
-        /// block.
+        /// The index of the tensor that is not in the graph.
         tensor: u32,
+    },
+    /// An [`Overlap`](crate::Overlap), which lets two blocks share bytes, names blocks that may not: they are the same,
+    /// one does not exist, their lifetimes forbid it, or another overlap names them the other way round.
+    NoOverlap {
+        /// The index of the output's block.
+        output: u32,
+        /// The index of the input's block.
+        input: u32,
     },
     /// A tensor of a graph is written twice. Either two operators produce it although it is not persistent (kept from
     /// one iteration to the next), or one operator names it twice among its outputs.
@@ -310,6 +314,10 @@ impl fmt::Display for Error {
             Self::UnknownTensor { node, tensor } => {
                 write!(f, "operator {node} reads or writes tensor {tensor}, which is not in the graph")
             }
+            Self::NoOverlap { output, input } => write!(
+                f,
+                "block {output} may not overlap block {input}: they have to be two blocks, the input begins and ends no later than the output, and no other overlap names them the other way round"
+            ),
             Self::TwoWriters { tensor, first, second } if first == second => {
                 write!(f, "operator {first} writes tensor {tensor} twice")
             }

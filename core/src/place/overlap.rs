@@ -431,14 +431,14 @@ mod tests {
         let blocks = [Block::new(0, 2, 8), Block::new(1, 3, 8)];
         for (output, input) in [(2, 0), (1, 2), (1, 1), (0, 1)] {
             let overlaps = [Overlap { output, input, distance: 1 }];
-            let unknown = Error::UnknownTensor { node: output, tensor: input };
+            let unknown = Error::NoOverlap { output, input };
             assert_eq!(run(&blocks, &overlaps, &Options::default()).unwrap_err(), unknown);
             assert_eq!(check(&blocks, &overlaps, &[0, 8], &Constraints::NONE), Err(unknown));
         }
         // Each over the other.
         let blocks = [Block::new(0, 2, 8), Block::new(0, 2, 8)];
         let overlaps = [(1, 0), (0, 1)].map(|(output, input)| Overlap { output, input, distance: 1 });
-        let unknown = Error::UnknownTensor { node: 1, tensor: 0 };
+        let unknown = Error::NoOverlap { output: 1, input: 0 };
         assert_eq!(run(&blocks, &overlaps, &Options::default()).unwrap_err(), unknown);
         assert!(run(&blocks, &overlaps[..1], &Options::default()).is_ok());
     }

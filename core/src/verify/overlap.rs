@@ -27,7 +27,7 @@ pub const fn overlap_workspace(n: usize) -> WorkspaceLen {
 /// it, the most bytes that overlaps let live blocks share at a step are subtracted from the bytes alive at the step.
 ///
 /// # Errors
-/// Those of [`verify`](super::verify()); [`Violation::OverlapTooFar`] in [`Error::Invalid`]; [`Error::UnknownTensor`]
+/// Those of [`verify`](super::verify()); [`Violation::OverlapTooFar`] in [`Error::Invalid`]; [`Error::NoOverlap`]
 /// for an overlap that names a block that does not exist, or the same block twice, or whose input begins or ends later
 /// than its output; also for two overlaps in which the same two blocks change places as output and input.
 ///
@@ -259,7 +259,7 @@ mod tests {
     fn what_is_no_overlap_and_what_is_too_short_is_refused() {
         for (output, input) in [(2, 0), (1, 2), (1, 1), (0, 1)] {
             let overlaps = [Overlap { output, input, distance: 1 }];
-            let unknown = Error::UnknownTensor { node: output, tensor: input };
+            let unknown = Error::NoOverlap { output, input };
             assert_eq!(check(&PAIR, &overlaps, &[0, 8], &Constraints::NONE), Err(unknown));
         }
         for got in [1, 3] {
