@@ -177,8 +177,7 @@ pub enum Error {
 pub enum Buffer {
     /// The slice of 64-bit words of a workspace (scratch memory for one call).
     Words,
-    /// The slice of 32-bit indices of a workspace (scratch memory for one call). Also the slice of
-    /// [`longest_paths`](crate::trace::parallel::longest_paths) for the streams of operators.
+    /// The slice of 32-bit indices of a workspace (scratch memory for one call).
     Indices,
     /// The buffer for the offsets of a plan, one for each block.
     Offsets,
@@ -201,6 +200,8 @@ pub enum Buffer {
     Steps,
     /// The buffer for the order in which the operators of a graph run.
     Order,
+    /// The buffer for the streams of a graph's operators, one for each.
+    Streams,
 }
 
 /// What is wrong with an access: a read or write of a memory (a tensor's storage) by an operator of a network.
@@ -364,6 +365,7 @@ impl fmt::Display for Buffer {
             Self::Operators => "the operators",
             Self::Steps => "the steps",
             Self::Order => "the order of the operators",
+            Self::Streams => "the streams of the operators",
         })
     }
 }

@@ -133,8 +133,7 @@ impl ResNet {
             stages[i] += u32::from(left > 0);
             left = left.saturating_sub(1);
         }
-        // Four blocks are one for each stage.
-        Ok(if blocks == 4 { [1; 4] } else { stages })
+        Ok(stages)
     }
 }
 

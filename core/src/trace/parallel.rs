@@ -149,7 +149,7 @@ pub fn longest_paths(
     let (tensors, nodes) = (graph.tensors.len(), graph.nodes.len());
     scratch.check(paths_workspace(tensors, nodes, graph.operands()))?;
     if streams.len() < nodes {
-        return Err(Error::BufferTooSmall { buffer: Buffer::Indices, needed: nodes, got: streams.len() });
+        return Err(Error::BufferTooSmall { buffer: Buffer::Streams, needed: nodes, got: streams.len() });
     }
     let dependencies = Dependencies::new(graph, &mut scratch)?;
     // For each node that is on no path yet: in `length` the time, in ns, of the longest path of such nodes that begins
