@@ -53,9 +53,9 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// of the row above them.
 ///
 /// # Errors
-/// [`Error::Row`] for a row that cannot follow the rows before it, or if the accesses of one operator of the recording
-/// are interrupted by those of another; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace
-/// is too short.
+/// [`Error::Row`] for a row that cannot follow the rows before it, for an access by an operator that the recording does
+/// not have, or if the accesses of one operator of the recording are interrupted by those of another;
+/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::means::in_place;
@@ -158,7 +158,8 @@ impl Pass<'_> {
         for (row, r) in (0u32..).zip(rows) {
             running.go_to(rows, row);
             let masked = self.recorded.masked(r.block).map(BlockId::of);
-            // The memory of a mask is not reused. But a mask is made from a block, which is needed until then.
+            // The memory of a mask is not reused. But the block that a mask is made from is needed until the mask is
+            // written.
             let Some(range) = masked.map_or(Some(self.of.get(row)), |block| self.latest.get(block)) else { continue };
             let s = self.range.get(range);
             let found = match r.event {

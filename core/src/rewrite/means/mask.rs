@@ -1,9 +1,9 @@
-//! Masks: the signs of a ReLU's output, kept in place of the output.
+//! Masks: the signs of the elements of a block that a ReLU reads or writes, kept in place of the block.
 //!
 //! Problem: the gradient of a ReLU needs only the signs of what the ReLU read or wrote. Where nothing else reads the
 //! block so late, one bit for each element is enough. The ReLU's [`Operator::element`](crate::trace::Operator::element)
-//! says how many bytes an element has; where several operators that access a block give different sizes, the mask has
-//! room for the most elements.
+//! says how many bytes an element has; where several ReLU operators that access a block give different sizes, the mask
+//! has room for the most elements.
 //!
 //! Papers: Jin et al. 2018 (section 4.2, a byte for each element); Jain et al. 2018 (Gist, a bit).
 //!
@@ -13,15 +13,15 @@
 //!    - the last row of the last operator that needs the block's full values. Gradients of ReLU operators do not need
 //!      them, but a copy to the host does;
 //!    - whether gradients of ReLU operators read the block after that row.
-//! 2. A second pass writes the malloc of the mask and its write directly after the ReLU's last row, and the block's
-//!    free as soon as no other operator needs the block. The gradients then read the mask in place of the block, and
-//!    the mask is freed where the block was freed.
+//! 2. A second pass writes the malloc of the mask and its write directly after the ReLU's last row. It writes the
+//!    block's free directly after the last row that needs the full values. The gradients then read the mask in place of
+//!    the block, and the mask is freed where the block was freed.
 //!
 //! A live range gets no mask in any of these cases: its block is persistent, is written between the ReLU and the
 //! gradient, is reused in place, or has a mask already; or the mask does not pay. A mask pays under two conditions:
-//! - The last other operator that needs the block is in the forward pass. The block is freed after that operator; until
-//!   then the mask takes memory beside the block. The forward pass is taken to end after the last operator that may be
-//!   recomputed, or at the first gradient of a ReLU if that comes first.
+//! - The last operator that needs the block's full values is in the forward pass. The block is freed after that
+//!   operator; until then the mask takes memory beside the block. The forward pass is taken to end after the last
+//!   operator that may be recomputed, or at the first gradient of a ReLU if that comes first.
 //! - The mask costs less than it saves. It costs its bytes times the rows for which it is alive beside the block. It
 //!   saves the bytes by which it is smaller than the block, times the rows for which it is alive in place of the block.
 //!
@@ -71,7 +71,7 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// let kind = |kind| Operator { kind, ..Operator::default() };
 /// let rows = [
 ///     row(Event::Malloc, 0, 0), row(Event::Write, 0, 0), // a ReLU
-///     row(Event::Malloc, 1, 1), row(Event::Read, 0, 1), row(Event::Write, 1, 1), // who needs its output
+///     row(Event::Malloc, 1, 1), row(Event::Read, 0, 1), row(Event::Write, 1, 1), // reads its output
 ///     row(Event::Malloc, 2, 2), row(Event::Read, 1, 2), row(Event::Write, 2, 2), free(1),
 ///     row(Event::Malloc, 3, 3), row(Event::Read, 2, 3), row(Event::Read, 0, 3), row(Event::Write, 3, 3), free(0), free(2),
 /// ];
@@ -181,7 +181,8 @@ impl Masks<'_> {
     /// elements. Also finds where the forward pass ends.
     fn collect(&mut self, rows: &[Row]) {
         let mut running = Running::default();
-        // 1 + the last row of an operator that may be recomputed, and the first row of a ReLU's gradient.
+        // 1 + the last row of the last operator that may be recomputed, and the first row of the first gradient of a
+        // ReLU.
         let (mut recomputable, mut gradient) = (0, count(rows));
         for (row, r) in (0u32..).zip(rows) {
             let operator = self.recorded.operator(r.op);
@@ -286,7 +287,8 @@ mod tests {
         Row { time_ns: 1, bytes, block, op: Op::First(op), event }
     }
 
-    /// A ReLU makes block 0, operator 1 reads it, operator 2 does `third` with it, and the gradient reads it.
+    /// The malloc of block 0's mask, if the block gets one. A ReLU makes the block of `bytes` bytes, with `element`
+    /// bytes for each element. Operator 1 reads the block, operator 2 does `third` with it, and the gradient reads it.
     fn masked(bytes: u64, element: u8, third: Event) -> Vec<Row> {
         let touch = |block, op, event| row(event, block, 0, op);
         let made = |block, op, bytes| [row(Event::Malloc, block, bytes, op), touch(block, op, Event::Write)];

@@ -66,8 +66,9 @@ means! {
     /// The gradient of a ReLU reads only the sign of each element, kept as one bit, in place of the block that the ReLU
     /// read or wrote ([`mask`]).
     Relu = 8 "relu": "one bit for each element is kept of values that only a ReLU's gradient reads",
-    /// Activations are copied to the host after their last reader in the forward pass, and back one operator before the
-    /// next reader. This is the rule of Jin et al. 2018, and serves only to compare other means with it.
+    /// Blocks that are idle while the operator with the max load runs (in training, activations) are copied to the host
+    /// after their last access before that operator, and back one operator before their next reader. This is the rule
+    /// of Jin et al. 2018, and serves only to compare other means with it.
     Layer = 16 "layer": "the swaps of Layrub: out after the last forward reader, back one operator ahead",
     /// Operators run in another order, except those that have to [keep their place](crate::trace::Operator::ordered)
     /// ([`order`]).
@@ -179,9 +180,9 @@ pub(in crate::rewrite) struct Rewritten<'s> {
     pub(in crate::rewrite) in_place: bool,
 }
 
-/// The most rows that [`rewrite`] writes for a trace of `rows` rows: one and a half times as many. A mask (bits that
-/// replace the elements that a ReLU's gradient reads) adds three rows, so this is room for one mask in every six rows.
-/// A trace that needs more masks gets none.
+/// The most rows that a trace of `rows` rows may have after [`rewrite`] has added masks to it: one and a half times as
+/// many. A mask (bits that replace the elements that a ReLU's gradient reads) adds three rows, so this is room for one
+/// mask in every six rows. A trace that needs more masks gets none. Rows that in-place reuse adds are not counted.
 pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     rows + rows / 2
 }
@@ -194,8 +195,9 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 /// Rewrites a recording by two means of saving memory, each only if it is in `using`. With the first, gradients of ReLU
 /// operators read masks (one bit for each element, in place of the element); these rows are written to `masked`. The
 /// size of a mask is rounded up to a multiple of `alignment` bytes. With the second, operators also write outputs over
-/// inputs; these rows are written to `shared`. Each of the two must have room for [`most_rows`]. `original` is the
-/// recording before its operators were reordered and its sizes were rounded up.
+/// inputs; these rows are written to `shared`. `masked` must have room for [`most_rows`], `shared` for twice as many:
+/// in-place reuse adds a free for each reused block that the recording never frees. `original` is the recording before
+/// its operators were reordered and its sizes were rounded up.
 ///
 /// # Errors
 /// As [`mask::rewrite`] and [`in_place::rewrite`].

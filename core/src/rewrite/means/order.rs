@@ -15,7 +15,8 @@
 //! 3. Rows are written in this order. A block is allocated before the first operator that accesses it and freed after
 //!    the last. Between the accesses of an operator stand only the mallocs and frees that the recording has there.
 //!
-//! The other means take the result as their recording. It has the same rows as the recording, in another order.
+//! The other means take the result as their recording. It has the same events as the recording, in another order and
+//! at other times.
 //!
 //! Cost: O(rows · ready operators) for [`Reordering::Early`]; an operator is ready once it waits for no other. The
 //! search of [`Reordering::LeastLoad`] does less for longer traces.
@@ -83,8 +84,8 @@ workspace! {
             begins[BlockId]: u32[blocks],
             /// For each block: 1 if the recording frees it, else 0.
             freed[BlockId]: u32[blocks],
-            /// For each access of a block, by row: 1 + the next row that accesses the same block, and 1 + the next row
-            /// that writes it; 0 where there is none.
+            /// For each row that reads or writes its block, or counts as doing so (see `touch`): 1 + the next such row
+            /// of the same block, and 1 + the next one that writes the block; 0 where there is none.
             next: [u32; 2][rows],
             /// For each row: the number of the operator to which it belongs.
             operator: u32[rows],
@@ -178,8 +179,8 @@ impl Pass<'_> {
                 _ => {}
             }
         }
-        // For each block: what `next` would be for an access that comes before all rows looked at so far. The two
-        // tables are used for this until the rows are written.
+        // For each block: the entry of `next` that an access would get if it came before all rows looked at so far. The
+        // memory of `users` and `resident`, which are not needed yet, is used for this.
         let (next, next_write) = (&mut self.users, &mut self.resident);
         for row in (0..count(program.rows)).rev() {
             let r = at(program.rows, row);
@@ -212,7 +213,7 @@ impl Pass<'_> {
                 }
             }
         }
-        // The operators that have to keep their order among themselves, in that order.
+        // The operators that have to keep their order among themselves, in the recorded order.
         let keeps_place = |operator: u32| recorded.is_ordered(program.op(operator));
         let mut in_turn = (0..self.operators).filter(|&operator| keeps_place(operator)).peekable();
         for operator in 0..self.operators {

@@ -43,8 +43,8 @@ impl Random {
                 rows.push(row(time, Event::Read, known, 0, op));
             }
             time += u64::from(draw(5));
-            // Its operator writes the block, or leaves it undefined for its readers; or the operator allocates a
-            // workspace first.
+            // Mostly the operator writes the block `out`, now and then with a workspace between two writes. Else the
+            // block is undefined for its readers.
             let wrote = draw(6) > 0;
             if wrote && op != Op::None && draw(4) == 0 {
                 rows.push(row(time, Event::Write, out, 0, op));
@@ -117,8 +117,8 @@ impl Random {
         accesses.chunk_by(|a, b| a.op == b.op && a.op != Op::None).map(<[Row]>::to_vec).collect()
     }
 
-    /// The rows of operators in this order, with all blocks that an operator touches allocated while it runs; and the
-    /// max load of these rows, in bytes.
+    /// The rows of the operators in this order, and the max load of these rows in bytes. All blocks that an operator
+    /// accesses are allocated before its first access and freed, if at all, after its last.
     fn naive(&self, order: &[usize]) -> (Vec<Row>, u64) {
         let operators = self.accesses();
         let malloc = |b: u32| *self.rows.iter().find(|r| r.event == Event::Malloc && r.block == b).unwrap();
@@ -209,7 +209,9 @@ fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
     let mut better = 0;
     for seed in 0..120 {
         let random = Random::new(seed, 5);
-        // In the naive rows, workspaces are allocated only inside an operator, and blocks that nobody accesses never.
+        // The naive rows leave out blocks that nobody accesses, and allocate any other right before the operator that
+        // accesses it first. So only recordings are used in which each block is accessed, and written before it is
+        // read.
         let accessed = |b: u32| random.rows.iter().any(|r| r.event.is_access() && r.block == b);
         let begins_written = |b: u32| {
             let first = random.rows.iter().find(|r| r.event.is_access() && r.block == b);
@@ -234,7 +236,7 @@ fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
         assert!(least < u64::MAX, "{seed}: not even the recorded order is accepted");
         let (_, given) = random.naive(&(0..n).collect::<Vec<_>>());
         let reordered = [Reordering::Early, Reordering::LeastLoad].map(|goal| random.reordered(goal));
-        // Inside an operator, fewer bytes may be alive than all that it touches.
+        // The load that is found may even be lower: inside an operator, not all blocks that it accesses need be alive.
         let found = reordered.iter().flatten().map(|rows| max_load(rows)).min().unwrap_or(given);
         assert!(found <= least, "{seed}: {found} where {least} is possible, as recorded {given}");
         better += u32::from(least < given);
