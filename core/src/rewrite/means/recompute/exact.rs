@@ -38,9 +38,9 @@ const MOST_STATES: u32 = 1 << 14;
 /// The most blocks that a program may have for the exact search. For larger programs no memory is provided, and there
 /// is no search.
 const MOST_BLOCKS: usize = 256;
-/// How many entries the heap of the exact search can hold, for each state that there is memory for. A state that is
-/// reached again at a lower cost gets a further entry; its entry with the least key counts. The key is the time spent
-/// on recomputation so far, plus a lower bound on the time still to be spent.
+/// How many entries the heap of the exact search can hold for each state that there is memory for. A state that is
+/// reached again at a lower cost gets a further entry. Of a state's entries the one with the least key counts. The key
+/// is the time spent on recomputation so far, plus a lower bound on the time still to be spent.
 const WAITING: usize = 2;
 
 /// How many states of the exact search a program of `blocks` blocks gets memory for; 0 if it has too many blocks.
@@ -87,9 +87,9 @@ workspace! {
             wanted: u64[rows + 2],
             /// For each operator: the set of the values that earlier operators write.
             made: u64[rows + 2],
-            /// For each operator: the bytes that are on the device before it runs, of the blocks that the search leaves
-            /// alone. Those are never evicted or recomputed, but allocated and freed as in the recording. In two's
-            /// complement.
+            /// For each operator: the bytes on the device before it runs that the search does not decide about. They
+            /// belong to blocks that are allocated and freed as in the recording, and never evicted or recomputed. In
+            /// two's complement.
             fixed: u64[rows + 2],
             /// The size of each value, in bytes.
             size[ValueId]: u64[MOST_VALUES as usize],
@@ -221,8 +221,8 @@ fn each(set: u64) -> impl Iterator<Item = ValueId> {
 impl Recomputer<'_> {
     /// Searches for the script (the order of runs, recomputations and frees) that spends the least time on
     /// recomputation within `limit` bytes. `least` is the cost of the best script found before. If the new script costs
-    /// less, keeps it and returns its cost; else returns `least`. Finds nothing if the program has too many values or
-    /// the search too many states.
+    /// less, keeps it and returns its cost; else returns `least`. Also returns `least` if the program has too many
+    /// values, or the search too many states.
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,

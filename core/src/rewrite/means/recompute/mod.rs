@@ -181,7 +181,7 @@ impl<'a> Recomputer<'a> {
     }
 
     /// The headroom of each operator: the bytes held back below the limit while the operator runs. The caller may
-    /// change it.
+    /// change the entries.
     pub(in crate::rewrite) fn headroom(&mut self) -> &mut Table<'a, u64> {
         self.walk.headroom()
     }
@@ -194,7 +194,7 @@ impl<'a> Recomputer<'a> {
             cheap.map(|block| self.values.program.size[block]).fold(0, u64::saturating_add)
         };
         let enough = sum(f64::INFINITY) / whole * part;
-        // Positive numbers have the same order as their bits, read as integers: these are bisected.
+        // Positive floating-point numbers have the same order as their bits read as integers. So the bits are bisected.
         let (mut low, mut high) = (0, f64::INFINITY.to_bits());
         while low < high && part < whole {
             let middle = low + (high - low) / 2;
@@ -206,8 +206,8 @@ impl<'a> Recomputer<'a> {
     /// Plans recomputation within a limit in bytes. Makes scripts (the order of runs, recomputations and frees) with
     /// each of [`PREFERENCES`], which set what is evicted first. Then improves the best script by annealing, which
     /// changes the weights of blocks (factors of their eviction scores). `work` is about how many accesses and
-    /// recompute costs the search may look at. Returns the best script's cost; none if every script that was tried adds
-    /// more than `most` ns or could not be completed.
+    /// recompute costs the search may look at. Returns the best script's cost, which may exceed the limit; none if
+    /// every script that was tried adds more than `most` ns or could not be completed.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, most: u64) -> Option<Cost> {
         let mut least: Option<Cost> = None;
         let mut rounds = 0;
@@ -273,7 +273,7 @@ impl<'a> Recomputer<'a> {
     /// Plans recomputation again after the limit or the headroom (bytes held back below the limit) has changed. Makes
     /// planning walks over the operators with the parameters of the best plan so far, then improves the result by
     /// annealing. `work` is about how many accesses and recompute costs the search may look at. Returns the cost of the
-    /// best plan; none if a walk before the annealing does not come to its end.
+    /// best plan, which may exceed the limit; none if a walk before the annealing does not come to its end.
     pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Cost> {
         self.walk.work = 0;
         let mut found = self.walk.walk(self.preference, limit, Cost::MOST)?;
@@ -392,10 +392,10 @@ impl<'a> Recomputer<'a> {
         self.best.copy_from(script);
     }
 
-    /// Makes a script (the order of runs, recomputations and frees) from `runs`, which has the runs and recomputations
-    /// of operators, by adding the frees of blocks. Returns the script's cost for `limit` bytes less the headroom (the
-    /// bytes held back below the limit). None where [`Follower::follow`] returns none, for example because a value that
-    /// is read is not on the device.
+    /// Makes a script (the order of runs, recomputations and frees) by adding the frees of blocks to `runs`, the order
+    /// of runs and recomputations. Returns the script's cost for `limit` bytes less the headroom (the bytes held back
+    /// below the limit). None where [`Follower::follow`] returns none, for example because a value that is read is not
+    /// on the device.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.walk.headroom_of(operator), self.walk.in_place)
     }

@@ -6,11 +6,11 @@
 //! Paper: Chen et al. 2016, as in [`chen`]. The plans are those of [`Planner::each`], the last of which has no
 //! segments.
 //!
-//! On transformers, for example, recomputation has to bring the load (bytes alive at a step) far down. There these
-//! plans take less time than what the [walk](super::walk) over the operators finds: BERT within half its memory, by
-//! swaps and recomputation, takes 42 % longer than the original with these plans, and 164 % longer without. Of the
-//! plans within the limit the one that takes least time is kept; of equal ones the first. Cost: O(plans · block
-//! accesses of their runs).
+//! These plans take less time than what the [walk](super::walk) over the operators finds where recomputation has to
+//! bring the load (bytes alive at a step) far down, as on transformers. BERT within half its memory, by swaps and
+//! recomputation, takes 42 % longer than the original with these plans, and 164 % longer without. Of the plans within
+//! the limit the one that takes least time is kept; of equal ones the first. Cost: O(plans · block accesses of their
+//! runs).
 
 use super::{Recomputer, most_rows};
 use crate::rewrite::published::chen::{self, Planner};

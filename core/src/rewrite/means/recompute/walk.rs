@@ -8,9 +8,10 @@
 //! 1. The operators run in their order. An input that is missing is recomputed first. The operators that run for this
 //!    are the *closure* of the input: the one that writes it, those that write missing inputs of that one, and so on.
 //! 2. Where memory runs out, a value is evicted that the running operator does not need: the one with the least score
-//!    ([`evict`] finds it). The score is `cost of its closure / (bytes · distance to its next use^b)`, where b is a
-//!    parameter; the cost is the time that the closure takes. An operator of the closure is *owed* if it has to be
-//!    recomputed anyway, because another of its outputs is missing and read later. Only a part of its time counts.
+//!    ([`evict`] finds it). The score is `cost / (bytes · distance^b)`, where b is a parameter. The cost is the time
+//!    that the value's closure takes, the distance the time until the value's next use. An operator of the closure is
+//!    *owed* if it has to be recomputed anyway, because another of its outputs is missing and read later. Only a part
+//!    of its time counts.
 //! 3. A value is freed as soon as no operator reads it any more, and it is not needed to recompute a missing value that
 //!    is read later.
 //! 4. *Virtual uses*: each read of a value by a closure is noted. The next walk counts it as a use of the value, so
@@ -39,8 +40,8 @@ use crate::workspace::workspace;
 /// The parameters of the score by which values are evicted; the value with the lowest score is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::rewrite) struct Preference {
-    /// Twice the exponent b in the eviction score `cost / (bytes · distance^b)`, from 0 to 4. The distance is that to
-    /// the next use of the value.
+    /// Twice the exponent b in the eviction score `cost / (bytes · distance^b)`, from 0 to 4. The distance is the time
+    /// in ns until the next use of the value.
     pub(in crate::rewrite) distance: u32,
     /// The factor, at most 1, by which the time of an operator that is *owed* counts in the cost of recomputing a
     /// value. An operator is owed if it has to be recomputed anyway, for another of its outputs that is missing and
@@ -54,7 +55,7 @@ pub(in crate::rewrite) struct Preference {
 const RAISE: f64 = 4.0;
 
 /// The most operators that are looked at to find the cost of recomputing one value: the operator that writes the value,
-/// and those that write missing inputs.
+/// and those that write missing inputs. The time of any further ones is not counted.
 const CLOSURE: u32 = 256;
 
 record! {
@@ -91,16 +92,14 @@ workspace! {
             /// value.
             first_virtual[VersionId]: u32[rows + blocks + 1],
             /// The virtual uses: reads in an earlier planning walk that served to recompute other values. An entry is
-            /// the operator for which the other value was needed. The entries are sorted by the version (a block's
-            /// value between two writes) that was read, those of one version in ascending order.
+            /// the operator for which the other value was needed. The entries are sorted by the version that was read,
+            /// and for one version by the operator.
             virtual_use: u32[rows],
             /// For each block: how many accesses need it now. These are accesses of the operator that runs, and of the
             /// operators that are recomputed for it. While there are any, the block is not evicted.
             pinned[BlockId]: u32[blocks],
-            /// For each version (a block's value between two writes), two indices. The first is that of its next
-            /// reader, in the list of readers that `values` has. The second is that of its next virtual use, in
-            /// `virtual_use`. A virtual use is a read, in an earlier planning walk, that served to recompute another
-            /// value.
+            /// For each version (a block's value between two writes), two indices: the index of its next reader in the
+            /// list of readers that `values` has, and the index of its next virtual use in `virtual_use`.
             next[VersionId]: [u32; 2][rows + blocks],
             /// For each operator: the number of the last search that visited it (see `count`), so that no search visits
             /// an operator twice. A search finds what a value is made from, or what is made from it.
@@ -121,11 +120,10 @@ workspace! {
         lists {
             /// The reads so far in this planning walk that served to recompute other values.
             noted: Noted[rows],
-            /// The virtual uses, which this planning walk counts as uses of the values read: reads in an earlier walk
-            /// that served to recompute other values.
+            /// The virtual uses that this planning walk counts: reads in an earlier walk that served to recompute
+            /// other values.
             remembered: Noted[rows],
-            /// A copy of the virtual uses (reads in an earlier planning walk that served to recompute other values),
-            /// saved by `keep_memory`.
+            /// A copy of the virtual uses in `remembered`, saved by `keep_memory`.
             kept: Noted[rows],
             /// The operators that are to be recomputed, as a stack: each writes what the one below it reads. Beside
             /// each operator stands the index of its access that is to be looked at next. Only accesses to managed
@@ -309,7 +307,7 @@ impl<'a> Walk<'a> {
             self.virtual_uses_pass();
             self.run_first(g)?;
         }
-        // Frees the values that were kept for an operator that did not read them in the end.
+        // Frees the values that were kept for a recomputation that was not needed in the end.
         for block in values.program.blocks() {
             if self.holds.get(block).is_some() {
                 self.drop_block(block)?;
@@ -433,9 +431,10 @@ impl<'a> Walk<'a> {
     }
 
     /// Puts the operator that writes a version (a block's value between two writes) on the stack of those to recompute.
-    /// Pins the blocks that it accesses: they are not evicted until the operator has run. Frees those that hold a later
-    /// version. Returns none if the operator may not be recomputed, if another operator has pinned such a block too, if
-    /// the list of steps is full, or if the steps cost more than allowed.
+    /// Pins the blocks that it accesses: they are not evicted until the operator has run. Frees each of these blocks
+    /// that holds a later version than the operator accesses. Returns none if the operator may not be recomputed, if a
+    /// block to be freed is also pinned by another operator, if the list of steps is full, or if the steps cost more
+    /// than allowed.
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;

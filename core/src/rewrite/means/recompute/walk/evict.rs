@@ -1,10 +1,11 @@
 //! Finds the block with the least eviction score, which is evicted next.
 //!
-//! The score of a block is `weight · cost of its closure / (bytes · distance to its next use^b)`, where b is a
-//! parameter. The closure is what has to run to recompute its value. To compute the score of all blocks at each
-//! eviction would take too long. But scores mostly grow: the next use comes nearer, and each eviction makes other
-//! closures larger. So an old score is a lower bound on the present one, and the queue is lazy (Minoux 1978): the block
-//! with the least bound is scored anew, and evicted if it is still the least.
+//! The score of a block is `weight · cost / (bytes · distance^b)`, where b is a parameter. The cost is the time of the
+//! block's closure, the operators that have to run to recompute its value. The distance is the time until the block's
+//! next use. To compute the score of all blocks at each eviction would take too long. But scores mostly grow: the next
+//! use comes nearer, and each eviction makes other closures larger. So an old score is a lower bound on the present
+//! one, and the queue is lazy (Minoux 1978): the block with the least bound is scored anew, and evicted if its score is
+//! still the least.
 //!
 //! A block whose score may have fallen is *stale*, and is scored before the next eviction. This is so in four cases:
 //! - a running operator needed it, and does not any more;
@@ -103,10 +104,11 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// The time in ns to recompute a version (a block's value between two writes) before operator `at`. It is exact up
-    /// to `bound`; a longer time may be returned as any number between `bound` and the exact one. An operator that has
-    /// to be recomputed anyway, because another of its outputs is missing and read later, counts with only a part of
-    /// its time. None if the version cannot be recomputed.
+    /// The time in ns to recompute a version (a block's value between two writes) before operator `at`. At most
+    /// [`CLOSURE`] operators are counted. The time is exact up to `bound`; a longer time may be returned as any
+    /// number between `bound` and the exact one. An operator that has to be recomputed anyway, because another of its
+    /// outputs is missing and read later, counts with only a part of its time. None if the version cannot be
+    /// recomputed, or only by losing another version that is still read.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: VersionId, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
@@ -215,8 +217,9 @@ impl Walk<'_> {
         made.any(|made| !self.holds.is(made.block, Some(made.version)) && self.next_use(made.version) != NONE)
     }
 
-    /// To be called when this value was recomputed: the values made from it, directly or by way of missing values, cost
-    /// less to recompute now. Marks their blocks as stale, so that their eviction scores are computed anew.
+    /// To be called when `version` was recomputed: the values made from it, directly or by way of missing values, cost
+    /// less to recompute now. Marks the blocks of these values as stale, so that their eviction scores are computed
+    /// anew.
     pub(in crate::rewrite) fn closures_shrink(&mut self, version: VersionId) {
         let values = self.values;
         self.closure.clear();
@@ -242,8 +245,8 @@ impl Walk<'_> {
         }
     }
 
-    /// To be called when this value is missing from now on: the operator that writes it may have to be recomputed for
-    /// it anyway (be owed), so that the operator's other outputs cost less to recompute. Marks the blocks of these
+    /// To be called when `version` is missing from now on. The operator that writes `version` may have to be recomputed
+    /// for it anyway (be owed); then the operator's other outputs cost less to recompute. Marks the blocks of these
     /// outputs as stale, so that their eviction scores are computed anew.
     pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: VersionId) {
         let values = self.values;
