@@ -52,8 +52,9 @@ pub enum Policy {
     /// [`Policy::Doa`], [`Policy::Aoa`], [`Policy::Wdoa`] and [`Policy::Swdoa`]. The weights are found by Bayesian
     /// optimisation (Zhang et al. 2019).
     Bayes,
-    /// Blocks are copied to the host after their last reader in the forward pass, and back one operator before the next
-    /// reader (Jin et al. 2018, Layrub).
+    /// Blocks that are idle while the operator with the max load runs are copied to the host as soon as they are idle,
+    /// and back one operator before their next reader. In training these are activations, copied out after their last
+    /// reader in the forward pass (Jin et al. 2018, Layrub).
     Layer,
 }
 
@@ -140,8 +141,8 @@ workspace! {
             left: Positions(rows, blocks),
         }
         state {
-            /// The [`Weights`] of the four scores that the last search for weights found, with the
-            /// limit in bytes for which it was made; none before the first search.
+            /// What the last search for [`Weights`] of the four scores found: the limit in bytes for which it searched,
+            /// and the weights. None before the first search.
             mixture: Option<(u64, Weights)> = None,
             /// The seed of the Bayesian optimisation, which finds the weights of the scores by which gaps are chosen.
             seed: u64 = seed,
@@ -164,10 +165,10 @@ impl<'a> Swapper<'a> {
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Swaps every block that can be off the device while one operator runs: the operator at which the original trace
-    /// has its max load (the most bytes alive). Such a block is copied out before that operator and back in after it,
-    /// within the iteration. No other block is swapped in the schedule then. Returns the max load that is left, in
-    /// bytes: Zhang et al.'s `load_min`.
+    /// Makes the schedule in which every block is swapped that can be copied out before one operator and back in after
+    /// it, within the iteration: the operator at which the original trace has its max load (the most bytes alive). No
+    /// other block is swapped; a block that is overwritten before it is read again is not either. Returns the max load
+    /// that is left, in bytes: Zhang et al.'s `load_min`.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -204,16 +205,16 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The work done so far to choose gaps (times without access) by their scores. A unit of work here is several looks
-    /// at operators or gaps. (The search for faster schedules counts each look as a unit.)
+    /// The work done so far to choose gaps (times without access) by their scores. A unit of this work is 16 looks at
+    /// operators or gaps, while the search for faster schedules counts each look as a unit.
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }
 
-    /// The [`Weights`] of the four scores that give the fastest schedule within `limit` bytes: blocks
-    /// leave first in the gaps (times without access) with the highest weighted sum. The weights are found by Bayesian
-    /// optimisation, or kept from the last call if it had the same limit. On very large networks the optimisation ends
-    /// early, after about `work` units of work, as [`selected`](Self::selected) counts them.
+    /// The [`Weights`] of the four scores with which [`by_score`](Self::by_score) makes the fastest schedule within
+    /// `limit` bytes. They are found by Bayesian optimisation, or kept from the last call if it had the same limit. On
+    /// very large networks the optimisation ends early, after about `work` units of work, as
+    /// [`selected`](Self::selected) counts them.
     fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
             Some((known, weights)) if known == limit => weights,
@@ -229,9 +230,9 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the schedule of Zhang et al. for a limit in bytes: blocks leave first in the gaps (times without access)
-    /// with the highest sum of the four scores, each times its weight ([`Weights`]). Tries it with gaps within
-    /// the iteration only, and with gaps across its end too, and keeps the faster. Returns how much longer it takes
-    /// than the original, in ns; none if neither is within the limit.
+    /// with the highest sum of the four scores, each times its weight ([`Weights`]). Makes it twice, with gaps within
+    /// the iteration only, and with gaps across the iteration's end too, and keeps the faster schedule. Returns how
+    /// much longer this takes than the original, in ns; none if neither is within the limit.
     fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
@@ -264,20 +265,20 @@ impl<'a> Swapper<'a> {
         self.schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Makes the fastest of several schedules within `limit` bytes, and improves it by the search, which may look at
-    /// `work` operators and gaps (times without access). Each of the first three scores ([`Weights`]) ranks the gaps in
-    /// which blocks are swapped out, and gives a schedule. In two more schedules blocks are swapped out in all gaps: in
-    /// all within the iteration, and in those across its end too. The fourth score is left out: in networks of a
-    /// thousand layers it takes longer than the search. Returns how much longer the improved schedule takes than
-    /// the original, in ns; none if none of the first schedules is within the limit.
+    /// Makes five schedules, and improves the fastest one within `limit` bytes by the search, which may look at `work`
+    /// operators and gaps (times without access). Three schedules choose gaps by one score each, the first three of
+    /// [`Weights`]. In the other two, blocks leave the device in all gaps within the iteration, and in those across its
+    /// end too. The fourth score is left out: in networks of a thousand layers it takes longer than the search. Returns
+    /// how much longer the improved schedule takes than the original, in ns; none if none of the five is within the
+    /// limit.
     pub(in crate::rewrite) fn search(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (start, _) = self.best_start(limit, &Weights::FIXED)?;
         self.improve(start, limit, work)
     }
 
-    /// As [`Swapper::search`], but the search may also start from the schedule by the fourth score
-    /// ([`Weights`]), or by a weighted sum of all four, if that is the fastest. To find the weights takes about as
-    /// long as the search itself. None if no schedule other than that of the weighted sum is within the limit.
+    /// As [`Swapper::search`], but the search may also start from the schedule by the fourth score ([`Weights`]), or
+    /// from that by a weighted sum of all four, if it is the fastest. To find the weights of the sum takes about as
+    /// long as the search itself. None if no schedule but that of the weighted sum is within the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let (mut start, least) = self.best_start(limit, &Weights::SINGLE)?;
         // No schedule is better than one that never waits.
@@ -290,10 +291,10 @@ impl<'a> Swapper<'a> {
         self.improve(start, limit, work)
     }
 
-    /// The fastest of the schedules that the search may start from, and how much longer it takes than the original, in
-    /// ns. There is one schedule for each of `weights`, which rank gaps (times without access) by one score alone. In
-    /// two more, blocks are swapped out in all gaps: in all within the iteration, and in those across its end too. None
-    /// if no schedule is within `limit` bytes.
+    /// The fastest of several schedules, from which the search may start, and how much longer it takes than the
+    /// original, in ns. One schedule is made for each of `weights`, by which gaps (times without access) are chosen. In
+    /// two more, blocks leave the device in all gaps within the iteration, and in those across its end too. None if no
+    /// schedule is within `limit` bytes.
     fn best_start(&mut self, limit: u64, weights: &[Weights]) -> Option<(Start, f64)> {
         let mut best: Option<(Start, f64)> = None;
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];

@@ -51,23 +51,19 @@ workspace! {
     /// it runs) that follows from this.
     pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
-            /// For each gap (a time in which no operator accesses a block): the boundary between operators at which the
-            /// block's memory is freed (give), and the boundary at which the memory is allocated again (take). Equal if
-            /// the gap is not in use.
+            /// For each gap: the boundary at which its block's memory is freed (give), and the boundary at which the
+            /// memory is allocated again (take). Equal if the gap is not in use.
             positions[GapId]: [u32; 2][rows + blocks],
-            /// For each boundary between operators: the first gap (a time in which no operator accesses a block) in
-            /// each of two lists. The first list has the gaps whose blocks are freed there (give), the second those
-            /// whose blocks are allocated again there (take). Each entry is an `Option<GapId>`, stored as a number.
+            /// For each boundary: the first gap in each of two lists. List 0 has the gaps whose blocks are freed there
+            /// (give), list 1 those whose blocks are allocated again there (take). Each entry is an `Option<GapId>`,
+            /// stored as a number.
             first: [u32; 2][rows + 2],
-            /// For each gap (a time in which no operator accesses a block): the gap before it in each of two lists. The
-            /// first list has the gaps whose blocks are freed (give) at the same boundary between operators, the second
-            /// those whose blocks are allocated again (take) at the same boundary. Each entry is an `Option<GapId>`,
-            /// stored as a number.
+            /// For each gap: the gap before it in each of two lists. List 0 has the gaps whose blocks are freed at the
+            /// same boundary (give), list 1 those whose blocks are allocated again at the same boundary (take). Each
+            /// entry is an `Option<GapId>`, stored as a number.
             before[GapId]: [u32; 2][rows + blocks],
-            /// For each gap (a time in which no operator accesses a block): the gap after it in each of two lists. The
-            /// first list has the gaps whose blocks are freed (give) at the same boundary between operators, the second
-            /// those whose blocks are allocated again (take) at the same boundary. Each entry is an `Option<GapId>`,
-            /// stored as a number.
+            /// For each gap: the gap after it in each of the same two lists. Each entry is an `Option<GapId>`, stored
+            /// as a number.
             after[GapId]: [u32; 2][rows + blocks],
             /// For each version (a block's value between two writes): the boundary between operators at which its copy
             /// to the host is due; [`NONE`] if it needs no copy.
@@ -77,8 +73,8 @@ workspace! {
             /// For each operator: the most bytes by which a placement (the offsets of all blocks) exceeded the limit
             /// while the operator ran, since the headroom (bytes held back below the limit) was last raised.
             excess: u64[rows + 2],
-            /// For each block: how many of the gaps (times without access) in which it is freed need a copy of the
-            /// block on the host.
+            /// For each block: how many gaps in use need memory on the host for it. These are all gaps in use but those
+            /// that begin after an access and end with a write ([`GapKind::Dead`]).
             on_host[BlockId]: u32[blocks],
         }
         records {
@@ -135,7 +131,7 @@ workspace! {
         state {
             gaps: &'a Gaps<'a> = gaps,
             device: Device = *device,
-            /// The host memory that the schedule needs: the bytes of all blocks that need a copy on the host.
+            /// The host memory that the schedule needs: the bytes of all blocks whose entry in `on_host` is not 0.
             host_bytes: u64 = 0,
         }
     }
@@ -225,9 +221,9 @@ impl<'a> Schedule<'a> {
         self.positions[gap]
     }
 
-    /// Looks at the `n` gaps (times in which no operator accesses a block) with the numbers from `first` on. Returns
-    /// those that have begun when `operator` runs, but whose block is on the device then. Gaps that are not in use
-    /// count too. `n` is at most 64, and all `n` gaps must end after the operator.
+    /// Of the `n` gaps (times in which no operator accesses a block) with the numbers from `first` on: those in which
+    /// `operator` lies while their block is on the device. Gaps that are not in use count too. `n` is at most 64, and
+    /// all `n` gaps must end after the operator.
     #[expect(clippy::needless_bitwise_bool, reason = "a branch here would often be foreseen wrongly")]
     #[inline]
     pub(in crate::rewrite) fn on_device(
@@ -407,8 +403,8 @@ impl<'a> Schedule<'a> {
         }
         let (was_used, is_used) = (old_give < old_take, give < take);
         for (list, old, new) in [(0, old_give, give), (1, old_take, take)] {
-            // A block that is on the host when the iteration begins is not freed; one that is there at the end is not
-            // allocated.
+            // A block that is on the host when the iteration begins is not freed. A block that is on the host when it
+            // ends is not allocated again.
             let outside = |boundary: u32| if list == 0 { boundary == 0 } else { g.kind == GapKind::Tail };
             if was_used && is_used && old == new {
                 continue;
@@ -482,7 +478,7 @@ impl<'a> Schedule<'a> {
     /// allocated again (list 1) at a boundary between operators. Each list is sorted by the gaps' numbers. So the rows
     /// that are written depend on the boundaries of the gaps alone, and not on the order in which these were set.
     fn link(&mut self, list: usize, boundary: u32, gap: GapId) {
-        // There are two lists; a third index would panic.
+        // Only 0 and 1 can be meant; the mask shows the compiler that no index is out of range.
         let list = list & 1;
         self.agenda.add(boundary);
         let (mut before, mut next) = (None, self.first(list, boundary));
@@ -517,9 +513,8 @@ impl<'a> Schedule<'a> {
         place[list & 1] = next.keep();
     }
 
-    /// The first gap in a list of gaps; none if the list is empty. A gap is a time in which no operator accesses a
-    /// block. Between two operators lies a boundary. List 0 of a boundary has the gaps whose block is freed there, list
-    /// 1 those whose block is allocated again there.
+    /// The first gap (a time in which no operator accesses a block) in the list of those whose block is freed (list 0)
+    /// or allocated again (list 1) at a boundary; none if the list is empty.
     fn first(&self, list: usize, boundary: u32) -> Option<GapId> {
         Field::kept(self.first[boundary][list & 1])
     }

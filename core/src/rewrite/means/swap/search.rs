@@ -125,8 +125,8 @@ impl Search<'_> {
             return;
         }
         let g = schedule.gaps().gap(gap);
-        // The gap after a block's last access (tail) needs the gap before its first (head) to begin at the iteration's
-        // start.
+        // The gap after a block's last access (tail) may be in use only while the gap before its first access (head) is
+        // in use from the iteration's start.
         if positions[0] > 0 {
             self.drop_tail(schedule, &g);
         }
@@ -178,14 +178,14 @@ impl Search<'_> {
             self.drop_gap(schedule, gap, &g);
             return true;
         }
-        // Makes the head's block away at the start. Its copy out then comes after its last write of the iteration
-        // before, where the link may be idle.
+        // Has the head's block on the host when the iteration begins. The block is then copied out after its last
+        // write in the iteration before, when the link may be idle.
         if g.kind.is_head() && give > 0 && self.random.below(12) == 0 {
             self.set(schedule, gap, [0, take]);
             return true;
         }
-        // Moves one end of the gap: mostly a little, sometimes to anywhere. A block that is away at the start mostly
-        // stays away.
+        // Moves one end of the time for which the block is away: mostly a little, sometimes to anywhere in the gap. A
+        // block that is on the host when the iteration begins mostly stays so.
         let rarely = if schedule.is_away_at_start(gap, &g) { 16 } else { 2 };
         let front = g.kind == GapKind::Tail || self.random.below(rarely) == 0;
         let (low, high) = if front { (g.begin, take) } else { (give, g.end) };
@@ -224,8 +224,8 @@ impl Search<'_> {
         false
     }
 
-    /// A random gap in use, which is a time without access in which a block is off the device. Every other time on
-    /// average, it is one that begins or ends near an operator for which compute had to wait.
+    /// A random gap in use, which is a time without access in which a block is off the device. In half of the calls, on
+    /// average, it is a gap that begins or ends near an operator for which compute had to wait.
     fn pick(&mut self, schedule: &Schedule<'_>) -> GapId {
         let used = schedule.used();
         let n = used.len();
@@ -295,9 +295,10 @@ impl Search<'_> {
         let mut drawn: Option<([u32; 2], GapId)> = None;
         let mut least = f64::INFINITY;
         let missing = schedule.load(operator).saturating_sub(limit);
-        // How far the operators after this one are known to be above the limit.
+        // The operators from `operator` up to `crowded`, which is left out, are known to be above the limit.
         let mut crowded = operator + 1;
-        // Of very many gaps a run of them is compared, and the others one by one only if none of those will do.
+        // Compares `RUN` gaps, beginning with a random one. Looks at further gaps, one by one, only if none of the
+        // first `RUN` will do.
         let first = gaps.first_after(operator);
         let all = gaps.len - first;
         let start = if all > RUN { self.random.below(all) } else { 0 };
@@ -324,7 +325,7 @@ impl Search<'_> {
                 let positions =
                     schedule.clamp(gap, if used { [give.min(from), take.max(until)] } else { [from, until] });
                 let mut cost = likely_wait(schedule, &g, [give, take], positions);
-                // A block that is smaller than the excess needs another gap beside it.
+                // A block that is smaller than the missing bytes is not enough: a further gap would be needed.
                 let size = gaps.program.size[g.block];
                 if size < missing {
                     cost /= (size as f64 / missing as f64).max(1e-3);
@@ -386,7 +387,7 @@ impl Search<'_> {
             if g.kind != GapKind::Tail {
                 take = schedule.after_last_above(most, give, take);
             }
-            // A tail needs its head to be away in at least one operator.
+            // While the tail is in use, the block has to be away in its head for at least one operator.
             if away_at_start && take == 0 && g.other_end.is_some_and(|tail| schedule.is_used(tail)) {
                 take = 1;
             }

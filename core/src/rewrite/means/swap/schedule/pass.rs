@@ -34,8 +34,8 @@ impl Schedule<'_> {
                 break;
             }
             self.take(g, &mut emit);
-            // The copies in that this operator needs go first: how long it waits for them decides when the next
-            // boundary comes.
+            // The copies to the device that this operator needs are handed out first: how long the operator waits for
+            // them decides when compute reaches the next boundary.
             self.hand_in(&mut links, clock, f64::NEG_INFINITY, g, &mut emit);
             let begin = (clock + (gaps.program.access_time[g] - gaps.program.time[g]) as f64).max(self.arrival.get(g));
             let next = begin + (gaps.program.time[g + 1] - gaps.program.access_time[g]) as f64;
@@ -90,7 +90,8 @@ impl Schedule<'_> {
         let mut stop = self.agenda.next(boundary, gaps.program.operators);
         for (waiting, free) in [(self.waiting_out.len(), links.out_free()), (self.waiting_in.len(), links.in_free())] {
             if waiting > 0 {
-                // While compute does not wait, it reaches every boundary by the same time (`late`) later than recorded.
+                // As long as compute does not wait, it reaches each boundary `late` ns after the boundary's recorded
+                // time.
                 let late = clock - gaps.program.time[boundary] as f64;
                 let (mut low, mut high) = (boundary, stop);
                 while low < high {
@@ -158,8 +159,8 @@ impl Schedule<'_> {
         emit(Action::Out(version));
     }
 
-    /// Gives waiting copies to the link to the device, in the order in which the blocks are read. Gives it enough to
-    /// keep it busy until `until` (ns), and in any case the copies of all blocks that `operator` reads.
+    /// Gives waiting copies to the link to the device, in the order in which the blocks are read: as many as keep the
+    /// link busy until `until` (ns), and in any case the copies of all blocks that `operator` reads.
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         // Gaps are numbered in the order of their ends.
