@@ -24,13 +24,14 @@ const DRAWS: usize = 128;
 /// The length scale of the Gaussian process's covariance function ([`kernel`]): the distance between two sets of
 /// weights at which the covariance has fallen from 1 to e^(−1/2).
 const LENGTH: f64 = 0.7;
-/// The noise that is added to the diagonal of the kernel matrix of the Gaussian process. It is also the least square of
-/// a diagonal entry of the Cholesky factor, so that no such entry is 0.
+/// The noise that is added to the diagonal of the kernel matrix of the Gaussian process. Besides, no diagonal entry of
+/// the Cholesky factor has a square below this number, so that none is 0.
 const NOISE: f64 = 1e-4;
 
-/// Finds the weights of the four scores by which gaps (times in which a block is not used) are chosen for swaps: those
-/// that give the least overhead. `overhead` makes the schedule of some weights and returns its overhead in ns, or none
-/// if these weights give no schedule.
+/// Finds the weights of the four scores by which gaps (times in which a block is not used) are chosen for swaps: of the
+/// weights that are tried, those that give the least overhead; [`Weights::DOA`] if none give a schedule. `overhead`
+/// makes the schedule of some weights and returns its overhead in ns, or none if these weights give no schedule. The
+/// search ends early once a schedule has no overhead.
 pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
     let mut random = SplitMix64::seed_from_u64(seed);
     let mut model = Process::new();

@@ -68,11 +68,12 @@ pub enum Cuts {
 pub struct Mirrored {
     /// How many rows the rewritten trace has.
     pub rows: usize,
-    /// The bytes that live across a cut of the forward pass, summed over the cuts (x in Chen et al. 2016); 0 for
-    /// [`Plan::Cheap`].
+    /// The bytes that live across a cut of the forward pass, summed over the cuts (x in Chen et al. 2016); for
+    /// [`Plan::Recursive`], over the first cuts alone, not those of the parts; 0 for [`Plan::Cheap`].
     pub stored: u64,
     /// The bytes of the largest of the segments into which the cuts divide the forward pass (y in Chen et al. 2016).
-    /// Results that the backward pass reads are counted. 0 for [`Plan::Cheap`].
+    /// For [`Plan::Recursive`] these are the cuts of the parts too. Of a segment's results, those that the backward
+    /// pass reads are counted. 0 for [`Plan::Cheap`].
     pub segment: u64,
     /// How many cuts divide the forward pass; for [`Plan::Recursive`], only the first cuts, not those of the parts; 0
     /// for [`Plan::Cheap`].
@@ -110,8 +111,8 @@ pub const fn most_rows(rows: usize, depth: u32) -> usize {
 /// [`Plan::Recursive`] goes deeper.
 ///
 /// # Errors
-/// [`Error::Row`] for a trace that is no recording, such as one with copies or recomputed operators;
-/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
+/// [`Error::Row`] for a trace that is no recording, such as one with copies or recomputed operators, and for one of 2²⁷
+/// rows or more; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::published::chen::{self, Cuts, Plan};
@@ -164,10 +165,10 @@ pub fn rewrite(
     Ok(Mirrored { rows: planner.write(scratch, out)?, ..mirrored })
 }
 
-/// Finds the cheapest of the plans that differ in their budget: the bytes after which a segment of the forward pass
-/// ends. The budgets are those of the search of Chen et al. 2016. Both rules for where a segment may end are tried,
-/// [`Cuts::One`] and [`Cuts::Narrow`]. `cost` computes the cost of a trace from its rows. Writes the rows of the
-/// cheapest plan to `out`, and returns that plan and its figures.
+/// Finds the cheapest of several plans [`Plan::Budget`]: those with the budgets of the search of Chen et al. 2016, for
+/// each of the two rules for where a segment may end, [`Cuts::One`] and [`Cuts::Narrow`]. `cost` computes the cost of a
+/// plan from the rows of its trace. Writes the rows of the cheapest plan to `out`, and returns that plan and its
+/// figures.
 ///
 /// # Errors
 /// As [`rewrite`], and whatever `cost` returns.
@@ -277,7 +278,7 @@ impl<'a> Planner<'a> {
         let program = mirror.values.program;
         let values = || program.blocks().map(|b| (program.size[b], mirror.value(b))).filter(|(_, v)| v.is_result);
         let largest = values().map(|(size, _)| size).max().unwrap_or(0);
-        // First the changes in each step, as sums that may be negative in two's complement.
+        // First the changes at each operator, which may be negative, in two's complement; then their sums.
         for (size, v) in values() {
             let Some(maker) = v.maker else { continue };
             if v.kept {
@@ -303,7 +304,7 @@ impl<'a> Planner<'a> {
         let steps = most_rows(values.program.rows.len(), self.depth);
         let mut follower = Follower::lend(steps, values.program.size.len(), &mut scratch);
         let made = follower.follow(values, self.mirror.runs(), u64::MAX, &|_| 0, false);
-        // No more steps come out than there is room for: where there is no script, a run has read a missing value.
+        // There is room for all steps. So if no script is made, a run reads a value that is not on the device.
         made.ok_or(Error::Row { row: u32::MAX, fault: RowFault::OtherValue })?;
         emit::write(values, follower.script(), steps, scratch, out)
     }
@@ -425,8 +426,9 @@ impl<'a> Planner<'a> {
 
     /// Sets how often each operator of the forward pass is recomputed. Cuts of level 0 divide the pass into segments,
     /// cuts of level 1 divide these again, and so on. Operators after the last cut are not recomputed. Any other is
-    /// recomputed 1 + l times, where l is the higher level of the two cuts around it. But if the forward pass reads its
-    /// result beyond a cut of level m, the operator is recomputed at most m times (with m = 0: never).
+    /// recomputed 1 + l times, where l is the higher of the levels of the last cut before it and the first cut after
+    /// it. But if the forward pass reads its result beyond a cut of level m, the operator is recomputed at most m times
+    /// (with m = 0: never).
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
         self.next_cut.set(forward, None);

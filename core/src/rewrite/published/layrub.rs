@@ -80,8 +80,9 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// `least_bytes` are not swapped.
 ///
 /// # Errors
-/// [`Error::Row`] for a trace that is no recording, such as one with copies or recomputed operators; [`Error::Device`];
-/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
+/// [`Error::Row`] for a trace that is no recording, such as one with copies or recomputed operators, and for one of 2²⁷
+/// rows or more; [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is
+/// too short.
 ///
 /// ```
 /// use sublet_core::rewrite::published::layrub::{self, Bytes};
@@ -92,7 +93,7 @@ pub fn most_rows(rows: &[Row]) -> usize {
 ///     let bytes = if event == Event::Malloc { 64 } else { 0 };
 ///     Row { time_ns: 1, bytes, block, op: Op::First(op), event }
 /// };
-/// // An activation that only its gradient's operator needs again, which then is as large.
+/// // Block 0 is an activation. Only operator 1 reads it, which writes its gradient, block 1 of the same size.
 /// let rows = [
 ///     row(Event::Malloc, 0, 0), row(Event::Write, 0, 0),
 ///     row(Event::Malloc, 1, 1), row(Event::Read, 0, 1), row(Event::Write, 1, 1), row(Event::Free, 0, 1),
@@ -105,7 +106,7 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// let mut out = vec![Row::default(); layrub::most_rows(&rows)];
 /// let scratch = Workspace::new(&mut words, &mut indices);
 /// let (n, bytes) = layrub::reuse(&recorded, &Device::symmetric(12e9), 1, scratch, &mut out)?;
-/// // It is needed while its gradient is written: no memory is shared, and nothing is idle that could leave.
+/// // The activation is needed while its gradient is written: no memory is shared. No block is idle: none is swapped.
 /// assert_eq!((n, bytes), (rows.len(), Bytes { separate: 128, intra: 128, inter: 128, hybrid: 128 }));
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
@@ -171,7 +172,8 @@ record! {
         /// Whether an operator needs the block while the block's gradient is written, so that the gradient is not
         /// written over it.
         is_needed: bool,
-        /// Whether the gradient of a ReLU reads the signs of the block's elements.
+        /// Whether the gradient of a ReLU accesses the block. Of an activation, the gradient reads only the signs of
+        /// the elements.
         is_signed: bool,
         /// Whether a gradient is written over the block.
         is_overwritten: bool,
@@ -180,7 +182,7 @@ record! {
         /// For a gradient that is written over an activation: whether it has been freed once. If it is allocated again
         /// after that, it takes memory of its own.
         has_ended: bool,
-        /// The row of the block's last free.
+        /// The row of the block's last free in the trace that [`Layers::peak`] looks at.
         last_free: Option<u32>,
     }
 }
@@ -208,8 +210,9 @@ workspace! {
 }
 
 impl Layers<'_> {
-    /// Finds for each block whether it is an activation or gradient, or a parameter; whether an operator reads it while
-    /// it writes a gradient; and whether a ReLU's backward operator reads its signs.
+    /// Finds the facts of each block that follow from its accesses: whether it belongs to a parameter; whether the
+    /// gradient of a ReLU accesses it; and whether an operator of the backward pass reads it and writes a block of the
+    /// same size, so that the block is needed while its gradient is written.
     fn classify(&mut self) {
         let mirror = &self.mirror;
         let program = mirror.values.program;
@@ -286,15 +289,15 @@ impl Layers<'_> {
         }
     }
 
-    /// The bytes of the mask (the signs of the elements) that is kept of a block if a gradient is written over it; 0 if
-    /// no gradient of a ReLU reads the block.
+    /// The bytes of the mask (the signs of the elements) that is kept of an activation if a gradient is written over
+    /// the activation; 0 if no gradient of a ReLU reads the activation.
     fn mask(&self, block: BlockId) -> u64 {
         let size = self.mirror.values.program.size[block];
         if self.known.get(block).is_signed { size.div_ceil(MASKED) } else { 0 }
     }
 
-    /// The bytes of all activations and their gradients, as two sums: if each has memory of its own, and if gradients
-    /// are written over activations.
+    /// The bytes of all activations and their gradients, as two sums: the first if each has memory of its own, the
+    /// second if gradients are written over activations. A gradient counts as as large as its activation.
     fn sums(&self) -> [u64; 2] {
         let mirror = &self.mirror;
         let program = mirror.values.program;
@@ -330,11 +333,12 @@ impl Layers<'_> {
             let size = self.mirror.values.program.size[r.block_id()];
             let under = known.over.filter(|_| over && !known.has_ended);
             match r.event {
-                // The gradient takes over the activation's memory, which is freed with the gradient.
+                // A gradient that is written over an activation takes over its memory, and frees it in the end. Only
+                // the activation's mask is added.
                 Event::Malloc => {
                     load = load.saturating_add(under.map_or(size, |activation| self.mask(activation)));
                 }
-                // Of an activation that was written over only the mask is left to free.
+                // A gradient was written over the activation, and frees that memory: only the mask is freed here.
                 Event::Free if over && known.is_overwritten && known.last_free == Some(row) => {
                     load = load.saturating_sub(self.mask(r.block_id()));
                 }

@@ -39,7 +39,7 @@ pub(in crate::rewrite) const DEEPEST: u32 = 31;
 /// counted from 1; the bits above are the operator.
 const RUN_BITS: u32 = 5;
 
-/// `depth`, or the number nearest to it from 1 to [`DEEPEST`]: how often operators may be recomputed at most.
+/// The number nearest to `depth` from 1 to [`DEEPEST`]: the most times that an operator may be recomputed.
 pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
     if depth == 0 {
         1
@@ -81,8 +81,8 @@ workspace! {
             /// For each block, the least mirror count (how often an operator may be recomputed) of the operators that
             /// write the block.
             least[BlockId]: u32[blocks],
-            /// For each operator: which of its recomputations the new schedule has already. Bit k is 1 if it has
-            /// recomputation k; they are counted from 1.
+            /// For each operator: which of its recomputations were added to `batch` so far. Bit k stands for
+            /// recomputation k, counted from 1.
             made: u64[rows],
             /// The recomputations to add right before one operator of the backward pass, each as one number: the
             /// [`RUN_BITS`] lowest bits say which recomputation of its operator it is, counted from 1, and the bits
@@ -195,7 +195,8 @@ impl<'a> Mirror<'a> {
             let writes = |block| values.references(operator).any(|r| r.writes && r.block == block);
             let changed = |r: Reference| {
                 let value = self.value(r.block);
-                // All writers of a block run together, but no other operator may read what the block held in between.
+                // All writers of a block are recomputed together. So an operator that reads the block and does not
+                // write it can be recomputed only if it reads the block's last value.
                 r.is_managed() && !(value.is_result && (writes(r.block) || value.last_version == Some(r.version)))
             };
             let may = values.may_recompute(operator, quiet) && !values.references(operator).any(changed);
@@ -254,12 +255,12 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Adds to `self.batch` the recomputations that `operator` needs. They are those for its own recomputation number
-    /// `run` or, if `run` is `u32::MAX`, those for its run in the backward pass. Needed is recomputation number `run`
-    /// of each operator that writes a block which `operator` accesses, or the last recomputation if there are fewer. So
-    /// all writers of one result of the forward pass are recomputed together. A recomputation is left out if it, or a
-    /// later one of the same operator, was added before. `batch` is the number of entries in `self.batch` before the
-    /// call; returns the number after it.
+    /// Adds to `self.batch` the recomputations that have to come before recomputation number `run` of `operator`. If
+    /// `run` is `u32::MAX`, they have to come before the operator's run in the backward pass. Each operator of the
+    /// forward pass that writes a block which `operator` accesses has to have its recomputation number `run`, or its
+    /// last one if it has fewer. So all writers of one result of the forward pass are recomputed together. A
+    /// recomputation is left out if it, or a later one of the same operator, was added before. `batch` is the number of
+    /// entries in `self.batch` before the call; returns the number after the call.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];

@@ -198,11 +198,11 @@ impl Selection<'_> {
     /// Sorts all gaps (times in which a block is not used) into `ranked`, the gap with the highest weighted score
     /// (`worth`) first.
     fn rank(&mut self, gaps: u32) {
-        // Bits that are ordered as the numbers are, the highest number first.
+        // A key for sorting in ascending order that puts the highest number first, made from the number's bits.
         let descending = |worth: f64| if worth < 0.0 { worth.to_bits() } else { !(worth.to_bits() | 1 << 63) };
         sort::identity(&mut self.ranked, gaps);
         sort::by_key(&mut self.ranked, gaps, &mut self.next, |gap| descending(self.worth.get(GapId::of(gap))));
-        // For each rank, the next to look at: itself.
+        // No gap is chosen yet: from each rank the search goes on at that rank itself.
         sort::identity(&mut self.next, gaps);
     }
 
@@ -284,10 +284,10 @@ impl Selection<'_> {
     }
 }
 
-/// Lets the block that is swapped in `gap` (a time in which no operator accesses it) get its memory back earlier, as
-/// far as memory within `limit` bytes is free. So its copy in can end in time: before the block is used, and before the
-/// time `link`, when the next copy in should begin. Returns when the copy in of this block should begin. Times are in
-/// ns.
+/// Lets the block that is swapped in `gap` (a time in which no operator accesses it) get its memory back earlier, so
+/// that its copy in can end in time: before the block is used, and before the next copy in should begin, at the time
+/// `link`. The memory is allocated only where that many bytes are free within `limit` bytes. Returns when the copy in
+/// of this block should begin. Times are in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: GapId, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();
@@ -340,10 +340,11 @@ impl Weights {
     pub(in crate::rewrite) const FIXED: [Self; 3] = [Self::DOA, Self::AOA, Self::WDOA];
 }
 
-/// The four scores of a gap (a time in which a block is not used), in the order of [`Weights`]. `area` and `area_left`
-/// hold the area under the load curve (bytes on the device over time) from the start up to each boundary (boundary o
-/// lies before operator o), in byte nanoseconds: `area` if no block is swapped, `area_left` if blocks are swapped in
-/// the gaps chosen so far.
+/// The four scores of a gap (a time in which a block is not used), in the order of [`Weights`]. The first is in ns, the
+/// others in byte nanoseconds; but an area of absence below 0 is in ns per byte. `area` and `area_left` hold the area
+/// under the load curve (bytes on the device over time) from the start up to each boundary (boundary o lies before
+/// operator o), in byte nanoseconds: `area` if no block is swapped, `area_left` if blocks are swapped in the gaps
+/// chosen so far.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn scores(
     schedule: &Schedule<'_>,
@@ -368,8 +369,9 @@ pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
 }
 
 /// Writes to `area`, for each boundary (boundary o lies before operator o), the area under the schedule's load curve
-/// (bytes on the device over time) from the start up to it, in byte nanoseconds. The entries up to boundary `from` must
-/// be right already; the later ones are computed from them.
+/// (bytes on the device over time) from the start up to this boundary, in byte nanoseconds. Headroom, the bytes held
+/// back below the limit, counts as load. The entries up to boundary `from` must be right already; the later ones are
+/// computed from them.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, from: u32, area: &mut Records<'_, f64>) {
     let gaps = schedule.gaps();
