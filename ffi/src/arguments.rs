@@ -134,7 +134,6 @@ impl<'a> Arguments<'a> {
         self.at(position, look).map_err(|failure| match failure.status {
             S::NullPointer => Failure::new(S::MissingField, position, 0, wide(at)),
             S::MisalignedPointer => Failure::new(S::MisalignedField, position, failure.needed, wide(at)),
-            S::LengthOverflow => Failure { index: position, ..failure },
             _ => failure,
         })
     }
@@ -152,12 +151,12 @@ impl<'a> Arguments<'a> {
     /// # Safety
     /// If `pointer` is not NULL and `len` is not 0, `len` values can be read there as long as `'a`.
     pub(crate) unsafe fn input<T: Plain>(&mut self, pointer: *const T, len: usize) -> Result<&'a [T], Failure> {
-        counted(len, self.position + 1)?;
-        let there = self.look(pointer, len, false)?;
+        let holder = self.position + 1;
+        counted(len, holder)?;
+        // SAFETY: as promised.
+        let slice = unsafe { self.input_of(pointer, len, holder)? };
         self.skip();
-        // SAFETY: `look` has found it aligned, not NULL and of a length that can be addressed; the values are the
-        // caller's promise.
-        Ok(if there { unsafe { slice::from_raw_parts(pointer, len) } } else { &[] })
+        Ok(slice)
     }
 
     /// Checks the next two arguments, the pointer and the length of an array that is written, and returns the array.
@@ -166,26 +165,31 @@ impl<'a> Arguments<'a> {
     /// If `pointer` is not NULL and `len` is not 0, `len` values can be written there as long as `'a`, by nobody else.
     pub(crate) unsafe fn output<T: Plain>(&mut self, pointer: *mut T, len: usize) -> Result<&'a mut [T], Failure> {
         // SAFETY: as promised.
-        let slice = unsafe { self.output_of(pointer, len)? };
+        let slice = unsafe { self.output_of(pointer, len, self.position + 1)? };
         self.skip();
         Ok(slice)
     }
 
     /// Checks the next argument, the pointer to an array of `len` values that is written, and returns the array. The
-    /// length is known from another argument.
+    /// length is held by argument number `holder`.
     ///
     /// # Safety
     /// As for `output`.
-    pub(crate) unsafe fn output_of<T: Plain>(&mut self, pointer: *mut T, len: usize) -> Result<&'a mut [T], Failure> {
-        let there = self.look(pointer, len, true)?;
-        // SAFETY: as in `input`; that nobody else looks at it is known of the other arguments, and else the caller's
+    pub(crate) unsafe fn output_of<T: Plain>(
+        &mut self,
+        pointer: *mut T,
+        len: usize,
+        holder: u32,
+    ) -> Result<&'a mut [T], Failure> {
+        let there = self.look(pointer, len, holder, true)?;
+        // SAFETY: as in `input_of`; that nobody else looks at it is known of the other arguments, and else the caller's
         // promise.
         Ok(if there { unsafe { slice::from_raw_parts_mut(pointer, len) } } else { &mut [] })
     }
 
     /// Checks the next argument, the pointer to an array of `len` values that is written, and returns the array. If the
-    /// pointer is NULL, the caller does not want the array, and an empty one is returned. The length is known from
-    /// another argument.
+    /// pointer is NULL, the caller does not want the array, and an empty one is returned. The length is held by argument
+    /// number `holder`.
     ///
     /// # Safety
     /// As for `output`.
@@ -193,19 +197,26 @@ impl<'a> Arguments<'a> {
         &mut self,
         pointer: *mut T,
         len: usize,
+        holder: u32,
     ) -> Result<&'a mut [T], Failure> {
         // SAFETY: as promised.
-        unsafe { self.output_of(pointer, if pointer.is_null() { 0 } else { len }) }
+        unsafe { self.output_of(pointer, if pointer.is_null() { 0 } else { len }, holder) }
     }
 
     /// Checks the next argument, the pointer to an array of `len` values that is read, and returns the array. The
-    /// length is known from another argument.
+    /// length is held by argument number `holder`.
     ///
     /// # Safety
     /// As for `input`.
-    pub(crate) unsafe fn input_of<T: Plain>(&mut self, pointer: *const T, len: usize) -> Result<&'a [T], Failure> {
-        let there = self.look(pointer, len, false)?;
-        // SAFETY: as in `input`.
+    pub(crate) unsafe fn input_of<T: Plain>(
+        &mut self,
+        pointer: *const T,
+        len: usize,
+        holder: u32,
+    ) -> Result<&'a [T], Failure> {
+        let there = self.look(pointer, len, holder, false)?;
+        // SAFETY: `look` has found it aligned, not NULL and of a length that can be addressed; the values are the
+        // caller's promise.
         Ok(if there { unsafe { slice::from_raw_parts(pointer, len) } } else { &[] })
     }
 
@@ -221,7 +232,7 @@ impl<'a> Arguments<'a> {
         mut names: impl Iterator<Item = (&'static str, T)>,
     ) -> Result<T, Failure> {
         let position = self.position;
-        self.look(pointer, 1, false)?;
+        self.look(pointer, 1, position, false)?;
         let is = |name: &str| {
             let mut expected = name.bytes().chain([0]).enumerate();
             // SAFETY: what is before the byte is the name's, so that no zero is before it.
@@ -235,7 +246,7 @@ impl<'a> Arguments<'a> {
     /// # Safety
     /// If `pointer` is not NULL, a value can be read there.
     pub(crate) unsafe fn value<T: Plain>(&mut self, pointer: *const T) -> Result<T, Failure> {
-        self.look(pointer, 1, false)?;
+        self.look(pointer, 1, self.position, false)?;
         // SAFETY: `look` has found it aligned and not NULL; any bytes are a value.
         Ok(unsafe { pointer.read() })
     }
@@ -246,7 +257,7 @@ impl<'a> Arguments<'a> {
     /// # Safety
     /// If `pointer` is not NULL, a value can be written there as long as `'a`, by nobody else.
     pub(crate) unsafe fn result<T: Plain>(&mut self, pointer: *mut T) -> Result<Out<'a, T>, Failure> {
-        self.look(pointer, 1, true)?;
+        self.look(pointer, 1, self.position, true)?;
         // SAFETY: `look` has found it aligned and not NULL; the rest is promised.
         Ok(Out(unsafe { pointer.as_mut() }))
     }
@@ -257,7 +268,7 @@ impl<'a> Arguments<'a> {
     /// # Safety
     /// As for `result`.
     pub(crate) unsafe fn optional<T: Plain>(&mut self, pointer: *mut T) -> Result<Out<'a, T>, Failure> {
-        self.look(pointer, usize::from(!pointer.is_null()), true)?;
+        self.look(pointer, usize::from(!pointer.is_null()), self.position, true)?;
         // SAFETY: as in `result`.
         Ok(Out(unsafe { pointer.as_mut() }))
     }
@@ -280,7 +291,7 @@ impl<'a> Arguments<'a> {
         // SAFETY: as promised.
         let size = unsafe { self.struct_size(pointer)? };
         // SAFETY: `size` bytes can be read, as promised.
-        let bytes = unsafe { self.input_of(pointer.cast::<u8>(), size)? };
+        let bytes = unsafe { self.input_of(pointer.cast::<u8>(), size, position)? };
         if let Some(field) = (known..size).find(|&i| bytes.get(i).is_some_and(|&b| b != 0)) {
             return Err(Failure::new(S::UnknownField, position, 0, wide(field)));
         }
@@ -326,7 +337,7 @@ impl<'a> Arguments<'a> {
         // SAFETY: as promised.
         let bytes = unsafe {
             let size = if pointer.is_null() { 0 } else { self.struct_size(pointer)? };
-            self.output_of(pointer.cast::<u8>(), size)?
+            self.output_of(pointer.cast::<u8>(), size, self.position)?
         };
         Ok(Report { bytes, of: PhantomData })
     }
@@ -406,8 +417,9 @@ impl<'a> Arguments<'a> {
     /// Checks the next argument, a pointer to `len` values, which the call writes if `written`. Fails if the pointer is
     /// NULL or misaligned, if `len` values are more than can be addressed, or if they share memory with an argument
     /// that was checked before and one of the two is written. Returns whether `len` is more than 0; if not, the pointer
-    /// may be anything.
-    fn look<T>(&mut self, pointer: *const T, len: usize, written: bool) -> Result<bool, Failure> {
+    /// may be anything. A failure names argument number `holder` where the length is too large: the argument that holds
+    /// the length, or the pointer itself if that leads to a single value or struct.
+    fn look<T>(&mut self, pointer: *const T, len: usize, holder: u32, written: bool) -> Result<bool, Failure> {
         let position = self.next();
         if len == 0 {
             return Ok(false);
@@ -421,7 +433,7 @@ impl<'a> Arguments<'a> {
         let begin = pointer.addr();
         let most = usize::try_from(isize::MAX).unwrap_or(usize::MAX).min(usize::MAX - begin) / size_of::<T>();
         if len > most {
-            return Err(Failure::new(S::LengthOverflow, position + 1, wide(most), wide(len)));
+            return Err(Failure::new(S::LengthOverflow, holder, wide(most), wide(len)));
         }
         self.take(Range { begin, end: begin + len * size_of::<T>(), position, written })?;
         Ok(true)
@@ -439,6 +451,17 @@ pub(crate) fn counted(n: usize, position: u32) -> Result<usize, Failure> {
 /// longer struct is refused.
 const MOST_PARAMS: usize = 4096;
 
+/// A struct whose size is set, and all else 0.
+#[cfg(test)]
+pub(crate) fn sized<T: Params>() -> T {
+    // SAFETY: any bytes are a value of such a type, and it begins with its size.
+    unsafe {
+        let mut value: T = core::mem::zeroed();
+        (&raw mut value).cast::<u32>().write(u32::try_from(size_of::<T>()).unwrap());
+        value
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -449,9 +472,9 @@ mod tests {
         // SAFETY: within the array of the test.
         unsafe {
             if written {
-                arguments.output_of(begin, words).map(drop)
+                arguments.output_of(begin, words, 0).map(drop)
             } else {
-                arguments.input_of(begin, words).map(drop)
+                arguments.input_of(begin, words, 0).map(drop)
             }
         }
     }

@@ -151,13 +151,14 @@ pub unsafe extern "C" fn sublet_place_banks(
         if bank_count > banks::MOST_BANKS {
             return Err(Failure::new(S::LengthOverflow, 2, banks::MOST_BANKS as u64, params.bank_count.into()));
         }
+        let [to_banks, to_uses] = [offset_of!(sublet_banks_params, banks), offset_of!(sublet_banks_params, uses)];
         // SAFETY: as above.
         let (given, uses, mut room, spots, cost) = unsafe {
             (
-                arguments.field(2, offset_of!(sublet_banks_params, banks), |a| a.input_of(params.banks, bank_count))?,
-                arguments.field(2, offset_of!(sublet_banks_params, uses), |a| a.input_of(params.uses, block_count))?,
+                arguments.field(2, to_banks, |a| a.input_of(params.banks, bank_count, 2))?,
+                arguments.field(2, to_uses, |a| a.input_of(params.uses, block_count, 1))?,
                 arguments.workspace(workspace, workspace_size, needed(block_count))?,
-                arguments.output_of(spots, block_count)?,
+                arguments.output_of(spots, block_count, 1)?,
                 arguments.report_if_wanted(cost)?,
             )
         };

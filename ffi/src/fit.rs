@@ -302,15 +302,15 @@ impl<'a> Written<'a> {
         // SAFETY: as promised.
         unsafe {
             let field = offset_of!(sublet_fit_output, timings);
-            let timings = arguments.field(at, field, |a| a.output_if_wanted(given.timings, rows))?;
+            let timings = arguments.field(at, field, |a| a.output_if_wanted(given.timings, rows, at))?;
             let field = offset_of!(sublet_fit_output, rows);
-            let rows = arguments.field(at, field, |a| a.output_of(given.rows, rows))?;
+            let rows = arguments.field(at, field, |a| a.output_of(given.rows, rows, at))?;
             let field = offset_of!(sublet_fit_output, offsets);
-            let offsets = arguments.field(at, field, |a| a.output_of(given.offsets, n))?;
+            let offsets = arguments.field(at, field, |a| a.output_of(given.offsets, n, at))?;
             let field = offset_of!(sublet_fit_output, blocks);
-            let blocks = arguments.field(at, field, |a| a.output_if_wanted(given.blocks, n))?;
+            let blocks = arguments.field(at, field, |a| a.output_if_wanted(given.blocks, n, at))?;
             let field = offset_of!(sublet_fit_output, names);
-            let names = arguments.field(at, field, |a| a.output_if_wanted(given.names, n))?;
+            let names = arguments.field(at, field, |a| a.output_if_wanted(given.names, n, at))?;
             Ok(Self { rows, timings, offsets, blocks, names })
         }
     }

@@ -197,16 +197,16 @@ impl<'a> Given<'a> {
         // SAFETY: as promised.
         unsafe {
             let field = offset_of!(sublet_graph, tensors);
-            let tensors = arguments.field(at, field, |a| a.input_of(given.tensors, tensors))?;
-            let nodes = arguments.field(at, offset_of!(sublet_graph, nodes), |a| a.input_of(given.nodes, nodes))?;
+            let tensors = arguments.field(at, field, |a| a.input_of(given.tensors, tensors, at))?;
+            let nodes = arguments.field(at, offset_of!(sublet_graph, nodes), |a| a.input_of(given.nodes, nodes, at))?;
             let field = offset_of!(sublet_graph, operands);
-            let operands = arguments.field(at, field, |a| a.input_of(given.operands, operands))?;
+            let operands = arguments.field(at, field, |a| a.input_of(given.operands, operands, at))?;
             let field = offset_of!(sublet_graph, streams);
             Ok(Self {
                 tensors,
                 nodes,
                 operands,
-                streams: arguments.field(at, field, |a| a.input_of(given.streams, streams))?,
+                streams: arguments.field(at, field, |a| a.input_of(given.streams, streams, at))?,
             })
         }
     }

@@ -151,9 +151,9 @@ impl<'a> Trace<'a> {
         let Counts { rows, operators, blocks } = given.counts(at)?;
         // SAFETY: as promised.
         unsafe {
-            let rows = arguments.field(at, offset_of!(sublet_trace, rows), |a| a.input_of(given.rows, rows))?;
+            let rows = arguments.field(at, offset_of!(sublet_trace, rows), |a| a.input_of(given.rows, rows, at))?;
             let field = offset_of!(sublet_trace, operators);
-            let operators = arguments.field(at, field, |a| a.input_of(given.operators, operators))?;
+            let operators = arguments.field(at, field, |a| a.input_of(given.operators, operators, at))?;
             let device = arguments.field(at, offset_of!(sublet_trace, device), |a| a.params(given.device))?;
             Ok(Self { rows, operators, blocks, device: device.device(at)? })
         }
@@ -193,9 +193,9 @@ impl<'a> Schedule<'a> {
         let (rows, offsets) = given.counts(at)?;
         // SAFETY: as promised.
         unsafe {
-            let rows = arguments.field(at, offset_of!(sublet_schedule, rows), |a| a.input_of(given.rows, rows))?;
+            let rows = arguments.field(at, offset_of!(sublet_schedule, rows), |a| a.input_of(given.rows, rows, at))?;
             let field = offset_of!(sublet_schedule, offsets);
-            let offsets = arguments.field(at, field, |a| a.input_of(given.offsets, offsets))?;
+            let offsets = arguments.field(at, field, |a| a.input_of(given.offsets, offsets, at))?;
             Ok(Self { position: at, rows, offsets })
         }
     }

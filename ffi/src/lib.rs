@@ -23,6 +23,8 @@ mod fork;
 mod handle;
 #[cfg(test)]
 mod header;
+#[cfg(test)]
+mod lengths;
 mod lock;
 mod plain;
 mod profile;

@@ -108,8 +108,8 @@ pub unsafe extern "C" fn sublet_lifetimes(
             let trace = Trace::new(arguments, trace)?;
             counted(capacity, 5)?;
             let room = arguments.workspace(workspace, workspace_size, needed(trace.counts(), capacity))?;
-            let blocks = arguments.output_of(blocks, capacity)?;
-            let names = arguments.output_if_wanted(names, capacity)?;
+            let blocks = arguments.output_of(blocks, capacity, 5)?;
+            let names = arguments.output_if_wanted(names, capacity, 5)?;
             arguments.skip();
             (trace, room, blocks, names, arguments.optional(count)?)
         };

@@ -249,11 +249,11 @@ impl<'a> Given<'a> {
         // SAFETY: as promised; each array is held by argument 0.
         let (memories, operators, accesses) = unsafe {
             let field = offset_of!(sublet_network, memories);
-            let memories = arguments.field(0, field, |a| a.input_of(network.memories, memories))?;
+            let memories = arguments.field(0, field, |a| a.input_of(network.memories, memories, 0))?;
             let field = offset_of!(sublet_network, operators);
-            let operators = arguments.field(0, field, |a| a.input_of(network.operators, operators))?;
+            let operators = arguments.field(0, field, |a| a.input_of(network.operators, operators, 0))?;
             let field = offset_of!(sublet_network, accesses);
-            (memories, operators, arguments.field(0, field, |a| a.input_of(network.accesses, accesses))?)
+            (memories, operators, arguments.field(0, field, |a| a.input_of(network.accesses, accesses, 0))?)
         };
         let mut options = Options::new(u64::MAX);
         if !network.device.is_null() {

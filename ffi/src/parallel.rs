@@ -68,8 +68,8 @@ pub unsafe extern "C" fn sublet_parallel_lifetimes(
         let (given, mut room, blocks, names, count) = unsafe {
             let given = Given::new(arguments, graph)?;
             let room = arguments.workspace(workspace, workspace_size, needed(given.counts()))?;
-            let blocks = arguments.output_of(blocks, capacity)?;
-            let names = arguments.output_if_wanted(names, capacity)?;
+            let blocks = arguments.output_of(blocks, capacity, 5)?;
+            let names = arguments.output_if_wanted(names, capacity, 5)?;
             arguments.skip();
             (given, room, blocks, names, arguments.optional(count)?)
         };
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn sublet_longest_paths(
             arguments.skip();
             let room = arguments.workspace(workspace, workspace_size, needed(given.counts()))?;
             let nodes = given.counts().nodes;
-            (given, room, arguments.output_of(streams, nodes)?)
+            (given, room, arguments.output_of(streams, nodes, 0)?)
         };
         let graph = given.graph(&mut room)?;
         let Counts { tensors, nodes, operands } = given.counts();

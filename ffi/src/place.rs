@@ -290,7 +290,7 @@ pub unsafe extern "C" fn sublet_place(
         let (mut room, offsets, placement) = unsafe {
             (
                 arguments.workspace(workspace, workspace_size, needed)?,
-                arguments.output_of(offsets, block_count)?,
+                arguments.output_of(offsets, block_count, 1)?,
                 arguments.report_if_wanted(placement)?,
             )
         };

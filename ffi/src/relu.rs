@@ -154,11 +154,11 @@ pub unsafe extern "C" fn sublet_relu_forward(
                     arguments.skip();
                     None
                 } else {
-                    Some(arguments.input_of(x.cast::<E>(), elements)?)
+                    Some(arguments.input_of(x.cast::<E>(), elements, 1)?)
                 };
                 arguments.skip();
                 arguments.skip();
-                let y = arguments.output_of(y.cast::<E>(), elements)?;
+                let y = arguments.output_of(y.cast::<E>(), elements, 1)?;
                 let mask = arguments.output(mask, words)?;
                 let done = match x {
                     Some(x) => cpu::forward(activation, x, y, mask),
@@ -201,13 +201,13 @@ pub unsafe extern "C" fn sublet_relu_backward(
                     arguments.skip();
                     None
                 } else {
-                    Some(arguments.input_of(dy.cast::<E>(), elements)?)
+                    Some(arguments.input_of(dy.cast::<E>(), elements, 1)?)
                 };
                 arguments.skip();
-                let mask = arguments.input_of(mask, words)?;
+                let mask = arguments.input_of(mask, words, 3)?;
                 arguments.skip();
                 arguments.skip();
-                let dx = arguments.output_of(dx.cast::<E>(), elements)?;
+                let dx = arguments.output_of(dx.cast::<E>(), elements, 1)?;
                 let done = match dy {
                     Some(dy) => cpu::backward(activation, dy, mask, dx),
                     None => cpu::backward_in_place(activation, dx, mask),

@@ -67,7 +67,7 @@ pub unsafe extern "C" fn sublet_replay_create(
         let (blocks, offsets, constraints, mut room, to) = unsafe {
             (
                 arguments.input(blocks, block_count)?,
-                arguments.input_of(offsets, block_count)?,
+                arguments.input_of(offsets, block_count, 1)?,
                 sublet_core::Constraints::from(arguments.params(constraints)?),
                 arguments.workspace(workspace, workspace_size, needed)?,
                 arguments.result(replay)?,

@@ -290,7 +290,7 @@ pub unsafe extern "C" fn sublet_runtime_replan(
         let (sublet_runtime { on, operands, how }, trace, schedule, was) = unsafe {
             let runtime = arguments.handle(runtime)?;
             let (trace, schedule) = (Trace::new(arguments, trace)?, Schedule::new(arguments, schedule)?);
-            let was = arguments.input_of(was, if was.is_null() { 0 } else { trace.blocks })?;
+            let was = arguments.input_of(was, if was.is_null() { 0 } else { trace.blocks }, 1)?;
             (runtime, trace, schedule, was)
         };
         let program = program(&trace, &schedule, *how)?;

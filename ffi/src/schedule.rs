@@ -144,7 +144,7 @@ pub unsafe extern "C" fn sublet_verify_schedule(
             let params = arguments.params(params)?;
             let needed = needed(trace.counts(), schedule.rows.len(), schedule.offsets.len());
             let room = arguments.workspace(workspace, workspace_size, needed)?;
-            let timings = arguments.output_if_wanted(timings, schedule.rows.len())?;
+            let timings = arguments.output_if_wanted(timings, schedule.rows.len(), 1)?;
             (trace, schedule, params, room, timings, arguments.report_if_wanted(verified)?)
         };
         if params.once > 1 {

@@ -125,7 +125,7 @@ pub unsafe extern "C" fn sublet_simulate(
             let (trace, schedule) = (Trace::new(arguments, trace)?, Schedule::new(arguments, schedule)?);
             let needed = needed(trace.counts(), schedule.rows.len());
             let room = arguments.workspace(workspace, workspace_size, needed)?;
-            let timings = arguments.output_if_wanted(timings, schedule.rows.len())?;
+            let timings = arguments.output_if_wanted(timings, schedule.rows.len(), 1)?;
             (trace, schedule, room, timings, arguments.report_if_wanted(run)?)
         };
         let recorded = trace.recorded(&mut room)?;

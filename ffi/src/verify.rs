@@ -79,7 +79,7 @@ pub unsafe extern "C" fn sublet_verify(
         let (blocks, offsets, constraints, mut room, certificate) = unsafe {
             (
                 arguments.input(blocks, block_count)?,
-                arguments.input_of(offsets, block_count)?,
+                arguments.input_of(offsets, block_count, 1)?,
                 arguments.params(constraints)?,
                 arguments.workspace(workspace, workspace_size, needed(block_count))?,
                 arguments.report_if_wanted(certificate)?,

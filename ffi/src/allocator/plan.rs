@@ -38,7 +38,7 @@ pub unsafe extern "C" fn sublet_adopt(
         let (blocks, offsets, mut room) = unsafe {
             let needed = Needed::workspace(verify::workspace(counted(block_count, 2)?)).and::<Block>(block_count);
             let blocks = arguments.input(blocks, block_count)?;
-            let offsets = arguments.input_of(offsets, block_count)?;
+            let offsets = arguments.input_of(offsets, block_count, 2)?;
             (blocks, offsets, arguments.workspace(workspace, workspace_size, needed)?)
         };
         let blocks = block::blocks(&mut room, blocks)?;
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn sublet_plan_read(
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (text, blocks, offsets, count) = unsafe {
             let text = arguments.input(text.cast::<u8>(), bytes)?;
-            let blocks = arguments.output_of(blocks, capacity)?;
+            let blocks = arguments.output_of(blocks, capacity, 4)?;
             (text, blocks, arguments.output(offsets, capacity)?, arguments.result(count)?)
         };
         let mut lines = Lines { rest: text.iter().copied(), line: 0 };

@@ -1,6 +1,7 @@
 //! Tests of the C functions of a runtime, with the host in the place of a device.
 
 use super::*;
+use crate::arguments::sized;
 use crate::trace::{sublet_event as E, sublet_row};
 use std::ffi::CString;
 
@@ -75,16 +76,6 @@ const HOST: sublet_runtime_params = sublet_runtime_params {
     folder: ptr::null(),
     memory: 0,
 };
-
-/// A struct whose size is set, and all else 0.
-fn sized<T: Params>() -> T {
-    // SAFETY: any bytes are a value of such a type, and it begins with its size.
-    unsafe {
-        let mut value: T = core::mem::zeroed();
-        (&raw mut value).cast::<u32>().write(u32::try_from(size_of::<T>()).unwrap());
-        value
-    }
-}
 
 /// Runs three iterations of a plan, and checks what the weights and the measured times are.
 fn train(runtime: *mut sublet_runtime) {
@@ -187,4 +178,20 @@ fn what_is_wrong_is_told() {
         assert_eq!(sublet_runtime_measure(runtime, ptr::null_mut()), S::Ok);
         sublet_runtime_destroy(runtime);
     }
+}
+
+/// What the array `was` of a replan has to have as its length is in the trace.
+#[test]
+fn a_length_that_no_array_has_is_named_by_the_trace() {
+    let (runtime, mut error) = create(&HOST, &[0, 0, 0]);
+    let trace = sublet_trace { rows: ORIGINAL.as_ptr(), row_count: ORIGINAL.len(), block_count: 2, ..sized() };
+    let schedule = sublet_schedule { rows: ORIGINAL.as_ptr(), row_count: ORIGINAL.len(), ..sized() };
+    let was = ptr::without_provenance(usize::MAX - 7);
+    // SAFETY: a runtime, arrays with their lengths, and a length that no array has; nobody uses the runtime afterwards.
+    let status = unsafe {
+        let status = sublet_runtime_replan(runtime, &raw const trace, &raw const schedule, was, &raw mut error);
+        sublet_runtime_destroy(runtime);
+        status
+    };
+    assert_eq!((status, error.index, error.needed, error.got), (S::LengthOverflow, 1, 1, 2));
 }
