@@ -10,6 +10,7 @@
 
 use core::ffi::{c_char, c_void};
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::slice;
 
 use crate::failure::{Failure, sublet_error, wide};
@@ -65,18 +66,18 @@ impl<T> Out<'_, T> {
 /// is its size in the version that the caller was compiled with. Only so many bytes are written, so that later versions
 /// can add fields.
 pub(crate) struct Report<'a, T> {
-    bytes: &'a mut [u8],
+    bytes: &'a mut [MaybeUninit<u8>],
     of: PhantomData<T>,
 }
 
 impl<T: Params> Report<'_, T> {
     /// Writes all fields but the first, the size. If the caller's struct is longer than this version's, its further
-    /// fields become 0.
+    /// fields become 0. Where pointers have 32 bits, a struct may have padding, which no number may be read from: its
+    /// bytes are copied unread.
     pub(crate) fn set(self, value: T) {
-        // SAFETY: `value` has this many bytes and outlives the slice; where pointers have 64 bits, no struct of results
-        // has padding.
-        let from = unsafe { slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>()) };
-        let from = from.iter().copied().chain(core::iter::repeat(0));
+        // SAFETY: `value` has this many bytes, which may hold anything, and outlives the slice.
+        let from = unsafe { slice::from_raw_parts((&raw const value).cast::<MaybeUninit<u8>>(), size_of::<T>()) };
+        let from = from.iter().copied().chain(core::iter::repeat(MaybeUninit::new(0)));
         self.bytes.iter_mut().zip(from).skip(size_of::<u32>()).for_each(|(to, byte)| *to = byte);
     }
 }
@@ -337,7 +338,7 @@ impl<'a> Arguments<'a> {
         // SAFETY: as promised.
         let bytes = unsafe {
             let size = if pointer.is_null() { 0 } else { self.struct_size(pointer)? };
-            self.output_of(pointer.cast::<u8>(), size, self.position)?
+            self.output_of(pointer.cast::<MaybeUninit<u8>>(), size, self.position)?
         };
         Ok(Report { bytes, of: PhantomData })
     }
@@ -494,6 +495,41 @@ mod tests {
             let shared = at[0].abs_diff(at[1]) < 2 && (written[0] || written[1]);
             let refused = Err(Failure::new(S::OverlappingBuffers, 2, 0, 1));
             assert_eq!(second, if shared { refused } else { Ok(()) }, "{at:?} {written:?}");
+        }
+    }
+
+    /// A struct of results with padding, as one may have where pointers have 32 bits.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Padded {
+        struct_size: u32,
+        first: u64,
+        second: u32,
+    }
+
+    plain!(Padded);
+    // SAFETY: it begins with its size.
+    unsafe impl Params for Padded {}
+
+    #[repr(align(8))]
+    struct Aligned([u32; 10]);
+
+    /// All fields of a struct of results but its size are written, as far as the caller's version has them. Fields that
+    /// only the caller's version has become 0. Padding need not hold anything.
+    #[test]
+    fn results_are_written_as_far_as_the_caller_knows_them() {
+        let known = Padded { struct_size: 5, first: u64::MAX, second: 0x0101_0101 };
+        for size in [4, 16, 20, 24, 32] {
+            let mut memory = Aligned([0x0707_0707_u32; 10]);
+            memory.0[0] = size;
+            // SAFETY: memory of the test, which is as long as its first field says.
+            let report = unsafe { Arguments::new().report((&raw mut memory).cast::<Padded>()) };
+            report.unwrap().set(known);
+            let word = |at: u32, value: u32| if at < size { value } else { 0x0707_0707 };
+            let memory = &memory.0;
+            assert_eq!(memory[0], size);
+            assert_eq!(memory[2..5], [word(8, u32::MAX), word(8, u32::MAX), word(16, 0x0101_0101)], "{size}");
+            assert_eq!(memory[6..], [word(24, 0), word(28, 0), 0x0707_0707, 0x0707_0707], "{size}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Types whose values go to C and come from C unchanged, byte by byte.
 
+use core::mem::MaybeUninit;
+
 /// Types of which any bytes are a valid value: integers, reals, pointers, and `repr(C)` structs of them.
 ///
 /// # Safety
@@ -18,5 +20,8 @@ pub(crate) use plain;
 unsafe impl<T> Plain for *mut T {}
 // SAFETY: as above.
 unsafe impl<T> Plain for *const T {}
+
+// SAFETY: it holds any byte, or none.
+unsafe impl Plain for MaybeUninit<u8> {}
 
 plain!(u8, i8, u32, i32, u64, usize);
