@@ -71,7 +71,7 @@ fn every_one_of_thousands_of_orders_gives_the_same() {
 
 fn losses_hang_nobody(orders: usize) {
     let once = || {
-        for work in 0..8 {
+        for work in 0..=9 {
             let host = HostBackend::new(Options::new(THREADS, 64));
             host.lose_after(work);
             let lost = Err(Error::Lost { call: "work on a stream", code: 719 });
