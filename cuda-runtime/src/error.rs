@@ -93,7 +93,8 @@ pub enum Error {
     /// An iteration is under way, or was not finished after an error: see
     /// [`Runtime::restart`](crate::Runtime::restart).
     Interrupted,
-    /// Times were asked for, but the iteration to be measured has not begun, or not all of its launches were made.
+    /// Times were asked for, but the iteration to be measured has not begun, or not all of its launches were made; or
+    /// there is none, as after a restart that has dropped it.
     NotTimedYet,
     /// An operation of the operating system failed, such as on a file that blocks are swapped to.
     Storage {

@@ -74,7 +74,8 @@ pub struct Runtime<B: Backend> {
     pub(crate) streams: [B::Stream; LANES],
     pub(crate) tier: Tier<B>,
     /// The events that time one iteration: the first one that begins after the latest call of `measure`. `None` if
-    /// there was no such call since the runtime was made or changed to its present program.
+    /// there was no such call since the runtime was made or changed to its present program, or if a restart has dropped
+    /// it.
     pub(crate) timers: Option<Timers<B::Event>>,
     /// Pinned memory through which values of persistent blocks pass between the caller and the device, when the caller
     /// reads or writes them between iterations.
@@ -88,7 +89,7 @@ pub struct Runtime<B: Backend> {
     pub(crate) state: State,
 }
 
-/// The events at which the device notes the times of one iteration, and the number of that iteration.
+/// The events at which the device notes the times of one iteration.
 pub(crate) struct Timers<E> {
     /// The event at the begin of the iteration, on the compute stream.
     begin: E,
@@ -97,7 +98,8 @@ pub(crate) struct Timers<E> {
     /// For each step, two events: if the step is a copy, before and after it; if it is a launch, before and after its
     /// wait for other steps. `None` for a step that is not timed.
     steps: Vec<Option<[E; 2]>>,
-    iteration: u64,
+    /// The number of the iteration that is to be timed; `None` once all of its launches were made.
+    iteration: Option<u64>,
 }
 
 /// A point of an iteration at which the device notes the time: its begin, the end of a stream's work, or before or
@@ -270,6 +272,9 @@ impl<B: Backend> Runtime<B> {
             for lane in 0..LANES {
                 self.time(Mark::End(lane))?;
             }
+            if let Some(timers) = self.timers.as_mut().filter(|timers| timers.iteration == Some(self.iteration)) {
+                timers.iteration = None;
+            }
             self.position = 0;
             self.iteration += 1;
             return Ok(None);
@@ -326,7 +331,7 @@ impl<B: Backend> Runtime<B> {
 
     /// Has the device note the time at this point of the iteration, if the iteration is one that is timed.
     fn time(&self, mark: Mark) -> Result<()> {
-        let Some(timers) = self.timers.as_ref().filter(|timers| timers.iteration == self.iteration) else {
+        let Some(timers) = self.timers.as_ref().filter(|timers| timers.iteration == Some(self.iteration)) else {
             return Ok(());
         };
         let (event, lane) = match mark {
@@ -358,17 +363,18 @@ impl<B: Backend> Runtime<B> {
         };
         let steps = self.program.steps.iter().zip(waits).map(step).collect::<Result<_>>()?;
         let (begin, ends) = (event()?, [event()?, event()?, event()?]);
-        self.timers = Some(Timers { begin, ends, steps, iteration: self.iteration });
+        self.timers = Some(Timers { begin, ends, steps, iteration: Some(self.iteration) });
         Ok(())
     }
 
-    /// The times of the iteration that began after [`measure`](Self::measure). Waits until that iteration is done.
+    /// The times of the iteration that began after [`measure`](Self::measure). Waits until that iteration is done. The
+    /// times stay readable after a [`restart`](Self::restart).
     ///
     /// # Errors
     /// [`Error::NotTimedYet`] if that iteration has not begun, or not all of its launches were made; or an error of the
     /// backend.
     pub fn measured(&mut self) -> Result<Measured> {
-        let timers = self.timers.as_ref().filter(|timers| timers.iteration < self.iteration);
+        let timers = self.timers.as_ref().filter(|timers| timers.iteration.is_none());
         let timers = timers.ok_or(Error::NotTimedYet)?;
         self.finish()?;
         let simulated = &self.program.simulated;
@@ -420,7 +426,9 @@ impl<B: Backend> Runtime<B> {
     }
 
     /// Makes the runtime ready for its first iteration again, after an error. Waits for the streams. Afterwards the
-    /// values of the persistent blocks are undefined, and have to be [written](Self::write) anew.
+    /// values of the persistent blocks are undefined, and have to be [written](Self::write) anew. An iteration that was
+    /// to be timed, but is not complete, is not timed any more: to time another one, call [`measure`](Self::measure)
+    /// again. Times of a complete iteration stay readable.
     ///
     /// # Errors
     /// The error of the backend; a device that is lost stays lost.
@@ -429,6 +437,8 @@ impl<B: Backend> Runtime<B> {
         // Errors of the file end with the iteration; those of the device do not.
         self.drain()?;
         self.tier.forgive();
+        // The number of an iteration that is not complete will be that of another one.
+        self.timers.take_if(|timers| timers.iteration.is_some());
         (self.iteration, self.position, self.state) = (0, 0, State::Idle);
         Ok(())
     }

@@ -485,7 +485,9 @@ pub unsafe extern "C" fn sublet_runtime_finish(
 }
 
 /// Makes a runtime usable again after an error: waits for the streams, and ends the broken iteration. The next
-/// iteration is then as the first: the values of persistent blocks are undefined, and have to be written anew.
+/// iteration is then as the first: the values of persistent blocks are undefined, and have to be written anew. An
+/// iteration that was to be timed, but is not complete, is not timed any more. Times of a complete iteration can still
+/// be told.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_restart(
@@ -537,7 +539,8 @@ pub unsafe extern "C" fn sublet_runtime_measure(
 }
 
 /// Tells the times of the iteration that began after sublet_runtime_measure. Waits until that iteration is done.
-/// SUBLET_STATUS_INTERRUPTED: that iteration has not begun, or not all of its launches were made.
+/// SUBLET_STATUS_INTERRUPTED: that iteration has not begun, or not all of its launches were made; or a restart has
+/// dropped it.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_measured(

@@ -8,7 +8,7 @@ use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Op};
 use sublet_cuda::host::{HostBackend, Mode, Options, Order};
 use sublet_cuda::measure::{Direction, Measured, device_file};
-use sublet_cuda::{Pace, Program, Runtime};
+use sublet_cuda::{Error, Pace, Program, Runtime};
 use sublet_tests::recording::Recording;
 
 /// The links of the device that is measured.
@@ -92,6 +92,44 @@ fn the_waits_are_those_of_the_iteration_that_is_timed() {
         stalls.iter().any(|stall| stall.op == Op::First(0))
     });
     assert_eq!(stalls, [false, true]);
+}
+
+/// Times that were measured before a restart can still be read after it. A timing that was asked for but is not done is
+/// dropped, whether its iteration had begun or not: no iteration after the restart is timed unasked.
+#[test]
+fn a_restart_keeps_what_is_timed_and_drops_what_is_not() {
+    let (trace, program) = swapped::program(&[512], &[0], &[0], 512);
+    let host = HostBackend::new(Options::new(Mode::Ordered(Order::Time), 1 << 20));
+    let mut runtime = Runtime::new(host, program).unwrap();
+    assert_eq!(pattern::run(&mut runtime, &trace, 1), Ok(vec![]));
+    runtime.measure().unwrap();
+    assert_eq!(pattern::run(&mut runtime, &trace, 1), Ok(vec![]));
+    let measured = runtime.measured().unwrap();
+    assert!(measured.time_ns > 0.0);
+    // A later iteration is ended by an error.
+    let mine = Error::Driver { call: "mine", code: 1 };
+    assert_eq!(runtime.iterate(|_| Err(mine.clone())), Err(mine));
+    runtime.restart().unwrap();
+    assert_eq!(runtime.measured(), Ok(measured.clone()));
+    // The first iteration does not wait as the timed one did: its times would be others.
+    assert_eq!(pattern::run(&mut runtime, &trace, 1), Ok(vec![]));
+    assert_eq!(runtime.measured(), Ok(measured.clone()));
+    assert_eq!(pattern::run(&mut runtime, &trace, 2), Ok(vec![]));
+    assert_eq!(runtime.measured(), Ok(measured));
+
+    for begun in [false, true] {
+        runtime.measure().unwrap();
+        if begun {
+            assert!(runtime.next().unwrap().is_some());
+        }
+        runtime.restart().unwrap();
+        assert_eq!(runtime.measured(), Err(Error::NotTimedYet));
+        assert_eq!(pattern::run(&mut runtime, &trace, 5), Ok(vec![]));
+        assert_eq!(runtime.measured(), Err(Error::NotTimedYet), "{begun}");
+        runtime.measure().unwrap();
+        assert_eq!(pattern::run(&mut runtime, &trace, 1), Ok(vec![]));
+        assert!(runtime.measured().is_ok());
+    }
 }
 
 #[test]
