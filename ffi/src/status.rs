@@ -209,8 +209,10 @@ pub enum sublet_status {
     Interrupted = 151,
     /// The plan keeps `needed` bytes on the host, but host and device share one memory, so that this frees nothing.
     HostIsDevice = 152,
-    /// The file system failed, with the error number `got` (errno): it could not open a file past the page cache, make
-    /// it long enough, read it or write it.
+    /// A call of the operating system failed, with the error number `got` (errno), or 0 if there is no such number. The
+    /// file that blocks are swapped to could not be opened, made long enough, read or written; or its file system
+    /// cannot open it past the page cache (O_DIRECT); or a thread that reads and writes it could not be started. Or, on
+    /// a GPU that shares the host's memory, how much memory is available could not be read.
     Storage = 153,
     /// The device is lost, or an error has broken its context: no call will work again in this process. `got` is the
     /// CUresult.
@@ -316,7 +318,7 @@ const WORDS: [(S, &CStr); 84] = [
     (S::NotPersistent, c"the block has no such content that outlives an iteration"),
     (S::Interrupted, c"an iteration is under way, or was ended by an error"),
     (S::HostIsDevice, c"host and device share one memory: copies free nothing"),
-    (S::Storage, c"the file system failed"),
+    (S::Storage, c"a call of the operating system failed, such as on a file"),
     (S::DeviceLost, c"the device is lost"),
     (S::Driver, c"a call of the CUDA driver failed"),
     (S::CannotGrow, c"the arena cannot grow where it is"),
