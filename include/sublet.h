@@ -95,15 +95,16 @@
  * does.
  *
  * A recomputation gets no persistent block (allocated at time 0, never freed) that the operator both reads and writes:
- * the first run has updated it, and it must not be updated again. An operator that only updates such a block beside
- * its output may be recomputed, as a batch norm that keeps running statistics. One whose output depends on what it
- * reads of such a block needs this flag, as the gradient of a layer that updates the weights which it reads.
+ * the first run has updated it, and it must not be updated again. An operator may be recomputed if its output does not
+ * depend on such a block: a batch norm only updates its running statistics there. An operator whose output depends on
+ * such a block needs this flag: a layer's gradient, for example, that also updates the weights which it reads.
  */
 #define SUBLET_OPERATOR_ONCE 2
 
 /**
  * The flag of an operator that may run as soon as the values that it reads are there. Operators without the flag keep
- * their order among themselves, as those that draw random numbers and collectives have to.
+ * their order among themselves. Leave it out where the order matters: for operators that draw random numbers, and for
+ * collectives (operators in which several devices take part).
  */
 #define SUBLET_OPERATOR_UNORDERED 4
 
@@ -492,8 +493,10 @@ enum sublet_status
    */
   SUBLET_STATUS_HOST_IS_DEVICE = 152,
   /**
-   * The file system failed, with the error number `got` (errno): it could not open a file past the page cache, make
-   * it long enough, read it or write it.
+   * A call of the operating system failed, with the error number `got` (errno), or 0 if there is no such number. The
+   * file that blocks are swapped to could not be opened, made long enough, read or written; or its file system
+   * cannot open it past the page cache (O_DIRECT); or a thread that reads and writes it could not be started. Or, on
+   * a GPU that shares the host's memory, how much memory is available could not be read.
    */
   SUBLET_STATUS_STORAGE = 153,
   /**
@@ -619,7 +622,7 @@ enum sublet_solver
    */
   SUBLET_SOLVER_IMPROVE = 17,
   /**
-   * Makes one plan by the skyline heuristic, a form of best fit, then looks for better ones by a beam search. That
+   * Makes one plan by the skyline heuristic, a form of best fit, then looks for better plans by a beam search: it
    * places blocks in the order of time, and keeps many partial plans side by side.
    */
   SUBLET_SOLVER_BEAM = 18,
@@ -921,15 +924,16 @@ enum sublet_state
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * There is no plan: each request gets an address wherever there is room. There was none yet, or the last one was
-   * dropped, although `plans` counts it. A plan is dropped within an iteration if at least eight of its requests,
-   * and a quarter of them, were missed; if more than 16 blocks live on that it has freed; or if memory is short
-   * beside its arena. It is dropped at the end of an iteration that differed from it, if the new plan fails or the
-   * iteration has nothing to plan; and by sublet_forget and sublet_adopt.
+   * There is no plan: each request gets an address wherever there is room. Either no plan was made yet, or the last
+   * one was dropped; the field `plans` of the statistics still counts it. A plan is dropped within an iteration if
+   * at least eight of the plan's requests, and a quarter of them, were missed; if more than 16 blocks are still
+   * alive that are freed by now in the plan; or if memory is short beside the arena. A plan is dropped at the end of
+   * an iteration that differed from it, if there is no memory for the new plan or the iteration has nothing to plan;
+   * and by sublet_forget and sublet_adopt.
    */
   SUBLET_STATE_PROFILE = 0,
   /**
-   * A plan is followed: requests get the addresses that it has for them.
+   * A plan is followed: requests get the addresses that the plan has for them.
    */
   SUBLET_STATE_REPLAY = 1,
   /**
@@ -2097,16 +2101,16 @@ typedef struct sublet_allocator_params {
   uint64_t live;
   /**
    * The first address of the `capacity` bytes in which blocks lie, if the caller has such a range of addresses
-   * already; otherwise NULL. The allocator never reads or writes there.
+   * already; otherwise NULL. Nothing is read or written there but by sublet_realloc, which copies blocks.
    */
   void *range;
   /**
    * A function that allocates a range of addresses in which blocks lie. It is called for the first range, unless
    * `range` is given, and for another one where a request or a plan does not fit; up to 64 ranges exist at once. For
-   * a request, the function is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB. If it
-   * then returns NULL, it is asked again, for only as much as the request needs. For a plan it is asked for the
-   * bytes of the plan's arena, the memory that the plan divides up. If `alloc` is NULL, there is only one range:
-   * `range` or, if that is NULL, memory of the system.
+   * a request, the function is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if there
+   * is no range, for at least `capacity` bytes. If it then returns NULL, it is asked again, for only as much as the
+   * request needs. For a plan it is asked for the bytes of the plan's arena, the memory that the plan divides up. If
+   * `alloc` is NULL, there is only one range: `range` or, if that is NULL, memory of the system.
    */
   sublet_raw_alloc alloc;
   /**
@@ -2588,11 +2592,11 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
  *
  * The runtime (sublet_runtime.h) carries persistent blocks from one iteration to the next. A caller that runs the
  * rewritten rows without it has to carry them itself, as examples/c/fit.c does:
- * - The rows before the first access and the first copy say where persistent blocks begin. A block that is allocated
- *   there, and not freed again there, begins on the device, at the offset of its last malloc there, with its value
- *   from before the iteration. Any other begins on the host.
+ * - The rows before the first access and the first copy say where persistent blocks begin. A persistent block that is
+ *   allocated in these rows, and not freed again in them, begins on the device, with its value from before the
+ *   iteration, at the offset of its last malloc in these rows. Any other persistent block begins on the host.
  * - Before the first iteration the values are put where the blocks begin. They are put into the copies on the host
- *   too: a block that begins on the device may be freed without a copy out, and copied in from there.
+ *   too: a block that begins on the device may be freed without a copy out, and later be copied in from the host.
  * - Between two iterations, blocks that have ended at other offsets than they begin at are moved back: all are copied
  *   out before any is copied in, since one may begin where another has ended. With `keep_persistent` no block has
  *   moved.
@@ -2752,8 +2756,9 @@ sublet_status sublet_iteration_end(struct sublet_allocator *allocator, struct su
 
 /**
  * Leaves requests out of the plan from here on, until sublet_resume. Such requests are not recorded, and get addresses
- * outside of the arena, the memory that the plan divides up. Interruptions nest: each needs a sublet_resume of its own,
- * and only the last of these brings requests back into the plan. They are those of the allocator, not of a thread.
+ * outside of the arena, the memory that the plan divides up. Interruptions nest: each needs a sublet_resume of its
+ * own, and only the last of these brings requests back into the plan. An interruption holds for the requests of all
+ * threads.
  */
 sublet_status sublet_interrupt(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2964,9 +2969,9 @@ sublet_status sublet_recorder_malloc(struct sublet_recorder *recorder,
                                      struct sublet_error *error);
 
 /**
- * Records that the block of number `block` is freed, at `time_ns`. That the block is alive is not looked at here: a
- * second free is recorded too, as is a read or a write after it. The functions that take the rows refuse them, with
- * SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
+ * Records that the block of number `block` is freed, at `time_ns`. This call does not check that the block is alive: a
+ * second free is recorded, and so is a read or a write after a free. The functions that take the rows refuse such
+ * rows, with SUBLET_STATUS_ROW_FREE_WITHOUT_MALLOC or SUBLET_STATUS_ROW_ACCESS_WITHOUT_MALLOC.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
@@ -2976,7 +2981,7 @@ sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
 
 /**
  * Records that the operator which sublet_recorder_begin_op has begun reads the block of number `block`, at `time_ns`.
- * It is not checked here that the block is alive: sublet_recorder_free says when that is told.
+ * This call does not check that the block is alive; the functions that take the rows do.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
@@ -2986,7 +2991,7 @@ sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
 
 /**
  * Records that the operator which sublet_recorder_begin_op has begun writes the block of number `block`, at `time_ns`.
- * It is not checked here that the block is alive: sublet_recorder_free says when that is told.
+ * This call does not check that the block is alive; the functions that take the rows do.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_write(struct sublet_recorder *recorder,
@@ -3100,8 +3105,8 @@ sublet_status sublet_replay_create(const struct sublet_block *blocks,
  * O(1) amortised over the iteration.
  *
  * SUBLET_STATUS_NOT_PLANNED: the plan has no offset for this request, and the caller has to serve it elsewhere. Either
- * the request is not the one that the plan expects; then the plan goes on expecting that one. Or it is, but its place
- * is taken by a block that should be freed by now; then the plan expects the next request.
+ * the plan expects another request, and still expects it after this call. Or the plan expects this request, but its
+ * place is taken by a block that should be freed by now; then the plan goes on to its next request.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_malloc(struct sublet_replay *replay,
@@ -3121,11 +3126,11 @@ sublet_status sublet_replay_free(struct sublet_replay *replay,
  * Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the iteration that ended was
  * served in full as planned, else 0: then a new plan would fit better.
  *
- * A block that is still alive keeps its place: until it is freed, sublet_replay_malloc gives none of its bytes to a
- * request, not even to that for the block itself, but fails with SUBLET_STATUS_NOT_PLANNED. So a persistent block,
- * which the plan has from its first step to its last, is freed before this call and requested again after it, in its
- * turn: it gets the same offset, and keeps its content, since no other block of the plan has bytes of it. Or leave
- * persistent blocks out of the plan.
+ * A block that is still alive keeps its place until it is freed: where a request would get any of its bytes,
+ * sublet_replay_malloc fails with SUBLET_STATUS_NOT_PLANNED. That holds for the next iteration's request for the same
+ * block too. So free a persistent block (one that the plan has from its first step to its last) before this call, and
+ * request it again after this call, in its turn. It gets the same offset and keeps its content, since no other block
+ * of the plan shares its bytes. Or leave persistent blocks out of the plan.
  */
 sublet_status sublet_replay_restart(struct sublet_replay *replay, int32_t *followed, struct sublet_error *error);
 

@@ -310,7 +310,9 @@ SUBLET_MUST_USE sublet_status sublet_runtime_finish(struct sublet_runtime *runti
 
 /**
  * Makes a runtime usable again after an error: waits for the streams, and ends the broken iteration. The next
- * iteration is then as the first: the values of persistent blocks are undefined, and have to be written anew.
+ * iteration is then as the first: the values of persistent blocks are undefined, and have to be written anew. An
+ * iteration that was to be timed, but is not complete, is not timed any more. Times of a complete iteration can still
+ * be told.
  */
 SUBLET_MUST_USE sublet_status sublet_runtime_restart(struct sublet_runtime *runtime, sublet_error *error);
 
@@ -331,7 +333,8 @@ SUBLET_MUST_USE sublet_status sublet_runtime_measure(struct sublet_runtime *runt
 
 /**
  * Tells the times of the iteration that began after sublet_runtime_measure. Waits until that iteration is done.
- * SUBLET_STATUS_INTERRUPTED: that iteration has not begun, or not all of its launches were made.
+ * SUBLET_STATUS_INTERRUPTED: that iteration has not begun, or not all of its launches were made; or a restart has
+ * dropped it.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_measured(struct sublet_runtime *runtime,
