@@ -65,14 +65,15 @@ impl sublet_relu_params {
 }
 
 /// Translates an error of the module `sublet_cuda::relu` into the failure of a C call. `mask` is the number of the
-/// argument that holds the mask (one bit for each element); a failure names it where the mask is too short.
+/// argument that holds the mask (one bit for each element); a failure names it where the mask is too short. In a launch
+/// this argument, a struct, holds the other operands too, and a failure names it for each of them.
 fn failure(error: Error, mask: u32) -> Failure {
     match error {
         Error::Length { needed, got } => Failure::new(S::BufferTooSmall, 0, needed as u64, got as u64),
         Error::Mask { needed, got } => Failure::new(S::BufferTooSmall, mask, needed as u64, got as u64),
-        Error::Misaligned { address, alignment } => Failure::new(S::MisalignedPointer, 0, alignment, address),
-        Error::Overlap { address } => Failure::new(S::OverlappingBuffers, 0, 0, address),
-        Error::TooLong { elements } => Failure::new(S::LengthOverflow, 0, 0, elements),
+        Error::Misaligned { address, alignment } => Failure::new(S::MisalignedPointer, mask, alignment, address),
+        Error::Overlap { address } => Failure::new(S::OverlappingBuffers, mask, 0, address),
+        Error::TooLong { elements } => Failure::new(S::LengthOverflow, mask, 0, elements),
         Error::Driver(error) => error.into(),
     }
 }
@@ -357,4 +358,21 @@ pub unsafe extern "C" fn sublet_relu_launch_backward(
 ) -> sublet_status {
     // SAFETY: as the header asks.
     boundary(error, |arguments| unsafe { launch(arguments, kernels, operands, params, stream, false) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a launch, whatever is wrong with the operands is in the struct that holds them.
+    #[test]
+    fn a_failure_of_a_launch_names_the_operands() {
+        let errors = [
+            Error::Mask { needed: 2, got: 1 },
+            Error::Misaligned { address: 2, alignment: 4 },
+            Error::Overlap { address: 4 },
+            Error::TooLong { elements: u64::MAX },
+        ];
+        assert_eq!(errors.map(|error| failure(error, 1).index), [1; 4]);
+    }
 }
