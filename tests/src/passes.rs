@@ -20,7 +20,7 @@ fn lend<T>(
     Ok((rows, told))
 }
 
-/// Puts masks (one bit for each element) in the place of blocks that ReLUs read and write, in the rows of a trace that
+/// Puts masks (one bit for each element) in the place of blocks that a ReLU reads and writes, in the rows of a trace that
 /// may be rewritten already.
 ///
 /// # Errors
