@@ -359,7 +359,7 @@ torch_package() {
     timeout 300 "$torch/bin/python" python/tests/stub_libraries.py
     cc -O2 -shared -fPIC python/tests/heap.c -o "$torch/libheap.so"
     SUBLET_HEAP=$torch/libheap.so "${ends[@]}" "$torch/bin/pytest" --quiet --import-mode=importlib -s \
-        python/tests/test_torch.py
+        python/tests/test_torch.py python/tests/test_torch_graphs.py
     # 19 MB, without what it needs for other things than these tests.
     if ! "${install[@]}" --no-deps executorch==1.5.1 flatbuffers ruamel.yaml tabulate; then
         echo "skipped: ExecuTorch, which cannot be installed here"

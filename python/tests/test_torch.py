@@ -12,7 +12,6 @@ import os
 import pathlib
 import sys
 import tempfile
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -117,86 +116,6 @@ def test_under_inductor_the_bits_are_those_of_its_own_cut_in_less_memory() -> No
     assert cut["peak"] - SLACK <= cut["planned"] <= 1.05 * cut["peak"]
 
 
-def stepped(network: Any, *inputs: Any, limit: str = "100%") -> tuple[Any, list[str]]:
-    """The gradients of one step by a plan, and the warnings of its plan. The graph is made anew."""
-    import sublet.torch
-    import torch
-
-    torch._dynamo.reset()
-    network.zero_grad()
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        torch.compile(network, backend="sublet", options={"limit": limit})(*inputs).backward()
-    return [p.grad.clone() for p in network.parameters()], [str(w.message) for w in told if "measured" in str(w.message)]
-
-
-def test_operators_are_measured_on_the_types_that_they_get() -> None:
-    import networks
-
-    # PyTorch's graph says that the statistics of these layer norms are of half precision, and they are not.
-    network, inputs = networks.build("mlp_bf16")
-    assert stepped(network, *inputs)[1] == []
-
-
-def test_an_operator_that_cannot_be_measured_is_said_and_runs() -> None:
-    import torch
-
-    class Gates(torch.nn.Linear):
-        """Each value is kept with a probability, which a made-up number mostly is not."""
-
-        def forward(self, x: Any) -> Any:
-            y = super().forward(x)
-            return (y * torch.bernoulli(y.sigmoid())).sin().sum()
-
-    torch.manual_seed(0)
-    network, x = Gates(8, 8), torch.randn(64, 8)
-    torch.manual_seed(1)
-    gradients, told = stepped(network, x)
-    assert [text for text in told if "bernoulli" in text]
-    network.zero_grad()
-    torch.manual_seed(1)
-    network(x).backward()
-    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
-
-
-@pytest.mark.parametrize("limit", ["100%", "90%", "80%"])
-@pytest.mark.parametrize("case", ["bag", "norm", "constants"])
-def test_results_of_no_bytes_and_constants_reach_both_passes(case: str, limit: str) -> None:
-    import torch
-    from torch import nn
-
-    class Loss(nn.Module):
-        """Values that are cheap to recompute, and their loss."""
-
-        def __init__(self, network: nn.Module) -> None:
-            super().__init__()
-            self.network = network
-
-        def forward(self, x: Any) -> Any:
-            return self.network(x).sin().cos().sin().square().mean()
-
-    class Scaled(nn.Linear):
-        def forward(self, x: Any) -> Any:
-            return torch.cat([super().forward(x) * torch.tensor([0.5, 2.0]).repeat(32), torch.zeros(0, 64)])
-
-    torch.manual_seed(0)
-    if case == "constants":
-        network = Loss(nn.Sequential(nn.Linear(64, 64), nn.GELU(), Scaled(64, 64)))
-        x = torch.randn(512, 64)
-    elif case == "bag":
-        network = Loss(nn.Sequential(nn.EmbeddingBag(50, 64, mode="sum"), nn.Linear(64, 64)))
-        x = torch.randint(0, 50, (512, 6))
-    else:
-        # The statistics of batch norm that does not train are empty.
-        network = Loss(nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3))).eval()
-        x = torch.randn(8, 3, 32, 32)
-    gradients, _ = stepped(network, x, limit=limit)
-    torch._dynamo.reset()
-    network.zero_grad()
-    torch.compile(network, backend="aot_eager")(x).backward()
-    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
-
-
 TAPES = [
     ("gpt_small", "adam", "60%"),
     ("lstm", "sgd", "75%"),
@@ -253,15 +172,6 @@ def test_a_limit_that_cannot_be_met_names_the_operator() -> None:
     command = [sys.executable, "-W", "ignore", str(HERE / "train.py"), "gpt_small", "sgd", "sublet=5%"]
     done = ran(command, SECONDS, {"LD_PRELOAD": HEAP})
     assert done.returncode != 0 and "bytes persist, and the operator" in done.stderr
-
-
-def test_a_limit_that_cannot_be_met_comes_through_the_compiler() -> None:
-    import sublet
-    import torch
-
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as told:
-        stepped(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()), torch.randn(32, 64), limit="1KiB")
-    assert isinstance(told.value.inner_exception, sublet.PlanError)
 
 
 @pytest.fixture(scope="module")

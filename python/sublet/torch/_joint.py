@@ -17,7 +17,7 @@ from torch._functorch import partitioners
 
 from .. import Graph
 from .._problem import PERSISTENT, TRANSIENT
-from ._measure import Cost, copy_ns, cost_of, device_of, types_of
+from ._measure import Cost, copy_ns, cost_of, device_of, draws, types_of
 
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
@@ -254,7 +254,7 @@ class Joint:
                 reads, makes = self.reads(op.all_input_nodes), self.makes(op)
                 cost = next(measured)
                 time_ns, scratch = cost.time_ns, cost.scratch + self._unread(op)
-                ordered = keeps_its_place(op) or not self._written.isdisjoint(reads)
+                ordered = keeps_its_place(op) or draws(op) or not self._written.isdisjoint(reads)
                 again = k < self.loss and not ordered and returned.isdisjoint(_anew(op, makes))
             elif k == self.loss:
                 reads, makes = self.reads(self.fwd_outputs), [t for t in self.tangents if bytes_of(t)]

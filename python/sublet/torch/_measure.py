@@ -9,9 +9,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import operator
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -90,8 +91,8 @@ class Since:
         return self.heap.most(self.device) - self.before
 
 
-Measure: TypeAlias = tuple[Cost, list["torch.dtype | None"]]
-"""The cost of an operator, and the types of its outputs; None for what is no tensor."""
+Measure: TypeAlias = tuple[Cost, list["torch.dtype | None"], bool]
+"""The cost of an operator; the types of its outputs, None for what is no tensor; whether it drew random numbers."""
 
 HEAP = Heap()
 _measures: dict[str, Measure] = {}
@@ -116,11 +117,36 @@ def types_of(node: fx.Node) -> list[torch.dtype | None]:
     return _measure(node)[1]
 
 
+def draws(node: fx.Node) -> bool:
+    """Whether an operator drew random numbers when it was measured: one of the user may have no tag that says so."""
+    return _measure(node)[2]
+
+
+def random_states(values: Iterable[Any] = ()) -> dict[torch.Generator, torch.Tensor]:
+    """The states of PyTorch's own generators of random numbers, and of those among these values."""
+    gpus = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    own = (value for value in values if isinstance(value, torch.Generator))
+    return {generator: generator.get_state() for generator in (torch.default_generator, *gpus, *own)}
+
+
+def are_equal(some: dict[torch.Generator, torch.Tensor], others: dict[torch.Generator, torch.Tensor]) -> bool:
+    """Whether the generators that are in both have equal states."""
+    return all(torch.equal(some[generator], others[generator]) for generator in some.keys() & others.keys())
+
+
+def _value(node: fx.Node) -> Any:
+    """What is known of an argument: the tensor of the graph, which has no numbers; or a graph within the graph, which
+    `torch.cond` and the like run."""
+    if node.op == "get_attr" and "val" not in node.meta:
+        return operator.attrgetter(str(node.target))(node.graph.owning_module)
+    return node.meta["val"]
+
+
 def _measure(node: fx.Node) -> Measure:
-    key = f"{node.target}{fx.node.map_arg((node.args, node.kwargs), lambda a: _shape(a.meta['val']))}"
+    key = f"{node.target}{fx.node.map_arg((node.args, node.kwargs), lambda a: _shape(_value(a)))}"
     if key not in _measures:
         # The graph has the conversions that autocast makes. Under autocast there would be others.
-        with torch.utils._mode_utils.no_dispatch(), torch.no_grad(), torch._C._DisableAutocast():
+        with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast():
             _measures[key] = _measured(node)
     return _measures[key]
 
@@ -169,13 +195,15 @@ def device_of(costs: Sequence[Cost]) -> Device | None:
 
 
 def _shape(value: Any) -> Any:
+    if isinstance(value, fx.GraphModule):
+        return value.print_readable(print_output=False)
     if not isinstance(value, torch.Tensor):
         return value
     return f"{tuple(value.shape)}/{value.stride()}/{value.dtype}/{value.device}"
 
 
 def _measured(node: fx.Node) -> Measure:
-    values = [a.meta["val"] for a in node.all_input_nodes] + [node.meta["val"]]
+    values = [_value(a) for a in node.all_input_nodes] + [node.meta["val"]]
     tensors = [v for v in values if isinstance(v, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device("cpu")
     # The network's random numbers are the same as without a measurement.
@@ -184,16 +212,18 @@ def _measured(node: fx.Node) -> Measure:
             return _timed(node, device)
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:
+        # An operator of the user may raise any exception.
+        except Exception as error:
             size = sum(v.untyped_storage().nbytes() for v in tensors)
             text = "%s could not be measured on made-up inputs; its time is taken to be that of a copy of %d bytes: %s"
             warnings.warn(text % (node.target, size, error), stacklevel=2)
-            return Cost(copy_ns(size, device), 0), []
+            return Cost(copy_ns(size, device), 0), [], False
 
 
 def _timed(node: fx.Node, device: torch.device) -> Measure:
-    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda a: _made_up(a.meta["val"]))
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda a: _made_up(_value(a)))
     best, scratch = math.inf, 0
+    before = random_states()
     types: list[torch.dtype | None] = []
     assert callable(node.target)
     # The first run warms up: libraries choose their kernels in it.
@@ -209,16 +239,19 @@ def _timed(node: fx.Node, device: torch.device) -> Measure:
             best = min(best, taken)
         if warm and best > LONG_NS:
             break
-    return Cost(int(best), max(scratch, 0)), types
+    return Cost(int(best), max(scratch, 0)), types, not are_equal(before, random_states())
 
 
 def _made_up(value: Any) -> Any:
-    """A tensor with the shape and strides of `value`, filled with normally distributed numbers, or with 0 if its type
-    is not a floating-point type. Other values are returned as they are."""
+    """A tensor with the shape and strides of `value`. It is filled with numbers from 0 to 1, which operators take for
+    probabilities too: a GPU would be unusable after an operator that got a wrong probability. Integers are 0, flags are
+    True. Other values are returned as they are."""
     if not isinstance(value, torch.Tensor):
         return value
     reach = sum((d - 1) * s for d, s in zip(value.shape, value.stride())) + 1 if value.numel() else 0
     made = torch.zeros(reach, dtype=value.dtype, device=value.device)
     if value.dtype.is_floating_point:
-        made.normal_()
+        made.uniform_()
+    elif value.dtype is torch.bool:
+        made.fill_(True)
     return made.as_strided(value.shape, value.stride())

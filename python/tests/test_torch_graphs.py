@@ -1,0 +1,158 @@
+"""PyTorch within a limit: operators, graphs and steps that are out of the ordinary, each in a small network.
+
+Without PyTorch nothing here is run.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import networks
+import sublet
+import sublet.torch
+
+
+def stepped(network: Any, *inputs: Any, limit: str = "100%") -> tuple[Any, list[str]]:
+    """The gradients of one step by a plan, and the warnings of its plan. The graph is made anew."""
+    torch._dynamo.reset()
+    network.zero_grad()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        torch.compile(network, backend="sublet", options={"limit": limit})(*inputs).backward()
+    return [p.grad.clone() for p in network.parameters()], [str(w.message) for w in told if "measured" in str(w.message)]
+
+
+def test_operators_are_measured_on_the_types_that_they_get() -> None:
+    # PyTorch's graph says that the statistics of these layer norms are of half precision, and they are not.
+    network, inputs = networks.build("mlp_bf16")
+    assert stepped(network, *inputs)[1] == []
+
+
+def test_an_operator_that_cannot_be_measured_is_said_and_runs() -> None:
+    @torch.library.custom_op("tests::strict", mutates_args=())
+    def strict(x: torch.Tensor) -> torch.Tensor:
+        if x.min() < 1:
+            raise ValueError("a number below 1")
+        return x.sqrt()
+
+    strict.register_fake(torch.empty_like)
+    strict.register_autograd(lambda context, gradient: 2 * gradient)
+
+    class Strict(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return strict(super().forward(x).exp() + 1).sin().sum()
+
+    network, x = Strict(8, 8), torch.randn(64, 8)
+    gradients, told = stepped(network, x)
+    assert [text for text in told if "tests.strict" in text and "a number below 1" in text]
+    network.zero_grad()
+    network(x).backward()
+    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+
+
+def test_operators_that_take_probabilities_are_measured() -> None:
+    class Gates(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            y = super().forward(x).sigmoid()
+            chosen = torch.multinomial(y, 1)
+            return torch.nn.functional.binary_cross_entropy(y * torch.bernoulli(y), x.sigmoid()) + y.gather(1, chosen).sum()
+
+    torch.manual_seed(0)
+    network, x = Gates(8, 8), torch.randn(64, 8)
+    torch.manual_seed(1)
+    gradients, told = stepped(network, x)
+    assert told == []
+    network.zero_grad()
+    torch.manual_seed(1)
+    network(x).backward()
+    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+
+
+def test_graphs_within_the_graph_run() -> None:
+    class Branches(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            y = super().forward(x)
+            return torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (y,)).sum()
+
+    network, x = Branches(8, 8), torch.randn(64, 8)
+    gradients, told = stepped(network, x)
+    assert told == []
+    network.zero_grad()
+    network(x).backward()
+    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+
+
+@pytest.mark.parametrize("limit", ["100%", "90%", "80%"])
+@pytest.mark.parametrize("case", ["bag", "norm", "constants"])
+def test_results_of_no_bytes_and_constants_reach_both_passes(case: str, limit: str) -> None:
+    from torch import nn
+
+    class Loss(nn.Module):
+        """Values that are cheap to recompute, and their loss."""
+
+        def __init__(self, network: nn.Module) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, x: Any) -> Any:
+            return self.network(x).sin().cos().sin().square().mean()
+
+    class Scaled(nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return torch.cat([super().forward(x) * torch.tensor([0.5, 2.0]).repeat(32), torch.zeros(0, 64)])
+
+    torch.manual_seed(0)
+    if case == "constants":
+        network = Loss(nn.Sequential(nn.Linear(64, 64), nn.GELU(), Scaled(64, 64)))
+        x = torch.randn(512, 64)
+    elif case == "bag":
+        network = Loss(nn.Sequential(nn.EmbeddingBag(50, 64, mode="sum"), nn.Linear(64, 64)))
+        x = torch.randint(0, 50, (512, 6))
+    else:
+        # The statistics of batch norm that does not train are empty.
+        network = Loss(nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3))).eval()
+        x = torch.randn(8, 3, 32, 32)
+    gradients, _ = stepped(network, x, limit=limit)
+    torch._dynamo.reset()
+    network.zero_grad()
+    torch.compile(network, backend="aot_eager")(x).backward()
+    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+
+
+def test_a_limit_that_cannot_be_met_comes_through_the_compiler() -> None:
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as told:
+        stepped(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()), torch.randn(32, 64), limit="1KiB")
+    assert isinstance(told.value.inner_exception, sublet.PlanError)
+
+
+@torch.library.custom_op("tests::noisy", mutates_args=())
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    """An operator that draws random numbers, and has no tag that says so."""
+    return x + torch.rand_like(x)
+
+
+noisy.register_fake(torch.empty_like)
+noisy.register_autograd(lambda context, gradient: gradient)
+
+
+def test_an_operator_that_draws_without_saying_so_is_not_recomputed() -> None:
+    found: list[Any] = []
+
+    class Looking(sublet.torch.Partitioner):
+        def _fit(self, joint: Any) -> Any:
+            found.append(joint.graph.operators)
+            return super()._fit(joint)
+
+    layer, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    model = torch.compile(lambda x: noisy(layer(x)).sin().sum(), backend="sublet", options={"partitioner": Looking("100%")})
+    model(x).backward()
+    assert len(found) == 1
+    for operators in found:
+        at = operators.names.index("tests.noisy.default")
+        assert (operators.rerun[at], operators.ordered[at]) == (0, 1)
+        assert operators.rerun[operators.names.index("aten.sin.default")] == 1
