@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import sublet.torch
 
@@ -302,15 +303,74 @@ class Counted(Case):
         return super().loss(x, y) / self.network.calls
 
 
+class Constants(Case):
+    """Tensors of Python's numbers, which the step writes over."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        total, weights = torch.tensor(0.0), x.new_tensor([1.0, 2.0])
+        for weight in weights.mul_(weights):
+            total += weight * super().loss(x, y)
+        return total
+
+
+class Frozen(Case):
+    """Batch norm that does not train, and is recomputed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        norms = [layer for _ in range(6) for layer in (nn.BatchNorm1d(64).eval(), nn.Sigmoid())]
+        self.network = nn.Sequential(nn.Linear(WIDTH, 64), *norms, nn.Linear(64, 3))
+        self.optimizer = self.made(self.network.parameters())
+
+    def limit(self) -> str:
+        return "90%"
+
+
+class Normed(Case):
+    """Weights that are attributes, and computed anew in each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn.utils.weight_norm(self.network[0])
+        self.optimizer = self.made(self.network.parameters())
+
+
+class Carried(Case):
+    """A state that is an attribute of the network, and that the next step reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network.state = torch.zeros(ROWS, WIDTH)
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        self.network.state = (x + self.network.state) / 2
+        return super().loss(self.network.state, y)
+
+
+class Seeded(Case):
+    """Random numbers that are equal in all steps."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        torch.manual_seed(7)
+        return super().loss(x, y)
+
+
+class Checkpointed(Case):
+    """Dropout that is computed again by PyTorch, with the same random numbers."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.mse_loss(checkpoint(self.network, x, use_reentrant=False), y)
+
+
 class Little(Case):
     def limit(self) -> str:
         return "1KiB"
 
 
 SAME: list[type[Case]] = [Slices, Strided, Twice, Named, Transposed, Conjugates, Moved, MovedAdam]
-SAME += [Flags, Rates, RMSprop, Rprop, Adadelta, Adagrad, AdamW]
+SAME += [Flags, Rates, RMSprop, Rprop, Adadelta, Adagrad, AdamW, Constants, Frozen, Normed]
 REFUSED: list[type[Case]] = [Columns, Written, Parameter, Other, Adam, Item, Branch, List, Array, Rows]
-REFUSED += [Outside, Replaced, Counted, Little]
+REFUSED += [Outside, Replaced, Counted, Carried, Seeded, Checkpointed, Little]
 
 
 def trained(make: Callable[[], Case], taped: bool) -> list[Tensor]:

@@ -155,6 +155,9 @@ REFUSED = {
     "Outside": "the step leaves the gradient of 0.weight",
     "Replaced": "the step replaces mean",
     "Counted": "the step changes calls of the network",
+    "Carried": "the step replaces state of the network",
+    "Seeded": "the step sets the state of PyTorch's random numbers",
+    "Checkpointed": "the step sets the state of PyTorch's random numbers",
     "Little": "the step has run, without the limit, and its update stays",
 }
 

@@ -6,6 +6,8 @@ Without PyTorch nothing here is run.
 from __future__ import annotations
 
 import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ torch = pytest.importorskip("torch")
 import networks
 import sublet
 import sublet.torch
+from sublet.torch._watch import reads_told
 
 
 def stepped(network: Any, *inputs: Any, limit: str = "100%") -> tuple[Any, list[str]]:
@@ -130,6 +133,44 @@ def test_a_limit_that_cannot_be_met_comes_through_the_compiler() -> None:
     assert isinstance(told.value.inner_exception, sublet.PlanError)
 
 
+def taped() -> Any:
+    """A taped step of a small network, without anything special."""
+    network = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+
+    def train(x: Any) -> Any:
+        loss = network(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return sublet.torch.step(train, network, optimizer, limit="100%")
+
+
+def test_a_taped_step_holds_no_arguments_of_its_calls() -> None:
+    train, batches = taped(), []
+    for _ in range(4):
+        x = torch.randn(4, 8)
+        batches.append(weakref.ref(x.untyped_storage()))
+        train(x)
+        del x
+    assert [batch() for batch in batches] == [None] * 4
+
+
+def test_threads_may_record_at_the_same_time() -> None:
+    x, told = torch.ones(2), []
+    first, second = (reads_told(lambda n=n: told.append(n)) for n in (1, 2))
+    with ThreadPoolExecutor(1) as pool:
+        first.__enter__()
+        pool.submit(second.__enter__).result()
+        x.tolist()
+        first.__exit__(None, None, None)
+        pool.submit(x.tolist).result()
+        pool.submit(second.__exit__, None, None, None).result()
+    assert told == [1, 2] and "tolist" not in vars(torch.Tensor)
+
+
 @torch.library.custom_op("tests::noisy", mutates_args=())
 def noisy(x: torch.Tensor) -> torch.Tensor:
     """An operator that draws random numbers, and has no tag that says so."""
@@ -149,9 +190,12 @@ def test_an_operator_that_draws_without_saying_so_is_not_recomputed() -> None:
             return super()._fit(joint)
 
     layer, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    with sublet.torch.record(layer) as recording:
+        noisy(layer(x)).sin().sum().backward()
+    found.append(recording.trace.operators)
     model = torch.compile(lambda x: noisy(layer(x)).sin().sum(), backend="sublet", options={"partitioner": Looking("100%")})
     model(x).backward()
-    assert len(found) == 1
+    assert len(found) == 2
     for operators in found:
         at = operators.names.index("tests.noisy.default")
         assert (operators.rerun[at], operators.ordered[at]) == (0, 1)

@@ -22,12 +22,13 @@ from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_leave
 from .. import Fit, PlanError, Trace, fit
 from .._problem import FREE, MALLOC, READ, WRITE, Operators
 from ._joint import is_random
-from ._measure import HEAP, clock
+from ._measure import HEAP, are_equal, clock, random_states
 from ._partition import Step, steps_of
 from ._watch import (
     Argument,
     Marks,
     alone,
+    attributes,
     check_unchanged,
     look,
     named_tensors,
@@ -46,6 +47,10 @@ STATISTICS = (3, 4)
 TRAINS = 5
 NUMBERS = (aten._local_scalar_dense.default, aten.equal.default)
 """Operators that give a tensor's values to Python."""
+RESEEDED = (
+    "the step sets the state of PyTorch's random numbers, and a replay would not; seed them outside of the step, and "
+    "leave out torch.utils.checkpoint where there is dropout: the plan recomputes"
+)
 RAN = "the step has run, without the limit, and its update stays"
 LEAST_SCRATCH = 4096
 """Less scratch than this, in bytes, is not recorded: it is the noise of the counter."""
@@ -107,6 +112,10 @@ class Recording(TorchDispatchMode):
         self.sizes: list[int] = []
         self.read_at = ""
         """Where Python first read the values of a tensor, and what to do about it; empty if nowhere."""
+        self.is_reseeded = False
+        """Whether something else than the recorded operators has changed the state of random numbers."""
+        self._random: dict[torch.Generator, Tensor] = {}
+        """The generators of random numbers, and the state of each after the last operator."""
         self._operators = Operators()
         self._rows: list[tuple[int, int, int, int, int]] = []
         self._live: dict[int, int] = {}
@@ -116,6 +125,7 @@ class Recording(TorchDispatchMode):
             self._block(tensor, -1)
 
     def __enter__(self) -> Recording:
+        self._random = random_states()
         self._on = True
         super().__enter__()
         return self
@@ -125,6 +135,7 @@ class Recording(TorchDispatchMode):
     ) -> None:
         super().__exit__(kind, error, trace)
         self._on = False
+        self._look_at_random(random_states(self._random))
         self.left = set(self._live.values())
 
     @property
@@ -162,14 +173,23 @@ class Recording(TorchDispatchMode):
         kwargs = kwargs or {}
         if func in NUMBERS:
             self.tell_read()
+        if func is aten.lift_fresh.default and args[0].untyped_storage().resizable():
+            # A tensor of numbers of Python, and not of memory of NumPy. The step may write over it, so the step gets a
+            # copy, and each replay makes that copy again.
+            func = aten.clone.default
         flat, spec = tree_flatten((args, kwargs))
         inputs = [a for a in flat if isinstance(a, Tensor)]
         device = inputs[0].device if inputs else torch.device("cpu")
+        before = random_states(flat)
+        self._look_at_random(before)
         since = HEAP.since(device)
         begin = clock(device)
         out = func(*args, **kwargs)
         taken = clock(device) - begin
         scratch = since.peak - max(since.now, 0)
+        self._random |= random_states(flat)
+        # An operator of the user may draw random numbers and have no tag that says so.
+        draws = is_random(func, args) or not are_equal(before, self._random)
         outputs = [o for o in tree_leaves(out) if isinstance(o, Tensor)]
         changed = _changed(func, args, kwargs)
         given = {x.untyped_storage()._cdata for x in inputs}
@@ -191,18 +211,21 @@ class Recording(TorchDispatchMode):
             self._row(FREE, [len(self.sizes) - 1], -1)
         refs = [(self.ref(a) if isinstance(a, Tensor) else None) or a for a in flat]
         self.calls.append(Call(func, refs, spec, [self.ref(o) for o in outputs], set(made), torch.is_grad_enabled()))
-        rerun, ordered = self._may_run_again(func, args, written), _keeps_its_place(func, args, written)
-        self._operators.add(str(func), rerun=rerun, ordered=ordered)
+        # An operator that writes no block has a number for Python as its result.
+        ordered = draws or "c10d" in func.namespace or not written
+        self._operators.add(str(func), rerun=self._may_run_again(func, draws, written), ordered=ordered)
         self.order.append(Step("run", op))
         return out
 
-    def _may_run_again(self, func: Any, args: Any, written: list[int]) -> bool:
+    def _look_at_random(self, states: dict[torch.Generator, Tensor]) -> None:
+        """Notes whether the state of random numbers has changed since the last operator."""
+        self.is_reseeded = self.is_reseeded or not are_equal(self._random, states)
+
+    def _may_run_again(self, func: Any, draws: bool, written: list[int]) -> bool:
         """Whether an operator may be recomputed, with the same bits as result: not if it draws random numbers, is a
         collective, runs in the backward pass, or writes a block that persists. Batch norm may be recomputed, without an
         update of its running statistics."""
-        if torch._C._current_graph_task_id() != -1 or "c10d" in func.namespace:
-            return False
-        if is_random(func, args):
+        if torch._C._current_graph_task_id() != -1 or "c10d" in func.namespace or draws:
             return False
         return func in BATCH_NORMS or not any(block in self.before for block in written)
 
@@ -237,12 +260,6 @@ class Recording(TorchDispatchMode):
             if self._on:
                 self._row(FREE, [block], -1)
                 self.order.append(Step("free", block))
-
-
-def _keeps_its_place(func: Any, args: Any, written: list[int]) -> bool:
-    """Whether an operator keeps its place in the order: it draws random numbers, is a collective, or writes no block
-    (its result is a number for Python)."""
-    return "c10d" in func.namespace or not written or is_random(func, args)
 
 
 def _changed(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
@@ -300,6 +317,7 @@ class TapedStep:
         self.fitted = None
         self._arguments = [Argument(name, look(value), None) for name, value in zip(names, values)]
         args, kwargs = tree_unflatten(values, spec)
+        tensors = attributes(self._keep)
         with record(*self._keep, values) as recording, reads_told(recording.tell_read):
             result = self._function(*args, **kwargs)
         self._recording, self._seen, self._spec = recording, before, spec
@@ -309,18 +327,31 @@ class TapedStep:
         self._written = recording.written
         self._result = tree_map(lambda x: (recording.ref(x) if isinstance(x, Tensor) else None) or x, result)
         try:
-            self._check_recording(values)
+            self._check_recording(values, tensors)
             self.fitted = fit(recording.trace, self._limit, using=("recompute",), reorder=True, alignment=1)
         except (PlanError, ValueError) as e:
             raise type(e)(f"{e} ({RAN})") from None
+        finally:
+            # A replay takes the storages of its own arguments. Those of this call can be freed.
+            for argument in self._arguments:
+                if argument.block is not None:
+                    recording.before[argument.block] = torch.UntypedStorage(0)
         self._steps = steps_of(self.fitted)
         return result
 
-    def _check_recording(self, values: list[Any]) -> None:
-        """ValueError if replays would do something else than the step."""
+    def _check_recording(self, values: list[Any], tensors: dict[str, Tensor]) -> None:
+        """ValueError if replays would do something else than the step. `tensors` are the attributes of the networks
+        before the step."""
         if self._recording.read_at:
             raise ValueError(self._recording.read_at)
+        if self._recording.is_reseeded:
+            raise ValueError(RESEEDED)
         check_unchanged(self._seen, seen(self._keep))
+        after = attributes(self._keep)
+        for name, tensor in tensors.items():
+            # The step may replace a tensor that it has not touched: no later call needs that one.
+            if after.get(name) is not tensor and self._recording.ref(tensor) is not None:
+                raise ValueError(f"the step replaces {name}, and a replay would not; write over it in place")
         for argument, value in zip(self._arguments, values):
             if isinstance(value, Tensor) and value.grad is not None:
                 raise ValueError(f"the step leaves a gradient at {argument.name}; return it, by torch.autograd.grad")
@@ -359,7 +390,8 @@ class TapedStep:
     def _run(call: Call, again: bool, storages: dict[int, torch.UntypedStorage]) -> None:
         flat = [a.on(storages[a.block]) if isinstance(a, Ref) else a for a in call.args]
         args, kwargs = tree_unflatten(flat, call.spec)
-        if again and call.target in BATCH_NORMS:
+        if again and call.target in BATCH_NORMS and args[TRAINS]:
+            # The running statistics are updated once. Batch norm that does not train only reads them.
             args = (*args[:3], None, None, *args[5:])
         with torch.set_grad_enabled(call.grad):
             outputs = [o for o in tree_leaves(call.target(*args, **kwargs)) if isinstance(o, Tensor)]

@@ -68,6 +68,17 @@ def seen(keep: Iterable[Any]) -> Marks:
     return marks
 
 
+def attributes(keep: Iterable[Any]) -> dict[str, Tensor]:
+    """The tensors that are attributes of networks, by name, and are neither parameters nor buffers."""
+    modules = (named for each in keep if isinstance(each, torch.nn.Module) for named in each.named_modules())
+    return {
+        f"{key} of {name or 'the network'}": value
+        for name, module in modules
+        for key, value in vars(module).items()
+        if isinstance(value, Tensor)
+    }
+
+
 def _place(tensor: Tensor) -> tuple[Any, ...]:
     """Where a tensor's values are, and whether autograd follows it."""
     place = tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride()
@@ -208,21 +219,32 @@ def reader() -> str:
 @contextmanager
 def reads_told(tell: Callable[[], None]) -> Iterator[None]:
     """Within it, `tell` is called where this thread reads the values of a tensor in Python without an operator."""
-    thread = threading.get_ident()
-
-    def told(read: Callable[..., Any]) -> Callable[..., Any]:
-        def reading(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() == thread:
-                tell()
-            return read(*args, **kwargs)
-
-        return reading
-
-    for name in READS:
-        setattr(Tensor, name, told(getattr(Tensor, name)))
+    mine = threading.get_ident(), tell
+    with _lock:
+        if not _tells:
+            for name in READS:
+                setattr(Tensor, name, _told(getattr(Tensor, name)))
+        _tells.append(mine)
     try:
         yield
     finally:
-        # The methods are those of a class above.
-        for name in READS:
-            delattr(Tensor, name)
+        with _lock:
+            _tells.remove(mine)
+            # The methods are those of a class above.
+            for name in READS if not _tells else ():
+                delattr(Tensor, name)
+
+
+_lock = threading.Lock()
+_tells: list[tuple[int, Callable[[], None]]] = []
+"""The threads that are in `reads_told`, and what each of them calls."""
+
+
+def _told(read: Callable[..., Any]) -> Callable[..., Any]:
+    def reading(*args: Any, **kwargs: Any) -> Any:
+        for thread, tell in list(_tells):
+            if thread == threading.get_ident():
+                tell()
+        return read(*args, **kwargs)
+
+    return reading
