@@ -90,6 +90,50 @@ def test_graphs_within_the_graph_run() -> None:
     assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
 
 
+def broken(limit: str | int) -> tuple[Any, Any, Any]:
+    """A network of two graphs, its parts within a limit, and its input."""
+
+    class Broken(torch.nn.Sequential):
+        def forward(self, x: Any) -> Any:
+            h = self[0](x).relu()
+            torch._dynamo.graph_break()
+            return self[1](h).sin().sum()
+
+    torch._dynamo.reset()
+    parts = sublet.torch.Parts(limit)
+    network = Broken(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    return torch.compile(network, backend="sublet", options={"parts": parts}), parts, torch.randn(64, 8)
+
+
+def test_calls_without_a_backward_pass_are_none_of_the_next_iteration() -> None:
+    network, parts, x = broken("100%")
+    for _ in range(3):
+        network(x).backward()
+    parts.limit = planned = parts.planned_peak
+    for _ in range(3):
+        network(x)
+    with torch.no_grad():
+        for _ in range(3):
+            network(x)
+    assert len(parts._turns) <= 2
+    for _ in range(3):
+        network(x).backward()
+    assert parts.planned_peak == planned
+
+
+def test_a_limit_may_be_raised_after_an_error() -> None:
+    network, parts, x = broken(1)
+    network(x).backward()
+    for _ in range(2):
+        with pytest.raises(sublet.PlanError, match="2 parts do not stay within 1 bytes") as told:
+            network(x)
+        network(x).backward()
+    parts.limit = int(str(told.value).split("; ")[1].split()[0])
+    for _ in range(2):
+        network(x).backward()
+    assert 0 < parts.planned_peak <= parts.limit
+
+
 @pytest.mark.parametrize("limit", ["100%", "90%", "80%"])
 @pytest.mark.parametrize("case", ["bag", "norm", "constants"])
 def test_results_of_no_bytes_and_constants_reach_both_passes(case: str, limit: str) -> None:

@@ -11,11 +11,13 @@ next call.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from torch import Tensor, fx
+from torch.autograd.function import BackwardCFunction
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -64,6 +66,8 @@ class Turn:
     """The numbers of the inputs that lie in each storage."""
     returned: dict[StorageWeakRef, int] = field(default_factory=dict)
     """The results of the part, without its inputs."""
+    graph: weakref.ref[Any] | None = None
+    """The part of autograd's graph that waits for the backward pass; None if it is not known."""
     stays: dict[StorageWeakRef, int] | None = None
     """The results that are still alive when the part's own backward pass begins; None if it has not begun."""
     beside_forward: int = 0
@@ -71,6 +75,11 @@ class Turn:
     beside_backward: int = 0
     """The bytes that are alive while the backward pass runs, beside the part's own, those that other parts keep, and
     results that are still alive."""
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether no backward pass has begun, and none can: nothing that the part keeps is alive."""
+        return self.stays is None and self.graph is not None and self.graph() is None
 
 
 class Parts:
@@ -109,17 +118,24 @@ class Parts:
         if self._is_backward:
             # The iteration before is over.
             self._is_backward = False
-            if [turn.part for turn in self._turns] != self._planned:
-                self._plan()
-            self._turns = []
+            try:
+                if [turn.part for turn in self._turns] != self._planned:
+                    self._plan()
+            finally:
+                self._turns = []
+        # Calls for evaluation have no backward pass, and calls that ended with an error.
+        self._turns = [turn for turn in self._turns if not turn.is_given_up]
         returned = {storage for turn in self._turns for storage in turn.returned}
         turn = Turn(part, {}, {}, {})
         for number, x in enumerate(inputs):
             for storage, size in _storages([x]).items():
                 (turn.passed if storage in returned else turn.given)[storage] = size
                 turn.numbers.setdefault(storage, set()).add(number)
-        self._turns.append(turn)
         return turn
+
+    def end(self, turn: Turn) -> None:
+        """Notes that the forward pass of a part has ended without an error."""
+        self._turns.append(turn)
 
     def backward(self, part: Part) -> None:
         """Notes that the backward pass of a part has begun."""
@@ -131,7 +147,6 @@ class Parts:
     def _plan(self) -> None:
         """Chooses how each part of the last iteration runs from now on."""
         turns = [turn for turn in self._turns if turn.part.choices]
-        self._planned = [turn.part for turn in self._turns]
         self.persistent = sum({storage: size for turn in turns for storage, size in turn.given.items()}.values())
         for i, turn in enumerate(turns):
             turn.beside_forward = self.persistent + sum(sum(t.returned.values()) for t in turns[:i])
@@ -143,6 +158,7 @@ class Parts:
             raise PlanError(f"{len(turns)} parts do not stay within {limit} bytes; {least} bytes are enough")
         for turn, number in zip(turns, found):
             turn.part.chosen = number
+        self._planned = [turn.part for turn in self._turns]
         self.planned_peak = _peak(turns, found)
         self.overhead_ns = sum(turn.part.choices[number].time_ns for turn, number in zip(turns, found))
 
@@ -167,12 +183,18 @@ class Part(Partitioner):
 
     def run(self, *args: Any) -> Any:
         """Runs the part, compiled anew if another choice was made; `torch.compile` calls this."""
+        if not self.choices:
+            return self._run(*args)
         turn = self._whole.begin(self, self._given(args))
         if self._is_run != self.chosen:
             self._run = self._compiled(list(args))
         results = self._run(*args)
-        returned = _storages(tree_leaves(results))
+        leaves = tree_leaves(results)
+        returned = _storages(leaves)
         turn.returned = {s: size for s, size in returned.items() if s not in turn.given and s not in turn.passed}
+        functions = (x.grad_fn for x in leaves if isinstance(x, Tensor))
+        turn.graph = next((weakref.ref(f) for f in functions if isinstance(f, BackwardCFunction)), None)
+        self._whole.end(turn)
         return results
 
     def _given(self, inputs: Iterable[Any]) -> list[Any]:
