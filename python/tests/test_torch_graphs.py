@@ -90,6 +90,22 @@ def test_graphs_within_the_graph_run() -> None:
     assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
 
 
+def test_options_that_would_not_count_are_refused() -> None:
+    for name, value in (("partitioner", sublet.torch.Partitioner("1GiB")), ("parts", sublet.torch.Parts("1GiB"))):
+        torch._dynamo.reset()
+        network = torch.compile(torch.nn.Linear(8, 8), backend="sublet", options={name: value, "limit": "1GiB"})
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="give limit to it"):
+            network(torch.randn(4, 8))
+
+
+def test_the_graph_of_a_loss_that_is_a_view_is_released() -> None:
+    loss = sublet.torch.released(lambda x: x.mean().squeeze())
+    x = torch.ones(4, requires_grad=True)
+    value = loss(x)
+    value.backward()
+    assert not value.requires_grad and x.grad is not None
+
+
 def broken(limit: str | int) -> tuple[Any, Any, Any]:
     """A network of two graphs, its parts within a limit, and its input."""
 

@@ -42,6 +42,10 @@ def backend(module: fx.GraphModule, inputs: list[Any], *, options: dict[str, Any
     `Partitioner` whose reports can be read afterwards; or `parts`, a `Parts` for a network that breaks into several
     graphs."""
     chosen = dict(options or {})
+    for alone in ("parts", "partitioner"):
+        if alone in chosen and len(chosen) > 1:
+            others = ", ".join(key for key in chosen if key != alone)
+            raise ValueError(f"the option {alone} has its own limit and means; give {others} to it and not beside it")
     if "parts" in chosen:
         return chosen["parts"].compiled(module, inputs).run
     partitioner = chosen.pop("partitioner", None)

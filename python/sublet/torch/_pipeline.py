@@ -74,12 +74,13 @@ def released(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
         schedule = Schedule1F1B(stage, microbatches, loss_fn=sublet.torch.released(loss))
 
     A schedule keeps the losses of all microbatches, and each keeps its graph, which holds what the stage has received.
-    If a loss is one number in a larger storage, as that of `mse_loss` is, a copy of the number is kept instead.
+    If a loss is a view, or one number in a larger storage as that of `mse_loss` is, a copy of it is kept instead.
     """
 
     def computed(*args: Any, **kwargs: Any) -> Tensor:
         value = loss(*args, **kwargs)
-        if value.untyped_storage().nbytes() > value.nbytes:
+        # The graph of a view cannot be ended in place.
+        if value._is_view() or value.untyped_storage().nbytes() > value.nbytes:
             value = value.clone()
         if value.requires_grad:
             known = weakref.ref(value)
