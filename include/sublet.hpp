@@ -1,5 +1,5 @@
 // sublet for C++11 and later: classes that own handles, and exceptions, over the functions of sublet.h, which explains
-// them; from C++17 on a memory resource too.
+// them; from C++17 on a memory resource too. What records a trace and fits it is in sublet_fit.hpp.
 //
 // Without exceptions (-fno-exceptions) a failure is printed and ends the program: call the functions try_... there, or
 // those of sublet.h. Nothing here needs run-time types (-fno-rtti), and no name here is one that a framework may have
@@ -79,9 +79,10 @@ Struct params() noexcept {
 
 namespace detail {
 
-// The workspace of one call: 64-bit words, since it has to be aligned like them.
-inline std::vector<std::uint64_t> workspace(const sublet_layout &layout) {
-    return std::vector<std::uint64_t>(layout.size / sizeof(std::uint64_t));
+// The workspace of one call: 64-bit words, since it has to be aligned like them. They are not set to zero: memory that
+// the call does not use is not touched.
+inline std::unique_ptr<std::uint64_t[]> workspace(const sublet_layout &layout) {
+    return std::unique_ptr<std::uint64_t[]>(new std::uint64_t[layout.size / sizeof(std::uint64_t)]);
 }
 
 // The whole of a text that `write(buffer, capacity, &needed, &error)` writes as sublet_export_plan does. The text may
@@ -150,8 +151,7 @@ class network {
         if (status != SUBLET_STATUS_OK) {
             return status;
         }
-        // Not vectors, which would write zeros: memory that the call does not use is not touched.
-        std::unique_ptr<std::uint64_t[]> workspace(new std::uint64_t[layout.size / sizeof(std::uint64_t)]);
+        auto workspace = detail::workspace(layout);
         std::unique_ptr<sublet_step[]> steps(new sublet_step[capacity]);
         auto planned = params<sublet_network_planned>();
         status = sublet_network_plan(&told, &asked, workspace.get(), layout.size, steps.get(), capacity, &planned, error);
@@ -202,7 +202,7 @@ inline sublet_certificate verify(const std::vector<sublet_block> &blocks, const 
     check(sublet_verify_workspace(blocks.size(), &layout, &error), error);
     auto workspace = detail::workspace(layout);
     auto certificate = params<sublet_certificate>();
-    check(sublet_verify(blocks.data(), blocks.size(), offsets.data(), &constraints, workspace.data(), layout.size,
+    check(sublet_verify(blocks.data(), blocks.size(), offsets.data(), &constraints, workspace.get(), layout.size,
                         &certificate, &error),
           error);
     return certificate;
@@ -216,7 +216,7 @@ inline plan place(const std::vector<sublet_block> &blocks,
     check(sublet_place_workspace(blocks.size(), &asked, &layout, &error), error);
     auto workspace = detail::workspace(layout);
     std::vector<std::uint64_t> offsets(blocks.size());
-    check(sublet_place(blocks.data(), blocks.size(), &asked, workspace.data(), layout.size, offsets.data(), nullptr,
+    check(sublet_place(blocks.data(), blocks.size(), &asked, workspace.get(), layout.size, offsets.data(), nullptr,
                        &error),
           error);
     auto constraints = params<sublet_constraints>();
@@ -224,6 +224,37 @@ inline plan place(const std::vector<sublet_block> &blocks,
     constraints.capacity = asked.capacity;
     const auto certificate = verify(blocks, offsets, constraints);
     return {std::move(offsets), certificate.peak, certificate.max_load};
+}
+
+// A bank of memory and an offset in it for each block, and what that costs.
+struct banks_plan {
+    std::vector<sublet_spot> spots;
+    // The sum, over all blocks, of the bytes touched times the cost of a byte in the block's bank.
+    std::uint64_t cost;
+    // No placement costs less.
+    std::uint64_t lower_bound;
+};
+
+// Gives every block a bank and an offset; `uses` has an entry for each block.
+inline banks_plan place_banks(const std::vector<sublet_block> &blocks, const std::vector<sublet_bank> &banks,
+                              const std::vector<sublet_bank_use> &uses) {
+    if (uses.size() != blocks.size()) {
+        fail({SUBLET_STATUS_BUFFER_TOO_SMALL, 2, blocks.size(), uses.size()});
+    }
+    auto asked = params<sublet_banks_params>();
+    asked.banks = banks.data();
+    asked.bank_count = static_cast<std::uint32_t>(banks.size());
+    asked.uses = uses.data();
+    sublet_error error;
+    sublet_layout layout;
+    check(sublet_place_banks_workspace(blocks.size(), &layout, &error), error);
+    auto workspace = detail::workspace(layout);
+    std::vector<sublet_spot> spots(blocks.size());
+    auto cost = params<sublet_banks_cost>();
+    check(sublet_place_banks(blocks.data(), blocks.size(), &asked, workspace.get(), layout.size, spots.data(), &cost,
+                             &error),
+          error);
+    return {std::move(spots), cost.cost, cost.lower_bound};
 }
 
 // An allocator that learns; all threads may use it, but for moving and destroying it.
@@ -318,7 +349,7 @@ class allocator {
         sublet_layout layout;
         check(sublet_verify_workspace(blocks.size(), &layout, &error), error);
         auto workspace = detail::workspace(layout);
-        check(sublet_adopt(handle_, blocks.data(), blocks.size(), offsets.data(), workspace.data(), layout.size, &error),
+        check(sublet_adopt(handle_, blocks.data(), blocks.size(), offsets.data(), workspace.get(), layout.size, &error),
               error);
     }
 

@@ -217,7 +217,9 @@ fn destdir_is_in_front_of_the_prefix() {
     run(Command::new(format!("{ROOT}/ci.sh")).args(["install", "/opt/sublet"]).env("DESTDIR", &stage));
     let pc = std::fs::read_to_string(stage.join("opt/sublet/lib/pkgconfig/sublet.pc")).unwrap();
     assert!(pc.starts_with("prefix=${pcfiledir}/../..\n") && !pc.contains('@'), "{pc}");
-    for installed in ["include/sublet.h", "include/sublet.hpp", "lib/libsublet.a", "lib/libsublet.so.0.2"] {
+    for installed in
+        ["include/sublet.h", "include/sublet.hpp", "include/sublet_fit.hpp", "lib/libsublet.a", "lib/libsublet.so.0.2"]
+    {
         assert!(stage.join("opt/sublet").join(installed).exists(), "{installed}");
     }
 }

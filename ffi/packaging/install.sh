@@ -16,7 +16,7 @@ places() {
 # All that an installation may have, as paths under DESTDIR.
 installed_files() {
     local name
-    for name in sublet.h sublet.hpp sublet_torch.h sublet_runtime.h sublet_relu.h; do
+    for name in sublet.h sublet.hpp sublet_fit.hpp sublet_torch.h sublet_runtime.h sublet_relu.h; do
         echo "$prefix/include/$name"
     done
     for name in libsublet.a libsublet.so "libsublet.so.$series" "libsublet.so.$version" pkgconfig/sublet.pc \
@@ -35,7 +35,7 @@ install_library() {
     install -d "$to$prefix/include" "$to$libdir/pkgconfig" "$to$libdir/cmake/sublet"
     # What a build lacks is not installed, and the header says so.
     sed "s/^#define SUBLET_HAS_CUDA 0$/#define SUBLET_HAS_CUDA $cuda/" include/sublet.h > "$to$prefix/include/sublet.h"
-    install -m 644 include/sublet.hpp "$to$prefix/include"
+    install -m 644 include/sublet.hpp include/sublet_fit.hpp "$to$prefix/include"
     if [ "$cuda" = 1 ]; then
         install -m 644 include/sublet_torch.h include/sublet_runtime.h include/sublet_relu.h "$to$prefix/include"
     fi

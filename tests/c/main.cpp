@@ -2,27 +2,15 @@
 #include <sublet.hpp>
 
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
 #include <list>
 #include <string>
 #include <thread>
 #include <type_traits>
 
 #include "condition.h"
+#include "throws.hpp"
 
-static void throws(sublet_status status, const char *words, const std::function<void()> &body) {
-    try {
-        body();
-    } catch (const sublet::exception &e) {
-        CHECK(e.status() == status && e.error().status == status);
-        CHECK(std::strstr(e.what(), words) != nullptr);
-        return;
-    }
-    std::fprintf(stderr, "nothing was thrown, for: %s\n", words);
-    std::exit(1);
-}
+void test_fit();
 
 static sublet_block block(std::uint32_t start, std::uint32_t end, std::uint64_t size) {
     sublet_block made{};
@@ -45,6 +33,18 @@ static void plans() {
     throws(SUBLET_STATUS_PLAN_OVERLAP, "blocks 0 and 1 are both alive", [&] { sublet::verify(blocks, {0, 1, 9000}); });
     throws(SUBLET_STATUS_BUFFER_TOO_SMALL, "3 are needed", [&] { sublet::verify(blocks, {0, 1}); });
     throws(SUBLET_STATUS_ZERO_SIZE, "block 1 has size 0", [&] { sublet::place({blocks[0], block(0, 1, 0)}); });
+}
+
+// Two blocks that are alive together, and a fast bank that holds one: the one that is touched most lies there.
+static void banks() {
+    const std::vector<sublet_block> blocks = {block(0, 2, 8), block(1, 3, 8)};
+    const std::vector<sublet_bank> fast_and_slow = {{8, 1, 0}, {64, 4, 16}};
+    const auto plan = sublet::place_banks(blocks, fast_and_slow, {{10, 0}, {100, 0}});
+    CHECK(plan.cost == 140 && plan.lower_bound == 140 && plan.spots.size() == 2);
+    CHECK(plan.spots[0].bank == 1 && plan.spots[1].bank == 0 && plan.spots[1].offset == 0);
+    CHECK(sublet::place_banks({}, fast_and_slow, {}).cost == 0);
+    throws(SUBLET_STATUS_NO_BANK, "block 1", [&] { sublet::place_banks(blocks, fast_and_slow, {{10, 0}, {100, 4}}); });
+    throws(SUBLET_STATUS_BUFFER_TOO_SMALL, "2 are needed", [&] { sublet::place_banks(blocks, fast_and_slow, {{10, 0}}); });
 }
 
 // Two activations that are never needed together, told as hooks would.
@@ -224,6 +224,8 @@ static void containers() {
 int main() {
     networks();
     plans();
+    banks();
+    test_fit();
     allocators();
     texts_that_change();
     containers();

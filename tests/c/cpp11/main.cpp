@@ -5,7 +5,7 @@
 
 #define malloc(bytes) this_is_no_method(bytes)
 #define free(pointer) nor_is_this(pointer)
-#include <sublet.hpp>
+#include <sublet_fit.hpp>
 
 #define CHECK(condition)                                                          \
     do {                                                                          \
@@ -43,6 +43,15 @@ int main() {
     CHECK(owner.try_allocate(1 << 20) == nullptr && owner.try_allocate(16, 4096) != nullptr);
     const std::vector<sublet_block> blocks(2, sublet_block{0, 1, 64, 0, 0, 0});
     CHECK(sublet::place(blocks).peak == 128);
+    sublet::recorder recorder;
+    recorder.begin_op();
+    recorder.writes(1, recorder.allocated(0, 4096));
+    const sublet::trace recorded = recorder.recorded();
+    const sublet::fitted fitted = sublet::fit(recorded, 4096);
+    CHECK(sublet::verify_schedule(recorded, fitted.rows, fitted.offsets).peak == 4096);
+    CHECK(sublet::place(sublet::lifetimes(recorded).blocks).peak == 4096);
+    const std::vector<sublet_bank> banks(1, sublet_bank{128, 3, 0});
+    CHECK(sublet::place_banks(blocks, banks, std::vector<sublet_bank_use>(2, sublet_bank_use{64, 0})).cost == 384);
     std::puts("all checks passed");
     return 0;
 }
