@@ -4,10 +4,10 @@
 #   largest_batch.sh TRAIN NET.prototxt MIB [BATCH]    TRAIN: the program `planned` that test.sh builds; the net's data come
 #                                                      from DummyData; BATCH: one that fits, 16 if not told
 #
-# A run of BATCH tells what the process takes beside the arena. Batches are then planned only, in what is left, and the
-# largest that fits is trained. That run tells anew what is beside the arena, which is less where the most was taken
-# while the net was recorded, so the search goes on between the largest batch that was trained within MIB and the
-# smallest that took more, until no larger one fits.
+# A run with BATCH tells what the process takes beside the arena. Then larger batches are planned only, within what is
+# left of MIB, and the largest that fits is trained. What that run takes beside the arena may be less: a small batch takes
+# the most while the net is recorded. So the search is repeated, between the largest batch that was trained within MIB
+# and the smallest that took more, until no larger batch fits.
 set -euo pipefail
 train=$1 net=$2 most=$3 fits=${4:-16}
 export OPENBLAS_NUM_THREADS=1 LC_ALL=C
@@ -19,14 +19,15 @@ trains() { "$train" "$net" 1 plan "limit=$2" "batch=$1" 2> /dev/null; }
 # Whether the arena of a batch is no larger than the limit.
 plans() {
     local said
-    said=$("$train" "$net" 0 plan "limit=$limit" "batch=$1" 2> /dev/null)
+    # A batch that Caffe refuses, because a blob would be too large, has no plan.
+    said=$("$train" "$net" 0 plan "limit=$limit" "batch=$1" 2> /dev/null) || return 1
     awk -v arena="$(value '->' "$said")" -v limit="$limit" 'BEGIN { exit !(arena <= limit + 0.05) }'
 }
 
 # Trains a batch within a limit, and tells what the process took.
 try() {
     local said arena
-    said=$(trains "$1" "$2")
+    said=$(trains "$1" "$2") || { echo "batch $1 does not train: $train failed" >&2; exit 1; }
     all=$(value VmHWM "$said") arena=$(value '->' "$said")
     beside=$(awk -v all="$all" -v arena="$arena" 'BEGIN { print all - arena }')
     echo "batch $1: $all MiB, the arena $arena, beside it $beside"

@@ -17,7 +17,7 @@ namespace {
 const int kItems = 40, kSide = 16;
 
 // The i-th number.
-inline float number(int i) { return static_cast<float>((i * 7919) % 1009) / 1009; }
+inline float number(unsigned i) { return static_cast<float>((i * 7919) % 1009) / 1009; }
 
 inline void fill(float* data, float* labels, int items, int first) {
     for (int i = 0; i < items * kSide * kSide; ++i) data[i] = number(first * kSide * kSide + i);
@@ -43,7 +43,9 @@ void write_images() {
         const std::string name = "image" + std::to_string(i) + ".ppm";
         std::ofstream image(name, std::ios::binary);
         image << "P6\n" << width << " " << height << "\n255\n";
-        for (int j = 0; j < 3 * height * width; ++j) image.put(static_cast<char>(255 * number(i * 101 + j)));
+        for (int j = 0; j < 3 * height * width; ++j) {
+            image.put(static_cast<char>(static_cast<unsigned char>(255 * number(i * 101 + j))));
+        }
         list << name << " " << i % 10 << "\n";
     }
 }
