@@ -3,14 +3,16 @@
 //     caffe::SubletPlan<float> plan(solver->net().get());            // without a limit: as fast as before
 //     caffe::SubletPlan<float> plan(solver->net().get(), 400 << 20); // in 400 MiB: layers run again where they have to
 //
-// One pass is recorded at batch 1 where the net allows it: which SyncedMemory each layer reads and writes. What is written
-// before it is read belongs to the iteration alone, and gets a place in one arena; parameters, outputs, what the user asks to
-// keep, and what the plan does not understand stay as they are. It is the second pass: what layers share, and what they carry
-// from one iteration to the next, is known only then. After it everything is as it was before the first: random numbers,
-// statistics, gradients. Layers that read data do not run in it.
+// Three passes run when the object is made, at batch 1 where the net allows it; layers that read data do not run in
+// them. The second pass is recorded: which SyncedMemory each layer reads and writes. In the first one it is not yet
+// known what layers share, and what they carry from one iteration to the next. A memory that is written before it is
+// read belongs to the iteration alone, and gets a place in one arena. Parameters, outputs, blobs that the user asks to
+// keep, and memories that the plan does not understand stay where they are. After the passes all is as before: random
+// numbers, statistics, gradients.
 //
-// Within a limit the times of layers decide which run again. The first plan goes by those of two passes like the recorded one;
-// the first iterations are timed, and before the fourth the net is planned once more, by what its layers take at full batch.
+// Within a limit, the times of layers decide which of them run again. The first plan takes the times of the second and
+// the third pass. The second and the third iteration are timed too. Before the fourth the net is planned once more, by
+// the times that its layers take at full batch.
 //
 // The object lives as long as the net runs. The header needs C++11, libsublet, and sublet_caffe.patch in Caffe.
 #ifndef SUBLET_CAFFE_HPP_
@@ -43,7 +45,8 @@ struct SubletOptions {
   uint64_t limit;
   // Names of blobs whose data or gradients are looked at after an iteration, beside the data of the net's outputs.
   std::set<string> keep;
-  // The arena of a plan for another net, such as the training net, which never runs while this one does, and lives longer.
+  // An arena to share: that of a plan for another net, such as the training net. The two nets must never run at the
+  // same time, and the other plan must live longer than this one.
   const SubletArena* share = nullptr;
   // Fills each memory with NaN as it begins, to prove that nothing else is read.
   bool poison = false;
@@ -68,7 +71,7 @@ class SubletPlan {
   SubletPlan(const SubletPlan&) = delete;
   SubletPlan& operator=(const SubletPlan&) = delete;
 
-  // What the plan takes and saves, and all its steps: whoever changes them answers for them.
+  // What the plan takes and saves; its steps. If the steps are changed, nothing proves them any more.
   const sublet_network_planned& planned() const { return network_.planned(); }
   std::vector<sublet_step>& steps() { return network_.steps(); }
   const SubletArena& arena() const { return arena_; }
@@ -102,8 +105,8 @@ class SubletPlan {
     }
     return false;
   }
-  // Layers whose forward pass gives the same result again, and whose tables, filled when they are set up or reshaped, are
-  // not changed by it. Any other layer runs once.
+  // Layers that may run again: a second forward pass gives the same result, and does not change the tables that the
+  // layer fills when it is set up or reshaped. Any other layer runs once.
   static bool Repeats(const char* type) {
     static const char* const types[] = {
         "Convolution", "Deconvolution", "InnerProduct", "Pooling", "LRN", "ReLU", "PReLU", "ELU", "Sigmoid", "TanH",
@@ -123,6 +126,8 @@ class SubletPlan {
     static const char* const types[] = {"Data", "ImageData", "HDF5Data", "MemoryData", "WindowData", "Input", nullptr};
     return Is(type, types);
   }
+  // Whether the axis that a layer names is not this one. A negative axis counts from the last, and may be this one.
+  static bool IsAnother(int named, int axis) { return named >= 0 && named != axis; }
   // Whether a layer takes one item as it takes many: items lie along the first axis, in recurrent nets along the second.
   static bool AnyBatch(const LayerParameter& p, int axis) {
     static const char* const all[] = {
@@ -130,18 +135,21 @@ class SubletPlan {
         "Eltwise", "Split", "Dropout", "Silence", "EuclideanLoss", "SigmoidCrossEntropyLoss", "DummyData", "Data",
         "ImageData", "HDF5Data", "MemoryData", "WindowData", "Input", nullptr};
     static const char* const first[] = {
-        "Convolution", "Deconvolution", "Pooling", "LRN", "Scale", "Bias", "BatchNorm", "ContrastiveLoss", "HingeLoss", "MVN",
-        "Im2col", nullptr};
+        "Convolution", "Deconvolution", "Pooling", "LRN", "BatchNorm", "ContrastiveLoss", "HingeLoss", "MVN", "Im2col",
+        nullptr};
     static const char* const second[] = {"LSTM", "RNN", "Embed", nullptr};
     const string& type = p.type();
     if (type == "Concat") {
       const ConcatParameter& c = p.concat_param();
-      return (c.has_concat_dim() ? static_cast<int>(c.concat_dim()) : c.axis()) != axis;
+      return IsAnother(c.has_concat_dim() ? static_cast<int>(c.concat_dim()) : c.axis(), axis);
     }
     if (type == "Slice") {
       const SliceParameter& s = p.slice_param();
-      return (s.has_slice_dim() ? static_cast<int>(s.slice_dim()) : s.axis()) != axis;
+      return IsAnother(s.has_slice_dim() ? static_cast<int>(s.slice_dim()) : s.axis(), axis);
     }
+    // With one bottom, such a layer has parameters whose shape is that of the bottom from the named axis on.
+    if (type == "Scale") return axis == 0 && (p.bottom_size() > 1 || p.scale_param().axis() > 0);
+    if (type == "Bias") return axis == 0 && (p.bottom_size() > 1 || p.bias_param().axis() > 0);
     if (type == "InnerProduct") return p.inner_product_param().axis() == axis + 1;
     if (type == "Softmax" || type == "SoftmaxWithLoss") return p.softmax_param().axis() == axis + 1;
     if (type == "Accuracy") return p.accuracy_param().axis() == axis + 1;
@@ -179,7 +187,7 @@ class SubletPlan {
 
   // Records, plans and binds. Where that fails, the net keeps its own memory.
   void Plan() {
-    // What sources have grown to, all blobs grow to before anything is recorded.
+    // Sources may have grown: first all blobs grow with them.
     net_->Reshape();
     std::map<Blob<Dtype>*, vector<int> > shapes;
     const int axis = BatchOfOne(0) ? 0 : 1;
@@ -229,7 +237,7 @@ class SubletPlan {
     LOG(INFO) << summary_;
   }
 
-  // What is known beside the pass: the blobs of the net, and what stays.
+  // Tells what a pass does not show: which memories are blobs of the net, and which stay where they are.
   void Tell() {
     typedef SubletMemories M;
     for (int i = 0; i < net_->blobs().size(); ++i) {
@@ -243,7 +251,7 @@ class SubletPlan {
         memories_.Mark(blob->data().get(), M::kKeep);
         memories_.Mark(blob->diff().get(), M::kKeep);
       }
-      // What only a batch normalization updates, and what is put back when it runs again.
+      // Statistics, which only the batch normalization updates; when it runs again they are put back.
       if (std::strcmp(Type(i), "BatchNorm") == 0) {
         for (const auto& blob : net_->layers()[i]->blobs()) memories_.Mark(blob->data().get(), M::kKeep | M::kIgnore);
       }
@@ -269,7 +277,7 @@ class SubletPlan {
 
   enum Purpose { kWarmUp, kRecord, kTime };
 
-  // One pass over all layers. Times are taken of the last two: the less of both is told.
+  // One pass over all layers. The last two are timed; of both times of a layer the lesser one counts.
   void Pass(Purpose purpose) {
     for (int i = 0; i < layers_; ++i) {
       const char* type = Type(i);
@@ -318,8 +326,8 @@ class SubletPlan {
     if (purpose == kRecord) memories_.Leave();
   }
 
-  // Now, in ns: by the time that this thread has had of its processor, so that other programs do not count; on a GPU by
-  // the clock, when all that it was given is done.
+  // The time in ns. On the processor it is the time that this thread has run, so that other programs do not count. On a
+  // GPU it is the time of the clock, after all work of the GPU is done.
   static uint64_t Now() {
 #ifndef CPU_ONLY
     if (Caffe::mode() == Caffe::GPU) {
@@ -332,16 +340,17 @@ class SubletPlan {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return now.tv_sec * 1000000000ull + now.tv_nsec;
   }
-  // Of all times that an operator took since the `first` the least counts.
+  // Notes a time that an operator took. The least since the `first` counts.
   void Took(int op, uint64_t ns, bool first) {
     uint64_t& told = network_.at_op(op).time_ns;
     told = first || ns < told ? ns : told;
   }
 
-  // Of the first iteration much goes into pages that are touched for the first time. The two after it are timed.
+  // The first iteration loses time to pages that are touched for the first time. The two after it are timed.
   static const int kTimed = 2;
   bool Times() const { return iteration_ >= 1 && iteration_ <= kTimed && planned().run.recomputed_ns > 0; }
-  // Plans again, by the times of iterations. What planning takes is taken while the arena has nothing.
+  // Plans again, by the times of iterations. First the arena gives its pages back: so the process takes no more memory
+  // while it plans than while it runs.
   void Refit() {
     SubletArena::Forget(Base(), planned().peak);
     if (!Fit()) return;
@@ -450,7 +459,7 @@ class SubletPlan {
   sublet::network network_;
   SubletMemories memories_;
   SubletArena arena_;
-  int last_ = 0;
+  int last_ = -2;       // the operator that ran last; none may run before the first
   int iteration_ = -1;  // since the net was planned; -1 before the first
   uint64_t since_ = 0;  // when the layer that runs began
   uint64_t runs_ = 0;

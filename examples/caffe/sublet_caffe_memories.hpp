@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -18,9 +19,9 @@
 
 namespace caffe {
 
-// In Caffe's syncedmem.cpp, by the patch: is told of each use of a memory.
+// The patched syncedmem.cpp of Caffe calls this function, if there is one, at each use of a memory.
 enum SubletAccess { SUBLET_CPU_READ, SUBLET_CPU_WRITE, SUBLET_GPU_READ, SUBLET_GPU_WRITE, SUBLET_GONE };
-extern void (*sublet_access)(SyncedMemory* memory, int access);
+extern std::atomic<void (*)(SyncedMemory* memory, int access)> sublet_access;
 
 // One range of memory, of the host or of the GPU.
 class SubletArena {
@@ -34,8 +35,9 @@ class SubletArena {
   }
   char* base() const { return base_; }
   size_t size() const { return size_; }
-  // Takes at least `size` bytes; what it held is lost. The place that it leaves may be read on, for blobs of a plan
-  // that shares it lie there until their net runs: it is zero, and on a processor takes nothing but addresses.
+  // Takes at least `size` bytes; what the arena held is lost. The range where it lay before may still be read, because
+  // blobs of another net that shares the arena lie there until that net runs. The range is zero, and on the processor
+  // takes nothing but addresses.
   void Take(size_t size) {
     if (base_ && size <= size_) return;
     if (base_) {
@@ -86,13 +88,14 @@ class SubletArena {
 
 // The memories of a net as the hook sees them.
 //
-// While a pass is recorded, a memory that has nothing yet gets pages that take nothing until they are touched. One that
-// held something before the pass is no part of the iteration, but for a blob of the net; what it held comes back after
-// the pass, unless the pass writes it first.
+// While a pass is recorded, a memory that has nothing yet gets pages that take nothing until they are touched. A memory
+// that held something before the pass is no part of the iteration, unless it is a blob of the net. What it held comes
+// back after the pass; of a blob only if the pass reads it first, or it stays.
 //
-// A layer may ask for a blob to write it, and leave all or some of it as it was: a convolution does with the gradient
-// of a bottom that it does not propagate to. So a blob is filled with NaN where the pass writes it first. What is NaN
-// after the layer was left: the layer counts as one that reads the blob too, and the blob stays.
+// A layer may ask for a blob to write it, and leave all or some of it as it was: a convolution does so with the
+// gradient of a bottom that it does not propagate to. So if the first use of a blob is a write, the blob is filled with
+// NaN before it. Numbers that are still NaN after the layer were not written. Then the layer counts as one that reads
+// the blob too, and the blob stays.
 class SubletMemories {
  public:
   enum { kOfNet = 1, kKeep = 2, kIgnore = 4 };  // what a memory is
@@ -118,10 +121,14 @@ class SubletMemories {
 
   bool IsRecording() const { return recording_; }
   // Whether a memory of the plan or of a blob is gone, because a blob has grown.
-  bool stale() const { return stale_; }
+  bool stale() const {
+    std::lock_guard<std::mutex> lock(Mutex());
+    return stale_;
+  }
   size_t count() const { return memories_.size(); }
 
   void Begin(sublet::network* network) {
+    std::lock_guard<std::mutex> lock(Mutex());
     network_ = network;
     was_bound_.clear();
     for (const Memory& m : memories_) {
@@ -142,9 +149,10 @@ class SubletMemories {
   void End() {
     Current() = nullptr;
   }
-  // Says what a memory is, before it is used or after that; `bytes`: how much of it a blob of the net uses.
+  // Tells what a memory is, at any time; `bytes`: how much of it a blob of the net uses.
   void Mark(SyncedMemory* memory, int flags, size_t bytes = 0) {
     if (!memory) return;
+    std::lock_guard<std::mutex> lock(Mutex());
     std::pair<int, size_t>& mark = marks_[memory];
     mark.first |= flags;
     mark.second = std::max(mark.second, bytes);
@@ -158,6 +166,7 @@ class SubletMemories {
   }
   // The operator has run.
   void Leave() {
+    std::lock_guard<std::mutex> lock(Mutex());
     for (const Filled& f : filled_) {
       if (PutBack(memories_[f.number], f)) network_->use(f.number, SUBLET_USE_READ);
       network_->use(f.number, SUBLET_USE_WRITE);
@@ -166,6 +175,7 @@ class SubletMemories {
   }
   // Puts back what memories held before the pass.
   void Restore() {
+    std::lock_guard<std::mutex> lock(Mutex());
     for (auto& s : saved_) std::memcpy(s.first->mutable_cpu_data(), s.second.data(), s.second.size());
     saved_.clear();
     for (Memory& m : memories_) {
@@ -175,6 +185,7 @@ class SubletMemories {
   }
   // Tells the sizes, which the pass may have come to know late; the bytes that may be planned.
   uint64_t Size() {
+    std::lock_guard<std::mutex> lock(Mutex());
     uint64_t planned = 0;
     for (size_t i = 0; i < memories_.size(); ++i) {
       const Memory& m = memories_[i];
@@ -187,11 +198,12 @@ class SubletMemories {
   }
   // After planning: binds what is planned, and returns the pages that are not needed any more.
   void Settle(char* arena, const std::vector<sublet_step>& steps) {
+    std::lock_guard<std::mutex> lock(Mutex());
     std::vector<bool> met(memories_.size());
     for (const sublet_step& step : steps) {
       if (step.action != SUBLET_ACTION_BIND || met[step.subject]) continue;
       met[step.subject] = memories_[step.subject].bound = true;
-      Bind(step.subject, arena + step.offset, false);
+      Place(memories_[step.subject], arena + step.offset, false);
     }
     for (Memory& m : memories_) {
       if (m.bound || !m.synced) {
@@ -205,10 +217,8 @@ class SubletMemories {
     stale_ = false;
   }
   void Bind(uint32_t memory, char* address, bool poison) {
-    Memory& m = memories_[memory];
-    if (!m.synced) return;
-    Set(m, address);
-    if (poison) Spoil(m, address, m.synced->size());
+    std::lock_guard<std::mutex> lock(Mutex());
+    Place(memories_[memory], address, poison);
   }
 
  private:
@@ -225,18 +235,20 @@ class SubletMemories {
     int op;        // the last operator that used it
     bool reads, writes;
   };
-  // A memory that is NaN while a layer runs, and what it held; it was zero if it held nothing before the pass.
+  // A memory that was filled with NaN before a layer, and what it held until then. `before` is empty if it held nothing
+  // before the pass: then it was zero.
   struct Filled {
     size_t number, bytes;
     std::vector<char> before;
   };
 
+  // Both are never destroyed: a net that is a global variable ends after them.
   static std::set<SubletMemories*>& All() {
-    static std::set<SubletMemories*> all;
+    static std::set<SubletMemories*>& all = *new std::set<SubletMemories*>;
     return all;
   }
   static std::mutex& Mutex() {
-    static std::mutex mutex;
+    static std::mutex& mutex = *new std::mutex;
     return mutex;
   }
   // What records on this thread: threads that read data use memories too.
@@ -254,16 +266,28 @@ class SubletMemories {
     }
   }
   void Gone(SyncedMemory* memory) {
+    // Another memory may come to have its address.
     marks_.erase(memory);
+    saved_.erase(memory);
+    was_bound_.erase(memory);
+    const auto kept = kept_pages_.find(memory);
+    if (kept != kept_pages_.end()) {
+      SubletArena::Return(kept->second.pages, kept->second.size);
+      kept_pages_.erase(kept);
+    }
     const auto found = numbers_.find(memory);
     if (found == numbers_.end()) return;
     Memory& m = memories_[found->second];
     m.synced = nullptr;
     stale_ |= m.bound || m.flags & kOfNet;
     numbers_.erase(found);
-    saved_.erase(memory);
   }
 
+  static void Place(Memory& m, char* address, bool poison) {
+    if (!m.synced) return;
+    Set(m, address);
+    if (poison) Spoil(m, address, m.synced->size());
+  }
   static void Set(Memory& m, char* address) {
     if (m.gpu) {
       m.synced->set_gpu_data(address);
@@ -299,14 +323,14 @@ class SubletMemories {
     if (writes && comes_back && !saved_.count(memory)) Save(memory);
     if (m.flags & kIgnore || op_ == 0) return;
     if (held && !(m.flags & kKeep)) {
-      // A table of a layer whose tables stay as they are is no business of the plan.
+      // A table of a layer that does not change its tables: the plan leaves it alone.
       if (kind_ & kTables) return;
       m.flags |= kKeep;
     }
     const bool first = m.op == 0;
     if (m.op != op_) m.reads = m.writes = false;
     m.op = op_;
-    // A layer that convolves makes its buffer anew.
+    // A convolution fills its buffer anew each time.
     if (!(kind_ & kScratch) || m.flags & kOfNet) m.scratch = false;
     bool& told = writes ? m.writes : m.reads;
     if (told || (!writes && m.writes)) return;
@@ -337,7 +361,7 @@ class SubletMemories {
     saved_[memory].assign(data, data + memory->size());
     Current() = this;
   }
-  // A layer is about to write a blob that nothing has used: what it leaves will be seen.
+  // A layer is about to write a blob that nothing has used yet: NaN will show which numbers it does not write.
   void Fill(size_t number) {
     const Memory& m = memories_[number];
     const size_t bytes = std::min(m.synced->size(), marks_[m.synced].second);
@@ -346,7 +370,7 @@ class SubletMemories {
     Copy(m, address, filled_.back().before.data(), filled_.back().before.size());
     Spoil(m, address, bytes);
   }
-  // Whether a layer has left something of a memory that it was to write; that holds again what it held.
+  // Whether a layer has left numbers of a memory as they were. These get back what they held before.
   bool PutBack(const Memory& m, const Filled& f) {
     if (!m.synced) return false;
     char* const address = Address(m);

@@ -9,7 +9,7 @@ set -euo pipefail
 caffe=$1 prefix=$2 out=$3 what=${4:-}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$out"
-# One thread: how many there are would change what comes out, and what the library of products takes.
+# One thread: the number of threads changes the results, and the memory that OpenBLAS takes.
 export OPENBLAS_NUM_THREADS=1 LC_ALL=C
 
 read -ra hdf5 <<< "$(pkg-config --cflags hdf5 2> /dev/null || echo -I/usr/include/hdf5/serial)"
@@ -19,7 +19,7 @@ compile() {
 }
 # FLAGS: builds Caffe, once for these sources, and the two programs.
 build() {
-    local sources link
+    local sources
     sources=$(cat "$caffe"/build.sh "$caffe"/src/caffe/*.cpp "$caffe"/src/caffe/layers/*.cpp | sha256sum)
     if [ ! -f "$out/libcaffe.so" ] || [ "$(cat "$out/sources" 2> /dev/null)" != "$sources" ]; then
         rm -f "$out/sources"
@@ -37,6 +37,13 @@ build() {
         -ldl -lm -Wl,--gc-sections
 }
 build
+# The memories by themselves, and if the compiler can, with a check for races of threads.
+thread=-fsanitize=thread
+echo 'int main() {}' > "$out/empty.cpp"
+c++ $thread "$out/empty.cpp" -o "$out/empty" 2> /dev/null && setarch -R "$out/empty" 2> /dev/null || thread=
+compile $thread -g -DCPU_ONLY "$here/memories.cpp" "$out/syncedmem.cpp" -o "$out/memories" "${link[@]}" \
+    "$prefix/lib/libsublet.a" -ldl -lm -Wl,--gc-sections
+${thread:+setarch -R} "$out/memories" 2> "$out/memories.log" || { head -n 40 "$out/memories.log"; exit 1; }
 # For a GPU: compiled, with headers that only declare; never run.
 compile -I"$here/cuda_stub" -fsyntax-only "$here/train.cpp"
 compile -I"$here/cuda_stub" -fsyntax-only "$out/syncedmem.cpp"
@@ -204,6 +211,23 @@ more=$((largest + largest / 20 + 1))
 taken=$(value VmHWM "$("$out/planned" "$out/chain.prototxt" 1 plan limit=1 "batch=$more" 2> /dev/null)")
 above "$taken" 36 || fail "the largest batch within 36 MiB is not $largest: $more takes $taken MiB"
 echo "a chain of 32 layers trains with batch $largest in 36 MiB; $more takes $taken MiB"
+# A program that fails is no batch that fits, and is named.
+cat > "$out/refuses" << 'EOF'
+#!/usr/bin/env bash
+batch=${*: -1}
+[ "${batch#batch=}" -lt 50 ] && echo "VmHWM 30 MiB, blobs 20 -> 10 MiB, load 10 MiB"
+EOF
+chmod +x "$out/refuses"
+said=$(timeout 60 "$here/largest_batch.sh" "$out/refuses" none 36) || true
+[[ $said == *"the largest batch is 49" ]] || fail "batches from 50 on are refused, and largest_batch.sh says: $said"
+if said=$("$here/largest_batch.sh" "$out/refuses" none 36 50 2>&1); then fail "a first batch that fails is no error"; fi
+[[ $said == *"batch 50 does not train"* ]] || fail "of a first batch that fails nothing is said: $said"
+# Nets that cannot be recorded at batch 1: they cut along the items by a negative axis, or have parameters for each item.
+for file in "$here"/nets/axes/*.prototxt; do
+    stock=$("$out/stock" "$file" 3 2> /dev/null)
+    planned=$("$out/planned" "$file" 3 plan poison 2> /dev/null || true)
+    [ "$(bits "$planned")" = "$(bits "$stock")" ] || fail "$file by a plan gives something else: $planned, not $stock"
+done
 # NAME SAID ARGUMENTS...: what a plan cannot do is said, and ends the program.
 refuses() {
     local name=$1 said=$2 text
@@ -214,5 +238,6 @@ refuses() {
 refuses "a blob that no net has" "there is no blob nosuch" "$here/nets/siamese.prototxt" 1 keep=nosuch
 grep -v force_backward "$saliency" > "$out/forward.prototxt"
 refuses "a second backward pass" "runs out of turn" "$saliency" 1 infer backward twice
+refuses "a first pass that begins at the second layer" "runs out of turn" "$saliency" 1 infer from
 refuses "a backward pass of phase TEST" "is not planned" "$out/forward.prototxt" 1 infer backward
 exit "$failed"

@@ -1,16 +1,18 @@
 // Trains or runs a net of Caffe and tells what came out, to the bit, and what memory the process took.
 //
 //     train NET.prototxt ITERATIONS [plan] [limit=MIB] [poison] [overlap] [infer] [test] [iter_size=N]
-//           [batch=N] [debug] [reshape] [grow] [keep=BLOB] [backward] [twice] [numbers]
+//           [batch=N] [debug] [reshape] [grow] [keep=BLOB] [backward] [twice] [from] [numbers]
 //
 // `plan` plans the net's memory, within `limit` where that is told; `poison` fills each memory with NaN as it begins;
-// `overlap` puts two memories in one place behind the proof's back: what comes out is then something else. `test`
-// evaluates the test net after each fifth iteration, by a plan of its own in the same arena. `batch` has its DummyData
-// layers make so many items. With 0 iterations the net is planned only. `debug` has Caffe look at each blob; `reshape`
-// gives each iteration another batch than the one before; `grow` doubles the batch of the third and later ones, and
-// leaves it to the layers to notice, and reads all blobs of the test net after each iteration. What comes out has the
-// blob to `keep` too, and what an inferring net's `backward` pass gives for its inputs; `twice` runs that pass once
-// more, which no plan has. `numbers` writes what the nets read: numbers.h5 and images.
+// `overlap` changes the proved plan, so that two memories lie in one place: the results have to differ then. `test`
+// evaluates the test net after each fifth iteration, by a plan of its own in the same arena. `batch` sets the number of
+// items that DummyData layers make. With 0 iterations the net is planned only. `debug` has Caffe look at each blob;
+// `reshape` gives each iteration another batch than the one before. `grow` doubles the batch of the third and later
+// iterations without telling the layers, and reads all blobs of the test net after each iteration.
+//
+// The results have a hash of the outputs; the blob to `keep` counts for it too, and so do the gradients of the inputs
+// where an inferring net runs `backward`. No plan has a second backward pass (`twice`), nor a first pass that begins at
+// the second layer (`from`). `numbers` writes the files that the nets read: numbers.h5 and images.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -178,7 +180,11 @@ int run(const std::string& file, int iterations, const Arguments& given) {
         // Of the processor: others that run on it do not count.
         const std::clock_t since = std::clock();
         if (infers) {
-            net->Forward();
+            if (given.count("from")) {
+                net->ForwardFrom(1);
+            } else {
+                net->Forward();
+            }
             if (given.count("backward")) backward(net);
             if (given.count("twice")) backward(net);
         } else {
@@ -225,7 +231,7 @@ int main(int argc, char** argv) {
     if (argc < 3) {
         std::fprintf(stderr, "train NET.prototxt ITERATIONS [plan] [limit=MIB] [poison] [overlap] [infer] [test] [iter_size=N] "
                              "[batch=N] [debug] [reshape] [grow] [keep=BLOB] [backward] [twice] "
-                             "[numbers]\n");
+                             "[from] [numbers]\n");
         return 2;
     }
     Arguments given;
