@@ -3,7 +3,7 @@
  *
  *     clang++-14 -x cuda --cuda-device-only --cuda-gpu-arch=sm_70 -Xclang -target-feature -Xclang +ptx60 -nocudainc
  *
- * For any other compiler they are those of emulate.h: the same in C++ for the host, where a warp is 32 fibres.
+ * Any other compiler gets emulate.h in their place, which defines them in C++ for the host: a warp is 32 fibres there.
  */
 #pragma once
 

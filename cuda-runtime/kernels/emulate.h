@@ -26,7 +26,7 @@ struct Range {
     bool holds(u64 address, u64 bytes) const { return address >= begin && address <= end && bytes <= end - address; }
 };
 
-/* What a launch is told and finds out; for C. */
+/* A launch: the memory that it may use, and what was found. Rust has the same struct. */
 struct Launch {
     Range readable[2], writable[2];
     u64 bytes_read, bytes_written;
@@ -69,7 +69,7 @@ static inline void run_lane() {
     swapcontext(&lanes[current].context, &scheduler);
 }
 
-/* Gives each lane what it asks of the others; whether there is something left to run. */
+/* Answers what each lane asks of the others. Returns whether the lanes have more to run. */
 static inline bool meet() {
     Exchange kind = lanes[0].exchange;
     u32 votes = 0;

@@ -13,8 +13,9 @@
  *
  * Steps. A warp does one tile, which is four vectors of 16 bytes for each lane: 512 elements of 4 bytes or 1024 of 2,
  * that is 64 or 128 bytes of mask. Lane l loads the vectors l, 32 + l, 64 + l and 96 + l, so that the loads and stores
- * of a warp are whole lines, and gets 4 or 8 bits of each. The four lanes of a group transpose theirs: lane j of
- * it then has 16 or 32 bits of the j-th vectors that follow on each other, and the warp stores whole sectors of mask.
+ * of a warp are whole lines, and gets 4 or 8 bits of each. Four neighbouring lanes are a group, and exchange bits: its
+ * lane j then has the bits of all j-th vectors of the group. These 16 or 32 bits follow on each other in the mask, so
+ * that the warp stores whole sectors of it.
  * Where an address is no multiple of 16, and in the last tile, a lane takes every 32nd element and the warp votes.
  *
  * Cost: each element is read and written once, and its bit written, or read, once: memory decides.
@@ -97,10 +98,10 @@ template <typename T> DEVICE u32 transposed(u32 fields, u32 lane) {
                     : (fields & low_pair) | (other & low_pair) << 2 * width;
 }
 
-/* BATCH: how many elements a lane has on their way at once where they come one by one. */
+/* BATCH: where a lane takes single elements, how many it loads before it uses the first of them. */
 enum { LANES = 32, VECTORS = 4, BATCH = 8 };
 
-/* The part of a warp. */
+/* The elements that one warp does. */
 template <typename T> struct Tile {
     typedef typename T::bits bits;
     typedef typename Fields<T>::stored stored;
@@ -118,7 +119,7 @@ template <typename T> struct Tile {
         return left >= ELEMENTS && (((u64)from | (u64)to) & 15) == 0;
     }
 
-    /* Where the group's part of the mask is: its words are those of its vector, each the bits of four or eight lanes. */
+    /* The index in the mask of the 16 or 32 bits that this lane has after `transposed`. */
     METHOD u64 field() const {
         return begin / (4 * T::COUNT) + (lane % 4) * (LANES / 4) + lane / 4;
     }

@@ -5,7 +5,7 @@
 #define MIB ((size_t)1 << 20)
 
 #ifdef FIRMWARE
-/* Memory for one allocator after the other: there is no system that has any. */
+/* Memory for the allocators, one after the other: firmware has no system that gives memory. */
 static void *lent_range, *lent_workspace;
 #endif
 
@@ -89,14 +89,14 @@ static void told_iterations_are_planned_and_replayed(void) {
     CHECK(done.state == SUBLET_STATE_REPLAY && done.plans == 1 && done.hits == 24 && done.misses == 0);
     CHECK(done.arena_peak < 90000);
 
-    /* What stands outside is no part of it, also after an inner interruption. */
+    /* Requests within an interruption are no part of the plan, also after an inner interruption has ended. */
     WORKS(sublet_iteration_begin(allocator, &error));
     WORKS(sublet_interrupt(allocator, &error));
     WORKS(sublet_interrupt(allocator, &error));
     WORKS(sublet_resume(allocator, &error));
     void *beside = take(allocator, 4000);
     WORKS(sublet_resume(allocator, &error));
-    WORKS(sublet_resume(allocator, &error)); /* nothing is left to resume from */
+    WORKS(sublet_resume(allocator, &error)); /* there is no interruption to end */
     iteration(allocator, 9);
     WORKS(sublet_iteration_end(allocator, &error));
     done = statistics_of(allocator);
@@ -143,7 +143,7 @@ static void *raw_none(void *context, size_t bytes, size_t alignment) {
     return NULL;
 }
 
-/* From callbacks, from the caller's arena, with bookkeeping in the caller's memory. */
+/* Memory from callbacks, then from the caller's arena; the bookkeeping lies in the caller's memory. */
 static void the_range_comes_from_anywhere(void) {
     struct raw raw = {0, 0, 0, 0, NULL};
     sublet_allocator_params params = {.struct_size = sizeof params, .capacity = MIB, .alignment = 4096, .events = 64,
@@ -162,7 +162,7 @@ static void the_range_comes_from_anywhere(void) {
     params.free = NULL;
     FAILS(SUBLET_STATUS_MISSING_FIELD, 0, 0, offsetof(sublet_allocator_params, free), try_create(&params, &allocator));
 
-    /* What the callback has given goes back if the allocator cannot be made. */
+    /* If the allocator cannot be made, the callback gets its memory back. */
     params.alloc = raw_alloc;
     params.free = raw_free;
     params.alignment = 96;
@@ -191,7 +191,7 @@ static void the_range_comes_from_anywhere(void) {
     FAILS(SUBLET_STATUS_MISALIGNED_FIELD, 0, 256, offsetof(sublet_allocator_params, range), try_create(&params, &allocator));
 }
 
-/* Memory of the system up to a limit, and the ranges of it that are out. */
+/* A callback that gives memory up to a limit, and counts the ranges that are not given back. */
 struct system {
     size_t most, out, largest;
     int count, refused;
@@ -214,7 +214,7 @@ static void system_free(void *context, void *pointer, size_t bytes) {
     CHECK(pointer != NULL && system->count > 0 && system->out >= bytes);
     system->out -= bytes;
     system->count -= 1;
-    /* Nobody may need it any more. */
+    /* Nothing may use it any more: it is spoiled. */
     memset(pointer, 0xdd, bytes);
     free(pointer);
 }
@@ -225,7 +225,7 @@ static void ranges_come_and_go(void) {
                                       .alloc = system_alloc, .free = system_free, .context = &system};
     sublet_allocator *allocator = create(&params);
     CHECK(system.count == 1 && system.out == MIB / 4 && statistics_of(allocator).held == MIB / 4);
-    /* What lives throughout, wherever the plans go. */
+    /* A block that stays alive while the plans change. */
     unsigned char *kept = take(allocator, 3000);
     memset(kept, 0x5a, 3000);
     uint64_t plans = 0;
@@ -238,7 +238,7 @@ static void ranges_come_and_go(void) {
         sublet_statistics done = statistics_of(allocator);
         plans += 1;
         CHECK(done.state == SUBLET_STATE_REPLAY && done.plans == plans && done.held == system.out);
-        /* The arena in its range, and beside it that with what is kept. */
+        /* Two ranges: that of the arena, and that of the block that is kept. */
         CHECK(system.count <= 2 && system.out <= done.arena_peak + 2 * MIB);
     }
     CHECK(statistics_of(allocator).arena_peak > 4 * MIB && system.refused == 0);
@@ -246,7 +246,7 @@ static void ranges_come_and_go(void) {
         CHECK(kept[i] == 0x5a);
     }
 
-    /* A limit: what is there is used, then it is told. */
+    /* With a limit, all memory within it is used before a request fails. */
     system.most = system.out + MIB / 2;
     WORKS(sublet_interrupt(allocator, &error));
     void *beside = take(allocator, MIB / 2);
@@ -282,7 +282,7 @@ static void ranges_come_and_go(void) {
     CHECK(take(allocator, 65536) == aligned);
     sublet_allocator_destroy(allocator);
 
-    /* Nothing at first. */
+    /* There is no plan at first. */
     params.capacity = 0;
     params.range = NULL;
     allocator = create(&params);
@@ -293,7 +293,7 @@ static void ranges_come_and_go(void) {
     CHECK(system.count == 0);
 }
 
-/* Whether a call of sublet_allocator_create fails for the number in this field, and says the nearest that is possible. */
+/* Asserts that sublet_allocator_create refuses the number in this field, and tells the nearest possible one. */
 static bool is_out_of_range(const sublet_allocator_params *params, size_t field, uint64_t nearest) {
     sublet_allocator *allocator = NULL;
     sublet_status status = try_create(params, &allocator);
@@ -348,7 +348,7 @@ static void wrong_arguments(void) {
     WORKS(sublet_free(allocator, a, &error));
     FAILS(SUBLET_STATUS_NOT_ALLOCATED, 1, 0, (uintptr_t)a, sublet_free(allocator, a, &error));
 
-    /* More blocks than were asked for: this many at least. */
+    /* At least as many blocks as were asked for. */
     void *many[64];
     int held = 0;
     sublet_status status = SUBLET_STATUS_OK;
@@ -397,7 +397,7 @@ static void wrong_arguments(void) {
     numbers_out_of_range_are_named(params);
 }
 
-/* A request that is smaller than planned has the place of the planned one, and counts with all of it. */
+/* A request that is smaller than planned gets the place of the planned one, and counts with the size of that. */
 static void a_smaller_batch_keeps_the_plan(void) {
     sublet_allocator_params params = {.struct_size = sizeof params, .capacity = MIB, .events = 64, .live = 8};
     sublet_allocator *allocator = create(&params);
@@ -444,10 +444,10 @@ static void a_plan_is_adopted(void) {
     FAILS(SUBLET_STATUS_PLAN_OVERLAP, 1, 3, 2, sublet_adopt(allocator, blocks, n, offsets, workspace, layout.size, &error));
     offsets[2] = 128;
     offsets[1] = 512;
-    /* An offset that is no multiple of the alignment: placed anew. */
+    /* An offset that is no multiple of the alignment: the blocks are placed anew. */
     WORKS(sublet_adopt(allocator, blocks, n, offsets, workspace, layout.size, &error));
     CHECK(statistics_of(allocator).plans == 2);
-    /* Iterations were marked: what is requested outside of one is not from the plan. */
+    /* Iterations were marked: a request outside of one is not served from the plan. */
     uint64_t hits = statistics_of(allocator).hits;
     WORKS(sublet_free(allocator, take(allocator, 256), &error));
     CHECK(statistics_of(allocator).hits == hits);
@@ -495,7 +495,7 @@ static void a_trace_is_exported(void) {
     CHECK(again == needed && strlen(text) == needed - 2);
     WORKS(sublet_export_trace(allocator, text, needed, &again, &error));
     CHECK(again == needed && strlen(text) == needed - 1);
-    /* The times are what they are. */
+    /* The times differ from run to run: they are not looked at. */
     unsigned long long times[3];
     int end = 0;
     CHECK(sscanf(text, "time_ns,event,block,bytes,op\n%llu,malloc,0,1000,\n%llu,malloc,1,5,\n%llu,free,0,,\n%n", &times[0],
@@ -538,7 +538,7 @@ static void threads_share_it(void) {
         void *done = NULL;
         CHECK(pthread_join(threads[t], &done) == 0 && done == allocator);
     }
-    /* Nothing is live: one block may have all of it. */
+    /* No block is alive, so that one block may take all memory. */
     WORKS(sublet_free(allocator, take(allocator, MIB), &error));
     sublet_allocator_destroy(allocator);
 }

@@ -18,7 +18,8 @@ void test_banks(void) {
     CHECK(cost.cost == 140 && cost.lower_bound == 140);
     CHECK(spots[0].bank == 1 && spots[0].offset == 0 && spots[1].bank == 0 && spots[1].offset == 0);
 
-    /* The other one if that may lie in the fast one alone; both slow if it may not lie there at all. */
+    /* If block 0 may lie only in the fast bank, block 1 goes to the slow one. If neither may lie in the fast bank, both
+     * are in the slow one. */
     uses[0].banks = 1;
     WORKS(sublet_place_banks(blocks, n, &params, workspace, size, spots, NULL, &error));
     CHECK(spots[0].bank == 0 && spots[1].bank == 1);
@@ -27,7 +28,7 @@ void test_banks(void) {
     CHECK(cost.cost == 440 && spots[0].bank == 1 && spots[1].bank == 1);
     CHECK(spots[0].offset % 16 == 0 && spots[1].offset % 16 == 0 && spots[0].offset != spots[1].offset);
 
-    /* What fits nowhere: too large, in no bank, in a bank that there is not, and without banks. */
+    /* A block that fits nowhere: it is too large, may lie only in a bank that does not exist, or there are no banks. */
     blocks[1].size = 65;
     FAILS(SUBLET_STATUS_NO_BANK, 1, 65, 64,
           sublet_place_banks(blocks, n, &params, workspace, size, spots, &cost, &error));

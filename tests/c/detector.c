@@ -25,7 +25,7 @@ void test_detector(void) {
     uint32_t position = 7, period = 7;
     FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 1, 0, 6, sublet_detector_push(detector, 6, 1, 0, &position, &period, &error));
     CHECK(position == 7 && period == 7);
-    /* What was never told as a position is none, and ends the period. */
+    /* A number that no event has received as its position is taken, and ends the period. */
     WORKS(sublet_detector_push(detector, SUBLET_EVENT_FREE, UINT64_MAX, UINT32_MAX, &position, &period, &error));
     CHECK(period == 0);
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_detector_push(NULL, 0, 1, 0, &position, &period, &error));

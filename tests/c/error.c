@@ -10,7 +10,8 @@ static void misuse(sublet_error *e, char *text, size_t *needed) {
     CHECK(sublet_format_error(e, (char *)e, sizeof *e, needed) == SUBLET_STATUS_OVERLAPPING_BUFFERS);
 }
 
-/* An error in what a call reads or writes is found, nothing is written there, and beside it all is well. */
+/* A call refuses an error that lies in memory that it reads or writes, and does not write it. Right beside that memory
+ * an error may lie. */
 static void an_error_over_other_arguments(void) {
     sublet_block blocks[3] = {{.end = 4, .size = 100}, {.end = 4, .size = 200}, {.end = 4, .size = 300}};
     sublet_block kept[3];
@@ -57,7 +58,7 @@ void test_error(void) {
     size_t asked = 0;
     CHECK(sublet_format_error(&e, NULL, 0, &asked) == SUBLET_STATUS_OK && asked == needed);
 
-    /* Too short for it: cut, and ended. */
+    /* A buffer that is too short: the text is cut, and ends with a zero byte. */
     char cut[128];
     memset(cut, 'x', sizeof cut);
     CHECK(sublet_format_error(&e, cut, 10, &asked) == SUBLET_STATUS_BUFFER_TOO_SMALL && asked == needed);
@@ -68,7 +69,7 @@ void test_error(void) {
 
     misuse(&e, text, &needed);
 
-    /* Whatever an error holds, there are words for it. */
+    /* Every error has a text, also one of numbers that mean nothing. */
     for (int32_t status = -2; status < 200; ++status) {
         for (uint64_t figure = 0; figure < 3; ++figure) {
             sublet_error any = {status, UINT32_MAX, figure == 1 ? UINT64_MAX : figure, figure == 2 ? UINT64_MAX : figure};

@@ -37,7 +37,7 @@ static struct room room_for(const sublet_trace *trace) {
     CHECK(lengths.rows > ROWS && lengths.residencies >= BLOCKS);
     size_t r = lengths.rows, n = lengths.residencies;
     struct room room = {.output = {.struct_size = sizeof(sublet_fit_output), .row_capacity = r, .residency_capacity = n}};
-    /* Counts are enough to ask what memory it takes. */
+    /* To ask for the size of the workspace, counts are enough. */
     sublet_layout layout;
     WORKS(sublet_fit_workspace(trace, &room.output, &layout, &error));
     room.output.rows = malloc(r * sizeof *room.output.rows);
@@ -93,7 +93,7 @@ static void networks_fit(struct room *room) {
     WORKS(fit(&unknown, 8 * MIB, &recompute, room, &fitted));
     CHECK(fitted.peak == 8 * MIB && fitted.run.time_ns == 9e6 && fitted.run.swapped_bytes == 0);
     what_fits_is_proved(&unknown, room, &fitted);
-    /* So it is unasked where all operators are told, but not where they may not be. */
+    /* The same by default if all operators are described; not if one is missing, or must not run again. */
     WORKS(fit(&known, 8 * MIB, NULL, room, &fitted));
     CHECK(fitted.peak == 8 * MIB && fitted.run.time_ns == 9e6 && fitted.run.swapped_bytes == 0);
     what_fits_is_proved(&unknown, room, &fitted);
@@ -116,7 +116,7 @@ static void networks_fit(struct room *room) {
         CHECK(fitted.peak <= 8 * MIB);
         what_fits_is_proved(&unknown, room, &fitted);
     }
-    /* What is not wanted is not written. */
+    /* Arrays that are NULL are not written. */
     struct room bare = *room;
     bare.output.timings = NULL;
     bare.output.blocks = NULL;
@@ -150,7 +150,7 @@ static void operators_run_in_another_order(void) {
     CHECK(fitted.original_peak == 16 * MIB && fitted.peak == 8 * MIB && fitted.run.time_ns == 4e6);
     CHECK(room.output.rows[2].op == 2 && room.output.rows[2].event == SUBLET_EVENT_READ);
     what_fits_is_proved(&trace, &room, &fitted);
-    /* An operator keeps its place where nothing else is said of it, and where no other order is asked for. */
+    /* Operators keep their order if they are not SUBLET_OPERATOR_UNORDERED, or the means do not have ORDER. */
     const sublet_fit_params recompute = {.struct_size = sizeof recompute, .means = SUBLET_MEANS_RECOMPUTE};
     FAILS(SUBLET_STATUS_OVER_LIMIT, 0, 16 * MIB, 8 * MIB, fit(&trace, 8 * MIB, &recompute, &room, &fitted));
     trace.operators = fixed;

@@ -100,7 +100,7 @@ static void blocks_have_sizes_and_owners(void) {
     FAILS(SUBLET_STATUS_NULL_POINTER, 3, 0, 0, sublet_malloc_aligned(allocator, 1, 8, NULL, &error));
     WORKS(sublet_free(allocator, aligned, &error));
 
-    /* In place as long as the block does, then elsewhere, with what it held. */
+    /* As long as the size fits into the block's place, it stays there; then it moves with its content. */
     memset(block, 0x5a, 256);
     void *moved = NULL;
     WORKS(sublet_realloc(allocator, block, 256, &moved, &error));
@@ -121,7 +121,7 @@ static void blocks_have_sizes_and_owners(void) {
     now = statistics_of(allocator);
     CHECK(now.footprint == 0 && now.fallback_peak == 0 && now.arena_peak == 0);
 
-    /* Where the allocator lives, no result is written. */
+    /* A result must not lie in the memory of the allocator itself. */
     CHECK(sublet_malloc(allocator, 1, &moved, (sublet_error *)(void *)((char *)workspace + 64)) ==
           SUBLET_STATUS_OVERLAPPING_BUFFERS);
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 0, 0, 2, sublet_malloc(allocator, 1, (void **)workspace, &error));
@@ -172,7 +172,7 @@ static void plans_go_from_one_to_another(void) {
         sublet_statistics done = statistics_of(allocator);
         CHECK(done.hits == 20 && done.misses == 0 && done.plans == 1);
         sublet_allocator_destroy(allocator);
-        /* As somebody plans who knows of no alignment. */
+        /* A plan that was made without an alignment. */
         for (size_t i = 0; i < 20; ++i) {
             blocks[i].size = 1000 * (i + 1) + 3;
         }
@@ -186,7 +186,7 @@ static void plans_go_from_one_to_another(void) {
     free(scratch);
 }
 
-/* Frees what it was given when memory is short: it may call the allocator. */
+/* A callback that is called when memory is short, and frees a block: it may call the allocator. */
 struct reserve {
     sublet_allocator *allocator;
     void *block;
@@ -214,7 +214,7 @@ static void who_is_asked_makes_room(void) {
     sublet_allocator_destroy(allocator);
 }
 
-/* Calls the allocator that it serves. */
+/* A callback that calls the allocator that it serves. */
 static sublet_allocator *served;
 static sublet_status answered;
 
@@ -280,7 +280,7 @@ static long resident(void) {
     return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* Addresses for more than there is, bookkeeping for 65536 events: only what is used is touched. */
+/* A range larger than the machine's memory, and bookkeeping for 65536 events: only what is used is touched. */
 static void memory_is_touched_as_it_is_used(void) {
     sublet_allocator_params params = {.struct_size = sizeof params, .capacity = (uint64_t)1 << 40};
     const char *preloaded = getenv("LD_PRELOAD");
@@ -295,7 +295,7 @@ static void memory_is_touched_as_it_is_used(void) {
         iteration(allocator);
     }
     long used = resident() - before;
-    (void)created, (void)used; /* a sanitizer has memory of its own */
+    (void)created, (void)used; /* a sanitizer takes memory of its own, which would be counted */
 #ifndef __SANITIZE_ADDRESS__
     CHECK(created <= 512 && used <= 4096);
 #endif
@@ -315,7 +315,7 @@ static void *churn(void *allocator) {
     return NULL;
 }
 
-/* A child that is made while other threads allocate has an allocator that is whole. */
+/* A process forks while other threads allocate: the allocator of the child works. */
 static void children_allocate(void) {
     sublet_allocator_params params = {.struct_size = sizeof params, .capacity = MIB};
     sublet_allocator *allocator = NULL, *other = NULL;

@@ -2,7 +2,7 @@
 
 #define NO_HANDLE(call) FAILS(SUBLET_STATUS_NOT_A_HANDLE, 0, 0, 0, call)
 
-/* The beginning of a handle's memory tells what it is, as long as that memory is there. */
+/* The library sees from the first bytes of a handle's memory what the handle is, as long as that memory is there. */
 void test_handle(void) {
     sublet_layout layout;
     WORKS(sublet_pool_workspace(10, &layout, &error));
@@ -20,7 +20,7 @@ void test_handle(void) {
     NO_HANDLE(sublet_detector_push((sublet_detector *)pool, 0, 8, 0, &number, NULL, &error));
     sublet_allocator_destroy((sublet_allocator *)pool);
     WORKS(sublet_pool_malloc(pool, 10, &address, &error));
-    /* Where it lies, nothing may be written. */
+    /* No result may be written into the memory of the handle. */
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 2, 0, 0, sublet_pool_malloc(pool, 10, (uint64_t *)(void *)pool, &error));
     CHECK(sublet_pool_malloc(pool, 10, &address, (sublet_error *)(void *)pool) == SUBLET_STATUS_OVERLAPPING_BUFFERS);
     WORKS(sublet_pool_malloc(pool, 10, &address, &error));

@@ -47,7 +47,7 @@ static void banks() {
     throws(SUBLET_STATUS_BUFFER_TOO_SMALL, "2 are needed", [&] { sublet::place_banks(blocks, fast_and_slow, {{10, 0}}); });
 }
 
-// Two activations that are never needed together, told as hooks would.
+// Two activations that are never needed together, described as the hooks of a framework would do it.
 static void networks() {
     sublet::network network;
     const auto parameter = network.memory(64, SUBLET_MEMORY_KEEP);

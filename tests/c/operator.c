@@ -88,7 +88,7 @@ static void flags_are_heard(void) {
     CHECK(run.time_ns == 400.0 && run.recomputed_ns == 0);
     WORKS(judge(known, COUNT(known), again, COUNT(again), again_offsets, &run));
     CHECK(run.time_ns == 500.0 && run.recomputed_ns == 100);
-    /* Of whom nothing is known may run again, but neither work in place nor leave a mask. */
+    /* An operator of which nothing is known may run again, but may neither work in place nor leave a mask. */
     WORKS(judge(NULL, 0, again, COUNT(again), again_offsets, &run));
     FAILS(SUBLET_STATUS_ROW_INSIDE_OPERATOR, 4, 0, 0,
           judge(NULL, 0, in_place, COUNT(in_place), in_place_offsets, &run));

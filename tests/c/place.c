@@ -78,7 +78,7 @@ static void parameters_are_heard(void *workspace, size_t size) {
     CHECK(layout.size == 1 && layout.alignment == 2);
 }
 
-/* A pinned block lies where it is pinned, and what cannot be is refused by its index. */
+/* A pinned block lies at its pin. A pin that cannot be kept is refused, with the index of its block. */
 static void blocks_are_judged(void *workspace, size_t size) {
     uint64_t offsets[N];
     sublet_block own[N];
@@ -128,7 +128,7 @@ static void pointers_and_lengths_are_judged(void *workspace, size_t size) {
     CHECK(sublet_place(blocks, N, NULL, workspace, bytes, offsets, placement, ODD(errors)) ==
           SUBLET_STATUS_MISALIGNED_POINTER);
 
-    /* Lengths that would wrap, and those that cannot be counted. */
+    /* Lengths whose size in bytes overflows, and lengths above the limit. */
     CHECK(sublet_place(blocks, SIZE_MAX, NULL, workspace, bytes, offsets, placement, &error) ==
               SUBLET_STATUS_LENGTH_OVERFLOW &&
           error.index == 1 && error.got == SIZE_MAX);
@@ -139,11 +139,11 @@ static void pointers_and_lengths_are_judged(void *workspace, size_t size) {
     CHECK(sublet_place_workspace((size_t)error.needed, NULL, &layout, &error) == SUBLET_STATUS_OK && layout.size > 0);
     FAILS(SUBLET_STATUS_NULL_POINTER, 2, 0, 0, sublet_place_workspace(N, NULL, NULL, &error));
 
-    /* A workspace of a byte less, and what would have been enough. */
+    /* A workspace that is a byte too small: the error tells the size that is enough. */
     FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 3, size, size - 1,
           sublet_place(blocks, N, NULL, workspace, size - 1, offsets, placement, &error));
 
-    /* What is written is nobody else's. */
+    /* What is written must not overlap anything else. */
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 5, 0, 3,
           sublet_place(blocks, N, NULL, workspace, bytes, workspace, placement, &error));
     *(uint32_t *)(offsets + N - 1) = sizeof *placement;
@@ -154,7 +154,7 @@ static void pointers_and_lengths_are_judged(void *workspace, size_t size) {
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 5, 0, 0,
           sublet_place(own, N, NULL, workspace, bytes, &own[2].pin - 1, placement, &error));
 
-    /* Nothing at all. */
+    /* No blocks. */
     params->solver = SUBLET_SOLVER_BEST_FIT;
     CHECK(layout_of(0, params).size == 0);
     WORKS(sublet_place(NULL, 0, params, NULL, 0, NULL, placement, &error));
@@ -183,7 +183,8 @@ static void structs_may_grow(void *workspace, size_t size) {
     WORKS(sublet_place(blocks, N, (sublet_place_params *)older, workspace, size, offsets, &placement, &error));
     CHECK(placement.solver == SUBLET_SOLVER_BEST_FIT);
 
-    /* So it is with results: what an older caller does not know is not written, what a newer one knows is 0. */
+    /* The same for results: fields that an older caller lacks are not written, and fields that only a newer caller has
+     * become 0. */
     uint64_t result[COUNT(newer.more) + sizeof(sublet_placement) / 8];
     memset(result, 0xee, sizeof result);
     memcpy(result, (uint32_t[]){16, 0}, 8);

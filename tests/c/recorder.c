@@ -1,6 +1,6 @@
 #include "check.h"
 
-/* That a block is freed already is found by those who take the rows. */
+/* A second free of a block is found by the functions that take the rows. */
 static void a_second_free_is_recorded(void) {
     sublet_layout layout;
     WORKS(sublet_recorder_workspace(4, &layout, &error));

@@ -1,6 +1,6 @@
 #include "check.h"
 
-/* What outlives iterations is freed before a restart and requested again: it keeps its place. */
+/* A block that outlives the iteration is freed before the restart and requested again: it keeps its place. */
 static void what_persists_is_requested_in_each_iteration(void) {
     const sublet_block blocks[] = {
         {.start = 0, .end = 5, .size = 64}, {.start = 1, .end = 3, .size = 32}, {.start = 2, .end = 4, .size = 64}};

@@ -114,7 +114,7 @@ static void devices_have_names(void) {
                            .out_latency = 1e4, .in_latency = 1e4};
     CHECK(memcmp(&device, &usual, sizeof device) == 0);
 
-    /* One memory for both: nothing can leave. */
+    /* Device and host share one memory: nothing can be swapped. */
     WORKS(sublet_device_named("jetson-orin", &device, &error));
     CHECK(device.flags == SUBLET_DEVICE_INTEGRATED);
     sublet_trace integrated = on(&device);

@@ -78,7 +78,7 @@ static void within_a_limit(void) {
     asked.limit = error.needed;
     WORKS(plan(&told, &asked, &planned));
 
-    /* From a device, what is not used leaves for the host. */
+    /* On a device, memories that are not used are copied to the host. */
     sublet_network on_device = told;
     sublet_device device = {.struct_size = sizeof device, .out_latency = 1, .in_latency = 1};
     on_device.device = &device;

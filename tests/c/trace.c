@@ -50,7 +50,7 @@ static void every_fault_has_its_status(void *workspace, size_t size) {
     FAILS(SUBLET_STATUS_ROW_UNKNOWN_VALUE, 1, 0, 3, sublet_residencies(no_kind, 2, &residencies, &error));
 }
 
-/* What a struct points to is judged as arguments are. */
+/* Pointers in a struct are checked as those in arguments are. */
 static void fields_are_judged(void *workspace, size_t size) {
     sublet_block blocks[3];
     sublet_layout layout;
@@ -85,10 +85,10 @@ static void fields_are_judged(void *workspace, size_t size) {
     REFUSED(SUBLET_STATUS_STRUCT_SIZE, 4096, 3, &trace);
     device = (sublet_device){.struct_size = sizeof device, .flags = 2};
     REFUSED(SUBLET_STATUS_UNKNOWN_VALUE, 0, 2, &trace);
-    /* An older caller knows no device: what follows is not read. */
+    /* The struct of an older caller ends before `device`: what follows it is not read. */
     trace.struct_size = offsetof(sublet_trace, device);
     WORKS(sublet_lifetimes(&trace, workspace, size, blocks, NULL, 3, NULL, &error));
-    /* A newer caller names more: only if it is 0. */
+    /* The struct of a newer caller has more fields: they have to be 0. */
     struct {
         sublet_trace trace;
         uint32_t more[2];
@@ -98,7 +98,7 @@ static void fields_are_judged(void *workspace, size_t size) {
     newer.more[1] = 1;
     CHECK(sublet_lifetimes(&newer.trace, workspace, size, blocks, NULL, 3, NULL, &error) == SUBLET_STATUS_UNKNOWN_FIELD &&
           error.index == 0 && error.got >= sizeof(sublet_trace) + 4);
-    /* What is written is no part of what is read, and not the struct itself. */
+    /* The output must overlap neither the arrays that are read nor the struct itself. */
     trace = trace_of(rows, ROWS, 2);
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 3, 0, 0,
           sublet_lifetimes(&trace, workspace, size, (sublet_block *)(void *)&trace, NULL, 1, NULL, &error));

@@ -1,4 +1,5 @@
-/* `gpu`: there is one, whose memory the processor can follow, as that of the driver for tests. `none`: there is none. */
+/* Called with `gpu` where there is a GPU whose memory the processor can read, as that of the driver for tests; else
+ * with `none`. */
 #include "tests.h"
 
 sublet_error error;

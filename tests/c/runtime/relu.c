@@ -22,7 +22,7 @@ static bool bit(const uint32_t *mask, int i) {
     return mask[i / 32] >> (i % 32) & 1;
 }
 
-/* What it is to be, as PyTorch has it. */
+/* The expected results, those of PyTorch. */
 static float forward(float x, const sublet_relu_params *params) {
     return params && params->leaky ? (x > 0 ? x : x * params->slope) : x < 0 ? 0.0f : x;
 }
@@ -108,7 +108,7 @@ void test_relu(void) {
           sublet_relu_forward(x, SIZE_MAX, NULL, y, mask, 1, &error) == SUBLET_STATUS_LENGTH_OVERFLOW
               ? (error.needed = SIZE_MAX / 8, SUBLET_STATUS_LENGTH_OVERFLOW)
               : SUBLET_STATUS_OK);
-    /* Nothing is fine. */
+    /* No elements are fine. */
     WORKS(sublet_relu_forward(NULL, 0, NULL, NULL, NULL, 0, &error));
     WORKS(sublet_relu_backward(NULL, 0, NULL, 0, NULL, NULL, &error));
     CHECK(sublet_relu_mask_words(0) == 0 && sublet_relu_mask_words(33) == 2 && sublet_relu_mask_words(SIZE_MAX) == SIZE_MAX / 32 + 1);
@@ -118,7 +118,7 @@ void test_relu(void) {
     sublet_relu_kernels_destroy(NULL);
 }
 
-/* A weight that an operator rectifies, which gives a stream and memory of the device. */
+/* A weight that an operator rectifies: its launch has a stream, and addresses on the device. */
 static const sublet_row rows[] = {
     {.event = SUBLET_EVENT_MALLOC, .bytes = 8192},
     {.event = SUBLET_EVENT_READ, .op_kind = SUBLET_OP_KIND_FIRST},
@@ -213,7 +213,7 @@ void test_torch(void) {
     CHECK(done.plans >= 1 && done.planned >= 24 && done.arena > 0 && done.held >= done.arena);
     CHECK(done.held_peak >= done.held);
     SIZES_ARE_HEARD(sublet_torch_statistics, planned, 1, statistics, sublet_torch_stats(0, statistics, &error));
-    /* What capture and other streams bring: no stream is captured here, so that nothing changes. */
+    /* Calls that are for captured streams and other streams: none is captured here, so that nothing changes. */
     const sublet_torch_pool pool = {1, 2};
     sublet_torch_begin_allocate_to_pool(0, pool, NULL);
     char *block = sublet_torch_malloc(5000, 0, NULL);

@@ -4,7 +4,7 @@
 #define BYTES 512
 #define FIRST SUBLET_OP_KIND_FIRST
 
-/* A weight that is doubled, then away while another is doubled in its place. */
+/* A weight is doubled, then copied to the host while another one is doubled in its place. */
 static const sublet_row original[] = {
     {.event = SUBLET_EVENT_MALLOC, .block = 0, .bytes = BYTES},
     {.event = SUBLET_EVENT_MALLOC, .block = 1, .bytes = BYTES},
@@ -108,7 +108,7 @@ void test_runtime(void) {
         CHECK(later == begin && size == 2 * BYTES);
         iterate(runtime);
         holds(runtime, 0, 48);
-        /* The blocks change their numbers, and one of them holds anything. */
+        /* The blocks change their numbers, and the content of one is not defined. */
         const uint32_t changed[] = {1, 0}, one[] = {1, UINT32_MAX};
         memset(content, 5, BYTES);
         WORKS(sublet_runtime_write(runtime, 1, content, BYTES, &error));
@@ -185,7 +185,7 @@ void test_wrong_runtime(void) {
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 2, 0, 1, sublet_runtime_arena(runtime, &address, &address, &error));
     CHECK(address == NOTHING);
 
-    /* A larger plan than the device has room for, one that is none, and one whose blocks were not there. */
+    /* A plan that is too large for the device, one that is invalid, and one with blocks that did not exist before. */
     static sublet_row more[ORIGINAL];
     memcpy(more, original, sizeof original);
     more[0].bytes = 2 * BYTES;
@@ -225,7 +225,7 @@ void test_wrong_runtime(void) {
     FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 0, 8, 0, sublet_runtime_restart(ODD(&address), &error));
 }
 
-/* What a caller of an older or newer version knows of the results. */
+/* Results for callers with an older and a newer version of the struct. */
 void test_sizes_of_results(void) {
     sublet_runtime *runtime = NULL;
     WORKS(create(&on_host, offsets, 3, &runtime));
@@ -280,7 +280,7 @@ void test_gpu_runtime(void) {
     sublet_runtime_destroy(runtime);
 }
 
-/* What asks for a GPU is told that there is none. */
+/* Calls that need a GPU fail, because there is none. */
 void test_without_gpu(void) {
     sublet_runtime *runtime = NULL;
     sublet_status status = create(NULL, offsets, 3, &runtime);
