@@ -83,6 +83,22 @@ fn a_strange_prefix_works_is_moved_and_taken_away() {
     assert_eq!(left, other);
 }
 
+/// Files of pkg-config and CMake would name a wrong prefix.
+#[test]
+fn a_folder_for_libraries_has_no_dots() {
+    let prefix = folder().join("dots");
+    let _ = fs::remove_dir_all(&prefix);
+    for libdir in ["./lib", "../lib", "lib/..", "/lib/../lib64"] {
+        let mut command = Command::new(format!("{ROOT}/ci.sh"));
+        command.arg("install").arg(&prefix).env_remove("DESTDIR").env("LIBDIR", libdir);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(said, format!("LIBDIR is {libdir}: no part of it may be . or ..\n"));
+        assert!(!prefix.exists());
+    }
+}
+
 /// If the folder for libraries is not in the prefix, pkg-config and CMake are told its absolute path.
 #[test]
 fn libraries_may_lie_elsewhere() {

@@ -6,6 +6,13 @@ places() {
     prefix=$1
     case "$prefix" in /*) ;; *) prefix=$from/$prefix ;; esac
     libdir=${LIBDIR:-lib}
+    # The path from libdir back to the prefix gets one .. for each part of libdir.
+    case "/$libdir/" in
+        */./* | */../*)
+            echo "LIBDIR is $libdir: no part of it may be . or .." >&2
+            exit 2
+            ;;
+    esac
     case "$libdir" in /*) ;; *) libdir=$prefix/$libdir ;; esac
     version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
     # Programs need not be linked anew within a series: the major version, and the minor one as long as that is 0.
