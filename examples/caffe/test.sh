@@ -222,7 +222,7 @@ said=$(timeout 60 "$here/largest_batch.sh" "$out/refuses" none 36) || true
 [[ $said == *"the largest batch is 49" ]] || fail "batches from 50 on are refused, and largest_batch.sh says: $said"
 if said=$("$here/largest_batch.sh" "$out/refuses" none 36 50 2>&1); then fail "a first batch that fails is no error"; fi
 [[ $said == *"batch 50 does not train"* ]] || fail "of a first batch that fails nothing is said: $said"
-# Nets that cannot be recorded at batch 1: they cut along the items by a negative axis, or have parameters for each item.
+# Nets that cannot be recorded at batch 1: cut along the items by a negative axis, or with parameters for each item.
 for file in "$here"/nets/axes/*.prototxt; do
     stock=$("$out/stock" "$file" 3 2> /dev/null)
     planned=$("$out/planned" "$file" 3 plan poison 2> /dev/null || true)
