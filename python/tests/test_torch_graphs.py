@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import networks
+import numpy as np
 import sublet
 import sublet.torch
 from sublet.torch._watch import reads_told
@@ -88,6 +89,53 @@ def test_graphs_within_the_graph_run() -> None:
     network.zero_grad()
     network(x).backward()
     assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+
+
+def test_an_input_that_is_written_over_is_not_read_by_the_backward_pass() -> None:
+    class Written(torch.nn.Module):
+        """The sum is cheap to recompute, and what it reads has changed by then."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(64))
+            self.register_buffer("mean", torch.ones(256, 64))
+
+        def forward(self, x: Any) -> Any:
+            h = self.mean + self.weight
+            self.mean.mul_(2)
+            return (h * 3).sin().cos().sin().cos().exp().sin().sum() + x.sum()
+
+    network, x = Written(), torch.randn(256, 64)
+    gradients, _ = stepped(network, x, limit="75%")
+    network.mean.fill_(1)
+    network.zero_grad()
+    network(x).backward()
+    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+
+
+def test_sparse_gradients_run_without_a_plan() -> None:
+    class Sparse(torch.nn.Embedding):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x).sin().sum()
+
+    network, x = Sparse(50, 16, sparse=True), torch.randint(0, 50, (64,))
+    torch._dynamo.reset()
+    with pytest.warns(UserWarning, match="sparse tensors cannot be planned"):
+        torch.compile(network, backend="sublet", options={"limit": "100%"})(x).backward()
+    gradient = network.weight.grad.to_dense()
+    network.zero_grad()
+    network(x).backward()
+    assert torch.equal(network.weight.grad.to_dense(), gradient)
+
+
+def test_arguments_that_are_wrong_are_named() -> None:
+    assert sublet.torch.Partitioner("1GiB", using="swap").using == ("swap",)
+    with pytest.raises(ValueError, match="expected an index from 0 to 3"):
+        sublet.torch.Stage1F1B(4, 4, 8)
+    train = sublet.torch.step(lambda x: None, limit="100%")
+    train(np.ones(3))
+    with pytest.raises(ValueError, match="argument 0 is an array of NumPy"):
+        train(np.ones(3))
 
 
 def test_options_that_would_not_count_are_refused() -> None:

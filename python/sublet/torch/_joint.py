@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._functorch import partitioners
+from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 
 from .. import Graph
 from .._problem import PERSISTENT, TRANSIENT
@@ -160,9 +161,12 @@ class Joint:
         them. They have no block of their own."""
         self._written = {root(x) for node in nodes for x in written_by(node) if isinstance(x, fx.Node)}
         """The blocks that are written over. The operators that read one keep their place, and cannot be recomputed."""
+        mutated = [d.mutated_input for d in self.fwd_desc if isinstance(d, InputMutationAOTOutput)]
+        self._replaced = {n for n in self.primals if n.meta.get("desc") in mutated}
+        """The inputs that AOTAutograd writes over after the forward pass. The backward pass must not read them."""
         for node in nodes if fuses else []:
             sources = self.reads(node.all_input_nodes)
-            if self._written.isdisjoint(sources) and self._is_fused(node, sources):
+            if (self._written | self._replaced).isdisjoint(sources) and self._is_fused(node, sources):
                 self.fused[node] = sources
         body = [n for n in nodes if n.op == "call_function" and not is_view(n) and not is_item(n) and n not in self.fused]
         needed = _closure(n for n in fwd if isinstance(n, fx.Node))
@@ -256,6 +260,7 @@ class Joint:
                 time_ns, scratch = cost.time_ns, cost.scratch + self._unread(op)
                 ordered = keeps_its_place(op) or draws(op) or not self._written.isdisjoint(reads)
                 again = k < self.loss and not ordered and returned.isdisjoint(_anew(op, makes))
+                again = again and self._replaced.isdisjoint(self.reads(inputs_anew(op)))
             elif k == self.loss:
                 reads, makes = self.reads(self.fwd_outputs), [t for t in self.tangents if bytes_of(t)]
             else:
@@ -288,6 +293,13 @@ def _correct_types(op: fx.Node) -> None:
 def _anew(op: fx.Node, makes: list[fx.Node]) -> list[fx.Node]:
     """The blocks that an operator makes when it is recomputed."""
     return [n for n in makes if op.target is not BATCH_NORM or n.args[1] not in STATISTICS]
+
+
+def inputs_anew(op: fx.Node) -> list[fx.Node]:
+    """The nodes that an operator reads when it is recomputed."""
+    if op.target is not BATCH_NORM:
+        return op.all_input_nodes
+    return [a for i, a in enumerate(op.args) if isinstance(a, fx.Node) and i not in STATISTICS]
 
 
 def _closure(nodes: Any) -> set[fx.Node]:

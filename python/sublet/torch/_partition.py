@@ -17,13 +17,14 @@ import torch
 from torch import fx
 from torch._functorch import partitioners
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
+from torch.utils._pytree import tree_leaves
 
 from .. import Device, Fit, PlanError, fit
 from .._problem import FREE, MALLOC, READ, SWAP_IN, SWAP_OUT, WRITE
 from .._results import DEFAULT_DEVICE
 from .._results import bytes_of as size_in_bytes
 from ._host import ARRIVED, BACK, LEFT, OUT
-from ._joint import BATCH_NORM, STATISTICS, Joint, bytes_of, is_item, results_of, root
+from ._joint import BATCH_NORM, STATISTICS, Joint, bytes_of, inputs_anew, is_item, results_of, root
 from ._measure import Cost, link_costs
 from ._pipeline import Stage1F1B
 from ._ranks import Speaking, agree, check_equal
@@ -194,7 +195,7 @@ class Partitioner(CustomPartitionerFn):
     """Cuts a joint graph into forward and backward so that both stay within a limit.
 
     `limit` is a number of bytes, a size such as `8GiB`, or a share such as `60%` of the graph's peak; it counts
-    parameters, inputs, gradients, activations and scratch. `using` names the means: recompute, swap. PlanError names
+    parameters, inputs, gradients, activations and scratch. `using` names the means, or one of them: recompute, swap. PlanError names
     the least limit that is known to work. `reports` has a report for each graph.
 
     `device` is the device whose copies are simulated, by name or by figures; None is the GPU that the network is on, as
@@ -211,7 +212,7 @@ class Partitioner(CustomPartitionerFn):
     def __init__(
         self,
         limit: int | str,
-        using: Iterable[str] = ("recompute",),
+        using: str | Iterable[str] = ("recompute",),
         device: str | Device | None = None,
         group: Any = None,
         timeout: float = 300,
@@ -221,7 +222,7 @@ class Partitioner(CustomPartitionerFn):
     ) -> None:
         self.limit = limit
         self.ranks = None if group is None else Speaking(group, timeout)
-        self.using = tuple(using)
+        self.using = (using,) if isinstance(using, str) else tuple(using)
         self.device = device
         self.reorder = reorder
         self.stage = stage
@@ -238,8 +239,9 @@ class Partitioner(CustomPartitionerFn):
         **options: Any,
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Cuts a joint graph into forward and backward; AOTAutograd calls this."""
-        if any(isinstance(n.meta.get("val"), torch.SymInt) for n in joint_module.graph.nodes):
-            warnings.warn("sublet: shapes that are not fixed cannot be planned; PyTorch's own partition runs", stacklevel=2)
+        refused = _cannot_be_planned(joint_module)
+        if refused:
+            warnings.warn(f"sublet: {refused} cannot be planned; PyTorch's own partition runs", stacklevel=2)
             return partitioners.min_cut_rematerialization_partition(
                 joint_module,
                 inputs,
@@ -369,6 +371,14 @@ def loads(joint: Joint, fitted: Fit) -> tuple[int, int]:
     return most[0], most[1]
 
 
+def _cannot_be_planned(module: fx.GraphModule) -> str:
+    """What in a graph has no fixed number of bytes; empty if all have one."""
+    values = [value for node in module.graph.nodes for value in tree_leaves(node.meta.get("val"))]
+    if any(isinstance(value, torch.SymInt) for value in values):
+        return "shapes that are not fixed"
+    return "sparse tensors" if any(isinstance(v, torch.Tensor) and v.layout is not torch.strided for v in values) else ""
+
+
 def _gpu(module: fx.GraphModule) -> torch.device | None:
     """The GPU that a graph's inputs are on; None if they are on the host."""
     values = (node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder")
@@ -440,7 +450,7 @@ def _saved(joint: Joint, after: list[Step], left: set[int]) -> tuple[set[fx.Node
         op = joint.ops[step.at] if step.what == "run" else None
         if op is not None:
             norm = step.again and op.target is BATCH_NORM
-            need(a for i, a in enumerate(op.args) if not (norm and i in STATISTICS)) if norm else need(op.all_input_nodes)
+            need(inputs_anew(op) if step.again else op.all_input_nodes)
             made |= {n for n in results_of(op) if not (norm and int(n.args[1]) >= 3)}
         block = None if step.what == "run" else _block(joint, step)
         if block is not None and step.what == "in" and block not in made:

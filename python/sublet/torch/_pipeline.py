@@ -32,6 +32,10 @@ class Stage1F1B:
     outputs: bool = True
     """Whether the last stage keeps the outputs of all microbatches: `return_outputs` of the schedule's `step`."""
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.stages or self.microbatches < 1:
+            raise ValueError(f"{self}: expected an index from 0 to {self.stages - 1}, and a microbatch at least")
+
     @property
     def passes(self) -> int:
         """How many forward passes are alive at once, at most."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -165,6 +166,8 @@ def names_of(paths: Iterable[tuple[Any, ...]]) -> list[str]:
 def alone(value: Any, name: str) -> Any:
     """A tensor as the only one on its storage, which begins and ends with it: its place within a larger storage, and
     what else is there, do not matter then. Another value as it is."""
+    if isinstance(value, np.ndarray):
+        raise ValueError(f"{name} is an array of NumPy, which a replay would not read anew; give a tensor")
     if not isinstance(value, Tensor):
         return value
     if value.grad_fn is not None:
