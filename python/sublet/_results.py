@@ -273,9 +273,10 @@ def fit(
 def sweep(source: Input, limits: Iterable[int | str] | None = None, **options: Any) -> Any:
     """Fits to each limit, and returns a row for each: a DataFrame if pandas is installed, otherwise a list.
 
-    A schedule that fits a lower limit fits a higher one too. So each limit has the schedule of least overhead among all
-    whose footprint is within it, and `fitted_to` is the limit, in bytes, that this schedule was made for: no limit has
-    a higher overhead than a lower limit. A limit that no schedule meets has no overhead. `options` are those of `fit`.
+    A schedule that fits a lower limit fits a higher one too. So the row of a limit has the schedule of least overhead
+    among all that are within the limit, and `fitted_to` is the limit, in bytes, for which that schedule was made. A
+    higher limit therefore never has a higher overhead than a lower one. A limit that no schedule meets has no overhead.
+    `options` are those of `fit`.
     """
     problem = problem_of(source)
     most = max_load(problem)

@@ -28,7 +28,8 @@ def stepped(network: Any, *inputs: Any, limit: str = "100%") -> tuple[Any, list[
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         torch.compile(network, backend="sublet", options={"limit": limit})(*inputs).backward()
-    return [p.grad.clone() for p in network.parameters()], [str(w.message) for w in told if "measured" in str(w.message)]
+    texts = [str(w.message) for w in told]
+    return [p.grad.clone() for p in network.parameters()], [text for text in texts if "measured" in text]
 
 
 def test_operators_are_measured_on_the_types_that_they_get() -> None:
@@ -64,7 +65,8 @@ def test_operators_that_take_probabilities_are_measured() -> None:
         def forward(self, x: Any) -> Any:
             y = super().forward(x).sigmoid()
             chosen = torch.multinomial(y, 1)
-            return torch.nn.functional.binary_cross_entropy(y * torch.bernoulli(y), x.sigmoid()) + y.gather(1, chosen).sum()
+            loss = torch.nn.functional.binary_cross_entropy(y * torch.bernoulli(y), x.sigmoid())
+            return loss + y.gather(1, chosen).sum()
 
     torch.manual_seed(0)
     network, x = Gates(8, 8), torch.randn(64, 8)
@@ -301,7 +303,8 @@ def test_an_operator_that_draws_without_saying_so_is_not_recomputed() -> None:
     with sublet.torch.record(layer) as recording:
         noisy(layer(x)).sin().sum().backward()
     found.append(recording.trace.operators)
-    model = torch.compile(lambda x: noisy(layer(x)).sin().sum(), backend="sublet", options={"partitioner": Looking("100%")})
+    options = {"partitioner": Looking("100%")}
+    model = torch.compile(lambda x: noisy(layer(x)).sin().sum(), backend="sublet", options=options)
     model(x).backward()
     assert len(found) == 2
     for operators in found:

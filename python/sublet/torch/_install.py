@@ -28,8 +28,8 @@ ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char
 """The mangled name of the constructor of `c10::Error`."""
 
 LIBRARIES = ("libc10.so", "libc10_cuda.so", "libtorch_python.so")
-"""The libraries of PyTorch that may have the names of its exceptions. Which of them has the class of exceptions for lack
-of memory depends on PyTorch's version."""
+"""The libraries of PyTorch that may define its exceptions. PyTorch's version decides which of them has the exception for
+lack of memory."""
 
 STATISTICS = ("planned", "unplanned", "plans", "arena", "held", "held_peak")
 

@@ -86,8 +86,8 @@ def is_random(target: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
 
 
 def keeps_its_place(node: fx.Node) -> bool:
-    """Whether an operator has an effect beside its outputs: random numbers, collectives, writes over its inputs. Its
-    place in the order then stays among all such operators."""
+    """Whether an operator has an effect beside its outputs: it draws random numbers, is a collective, or writes over
+    its inputs. All such operators keep their order among each other."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target.namespace in COLLECTIVES:
         return True
@@ -168,7 +168,8 @@ class Joint:
             sources = self.reads(node.all_input_nodes)
             if (self._written | self._replaced).isdisjoint(sources) and self._is_fused(node, sources):
                 self.fused[node] = sources
-        body = [n for n in nodes if n.op == "call_function" and not is_view(n) and not is_item(n) and n not in self.fused]
+        called = (n for n in nodes if n.op == "call_function" and n not in self.fused)
+        body = [n for n in called if not is_view(n) and not is_item(n)]
         needed = _closure(n for n in fwd if isinstance(n, fx.Node))
         last = max((i for i, n in enumerate(body) if n in needed), default=-1)
         self.loss = last + 1
@@ -185,22 +186,28 @@ class Joint:
         self._build(agreed[: len(costs)])
 
     def roots(self, nodes: list[Any]) -> list[fx.Node]:
-        """The tensors that are read for these nodes, each once, as the nodes that are not views. A tensor of no bytes is
-        no block, but an operator may want it. Constants are none of them: the graph has them."""
+        """The tensors that are read for these nodes, each once. For a view it is the tensor that the view looks at.
+
+        Tensors of no bytes are among them: they are no blocks, but operators need them. Constants are left out, because
+        both graphs have them.
+        """
         roots = (root(n) for n in nodes if isinstance(n, fx.Node))
         read = dict.fromkeys(each for r in roots for each in self.fused.get(r, [r]))
         return [r for r in read if r.op != "get_attr" and isinstance(r.meta.get("val"), torch.Tensor)]
 
     def reads(self, nodes: list[Any]) -> list[fx.Node]:
-        """The blocks that are read for these nodes, each once, as the nodes that are not views."""
+        """The blocks that are read for these nodes, each once: the tensors of `roots` that have bytes."""
         return [each for each in self.roots(nodes) if bytes_of(each)]
 
     @staticmethod
     def _is_fused(node: fx.Node, sources: list[fx.Node]) -> bool:
-        """Whether PyTorch's compiler computes an operator within each of its readers, and no value has to be kept for
-        it: it computes point by point, its readers are in loops too, and its sources have no more bytes than it makes.
-        (The eighth more is for statistics of batch norm and the like.)"""
-        if node.op != "call_function" or is_view(node) or is_item(node) or not isinstance(node.meta.get("val"), torch.Tensor):
+        """Whether PyTorch's compiler computes an operator within each of its readers, so that its output is never
+        written. The operator must compute point by point, its readers must be in loops too, and the blocks that it
+        reads must have no more bytes than it makes. They may have an eighth more, for small inputs such as the
+        statistics of batch norm."""
+        if node.op != "call_function" or is_view(node) or is_item(node):
+            return False
+        if not isinstance(node.meta.get("val"), torch.Tensor):
             return False
         if not is_pointwise(node) or not is_loop(node) or keeps_its_place(node):
             return False
@@ -219,7 +226,8 @@ class Joint:
             return replace(alone, scratch=0)
         reads, makes = (sum(map(bytes_of, nodes)) for nodes in (self.reads(op.all_input_nodes), self.makes(op)))
         traffic = max(reads - makes, 0) if all(map(is_fusible, readers(op))) else reads + makes
-        device = next(a.meta["val"].device for a in (op, *op.all_input_nodes) if isinstance(a.meta["val"], torch.Tensor))
+        values = (a.meta["val"] for a in (op, *op.all_input_nodes))
+        device = next(value.device for value in values if isinstance(value, torch.Tensor))
         begins = copy_ns(0, device)
         beside = max(alone.time_ns - copy_ns(reads + makes, device), 0)
         return Cost(max(copy_ns(traffic, device) - begins, 0) + beside, 0)
@@ -234,7 +242,8 @@ class Joint:
         if not isinstance(value, (tuple, list)):
             return 0
         read = {u.args[1] for u in node.users if is_item(u)}
-        return sum(v.untyped_storage().nbytes() for i, v in enumerate(value) if isinstance(v, torch.Tensor) and i not in read)
+        unread = (v for i, v in enumerate(value) if isinstance(v, torch.Tensor) and i not in read)
+        return sum(v.untyped_storage().nbytes() for v in unread)
 
     def _build(self, costs: list[Cost]) -> None:
         number: dict[fx.Node, int] = {}
@@ -277,8 +286,9 @@ class Joint:
 
 
 def _correct_types(op: fx.Node) -> None:
-    """Gives the outputs of an operator the types that they have when it runs. PyTorch's graph may say otherwise: layer norm of
-    half-precision values with weights of single precision makes statistics of single precision, and the graph says half."""
+    """Gives the outputs of an operator the types that they have when it runs. PyTorch's graph may say otherwise. An
+    example is layer norm of half-precision values with weights of single precision: its statistics are of single
+    precision, and the graph says half."""
     types = types_of(op)
     if isinstance(op.meta["val"], torch.Tensor):
         outputs = {op: types[0]} if types else {}

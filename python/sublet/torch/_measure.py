@@ -73,7 +73,7 @@ class Heap:
 
 @dataclass(frozen=True)
 class Since:
-    """The bytes that are allocated beyond those that were allocated at some moment."""
+    """Counts the bytes that have been allocated since some moment, less those that have been freed."""
 
     heap: Heap
     device: torch.device
@@ -113,12 +113,14 @@ def cost_of(node: fx.Node) -> Cost:
 
 
 def types_of(node: fx.Node) -> list[torch.dtype | None]:
-    """The types of an operator's outputs as it was measured; None for what is no tensor. Empty if it could not be run."""
+    """The types of an operator's outputs when it was measured; None for an output that is no tensor. Empty if the
+    operator could not be run."""
     return _measure(node)[1]
 
 
 def draws(node: fx.Node) -> bool:
-    """Whether an operator drew random numbers when it was measured: one of the user may have no tag that says so."""
+    """Whether an operator drew random numbers when it was measured. An operator of the user may do so and have no tag
+    that says so."""
     return _measure(node)[2]
 
 
@@ -135,8 +137,8 @@ def are_equal(some: dict[torch.Generator, torch.Tensor], others: dict[torch.Gene
 
 
 def _value(node: fx.Node) -> Any:
-    """What is known of an argument: the tensor of the graph, which has no numbers; or a graph within the graph, which
-    `torch.cond` and the like run."""
+    """What is known of an argument: a tensor without numbers, which has its shape and type. Or it is a graph within the
+    graph, such as a branch of `torch.cond`."""
     if node.op == "get_attr" and "val" not in node.meta:
         return operator.attrgetter(str(node.target))(node.graph.owning_module)
     return node.meta["val"]

@@ -162,7 +162,8 @@ class Writer:
         if again and op.target is BATCH_NORM:
             # The running statistics are updated once: not by a recomputation.
             args = [a for i, a in enumerate(op.args) if i not in STATISTICS]
-            new = self.graph.call_function(aten._native_batch_norm_legit.no_stats, fx.node.map_arg(tuple(args), self.get))
+            target = aten._native_batch_norm_legit.no_stats
+            new = self.graph.call_function(target, fx.node.map_arg(tuple(args), self.get))
             new.meta = {**op.meta, "val": op.meta["val"][:3]}
         else:
             new = self.graph.node_copy(op, self.get)
@@ -195,8 +196,8 @@ class Partitioner(CustomPartitionerFn):
     """Cuts a joint graph into forward and backward so that both stay within a limit.
 
     `limit` is a number of bytes, a size such as `8GiB`, or a share such as `60%` of the graph's peak; it counts
-    parameters, inputs, gradients, activations and scratch. `using` names the means, or one of them: recompute, swap. PlanError names
-    the least limit that is known to work. `reports` has a report for each graph.
+    parameters, inputs, gradients, activations and scratch. `using` names the means, or one of them: recompute, swap.
+    PlanError names the least limit that is known to work. `reports` has a report for each graph.
 
     `device` is the device whose copies are simulated, by name or by figures; None is the GPU that the network is on, as
     it is measured, or a GTX 1080 Ti for a network on the host.
@@ -376,7 +377,8 @@ def _cannot_be_planned(module: fx.GraphModule) -> str:
     values = [value for node in module.graph.nodes for value in tree_leaves(node.meta.get("val"))]
     if any(isinstance(value, torch.SymInt) for value in values):
         return "shapes that are not fixed"
-    return "sparse tensors" if any(isinstance(v, torch.Tensor) and v.layout is not torch.strided for v in values) else ""
+    tensors = (value for value in values if isinstance(value, torch.Tensor))
+    return "sparse tensors" if any(tensor.layout is not torch.strided for tensor in tensors) else ""
 
 
 def _gpu(module: fx.GraphModule) -> torch.device | None:
@@ -386,14 +388,15 @@ def _gpu(module: fx.GraphModule) -> torch.device | None:
 
 
 def _largest(joint: Joint) -> str:
-    """A message that names the operator that needs most bytes, with its inputs and outputs: no lower limit can be
-    met."""
+    """The part of an error that names the operator that needs most bytes. No limit can be met that is lower than the
+    inputs, outputs and scratch of that operator."""
     def bytes_at(k: int, op: fx.Node) -> int:
         own = {*joint.reads(op.all_input_nodes), *joint.makes(op)} - set(joint.primals)
         return joint.graph.workspace[k] + sum(map(bytes_of, own))
 
     persistent = sum(bytes_of(n) for n in joint.primals)
-    most, name = max(((bytes_at(k, op), op.name) for k, op in enumerate(joint.ops) if op is not None), default=(0, "none"))
+    needs = ((bytes_at(k, op), op.name) for k, op in enumerate(joint.ops) if op is not None)
+    most, name = max(needs, default=(0, "none"))
     return f"{persistent} bytes persist, and the operator {name} needs {most} beside them"
 
 
@@ -466,7 +469,7 @@ def _saved(joint: Joint, after: list[Step], left: set[int]) -> tuple[set[fx.Node
 
 
 def _without_last_frees(joint: Joint, steps: list[Step]) -> list[Step]:
-    """The steps without the last free of each gradient: the pass returns them."""
+    """The steps without the last free of each gradient: the backward pass returns the gradients."""
     results = set(joint.reads(joint.bwd_outputs))
     kept: list[Step] = []
     comes_back: set[int] = set()
@@ -474,7 +477,8 @@ def _without_last_frees(joint: Joint, steps: list[Step]) -> list[Step]:
         if step.what == "run":
             op = joint.ops[step.at]
             made = set() if op is None else set(joint.makes(op))
-            comes_back |= {i for i, b in enumerate(joint.blocks) if b in made and b in results} if made & results else set()
+            if made & results:
+                comes_back |= {i for i, b in enumerate(joint.blocks) if b in made and b in results}
         elif step.what == "in":
             comes_back.add(step.at)
         elif step.what == "free" and _block(joint, step) in results and step.at not in comes_back:

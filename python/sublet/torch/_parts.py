@@ -88,9 +88,10 @@ class Parts:
         parts = sublet.torch.Parts("8GiB")
         model = torch.compile(model, backend="sublet", options={"parts": parts})
 
-    `limit` is bytes, `8GiB`, or `60%` of what an iteration takes at most; it counts what all parts take together. The first
-    iteration keeps as little as it can, and the plan is made when the second begins: PlanError where the limit cannot be
-    met. `options` are those of `Partitioner`. Parts whose shapes are not fixed, and those without a backward pass, are not counted.
+    `limit` is bytes, `8GiB`, or `60%` of the most that an iteration takes. It counts what all parts take together. The
+    first iteration keeps as little as it can. The plan is made when the second iteration begins; PlanError if the limit
+    cannot be met. `options` are those of `Partitioner`. Parts whose shapes are not fixed are not counted, nor are parts
+    without a backward pass.
     """
 
     def __init__(self, limit: int | str, **options: Any) -> None:
@@ -123,7 +124,7 @@ class Parts:
                     self._plan()
             finally:
                 self._turns = []
-        # Calls for evaluation have no backward pass, and calls that ended with an error.
+        # A call for evaluation has no backward pass, and neither has a call that ended with an error.
         self._turns = [turn for turn in self._turns if not turn.is_given_up]
         returned = {storage for turn in self._turns for storage in turn.returned}
         turn = Turn(part, {}, {}, {})
@@ -228,13 +229,15 @@ class Part(Partitioner):
         return self.choices[self.chosen].fitted
 
     def _ways(self, joint: Joint) -> list[Choice]:
-        """The choices: fits to falling limits, without those that take no less memory than the choice before."""
+        """The choices: fits of the part to lower and lower limits. A fit that needs as much memory as the one before it
+        is left out."""
         persistent = sum(map(bytes_of, joint.primals))
         found: list[Choice] = []
         most = 0
         for k in range(CHOICES):
             try:
-                fitted = self._fit_one(joint, persistent + (most - persistent) * (CHOICES - k) // CHOICES if k else "100%")
+                limit = persistent + (most - persistent) * (CHOICES - k) // CHOICES if k else "100%"
+                fitted = self._fit_one(joint, limit)
             except PlanError:
                 break
             most = most or fitted.schedule.peak_load
@@ -246,7 +249,7 @@ class Part(Partitioner):
 
 
 def _way(joint: Joint, fitted: Fit, inputs: int) -> Choice:
-    """The choice that a fit of a part is. `inputs` is the number of the part's inputs."""
+    """Describes a fit of a part as a choice. `inputs` is the number of the part's inputs."""
     steps = steps_of(fitted)
     returned = {*joint.reads(joint.fwd_outputs)} - {*joint.primals}
     saved = saved_nodes(joint, steps)
@@ -330,8 +333,11 @@ def _least_time(turns: list[Turn], limit: int) -> list[int] | None:
 
 
 def _undominated(sums: list[Sum], again: list[int]) -> list[Sum]:
-    """The sums without those for which another one keeps no more bytes and takes no more time. Only sums are compared
-    that have as many bytes alive, and the same choices for the turns `again`, whose parts have more turns to come."""
+    """Drops a sum if another one keeps no more bytes and takes no more time.
+
+    Two sums are compared only if they have equally many bytes alive, and the same choices for the turns `again`. These
+    are the turns of parts that run once more later, and then by the same choice.
+    """
     best: dict[tuple[int, ...], int] = {}
     kept = []
     for each in sorted(sums, key=lambda each: (each.kept, each.time_ns)):

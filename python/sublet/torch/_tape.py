@@ -2,8 +2,8 @@
 
 Every tensor is a storage with a type, an offset, sizes and strides, so that views need no operators. A storage is
 dropped when the schedule frees it. A replay runs the recorded operators on tensors of the recorded shapes and types,
-without autograd and without the network's Python code. Numbers of Python (a learning rate) are those of the recording:
-where one that can be seen has changed, the step is recorded anew.
+without autograd and without the network's Python code. Numbers of Python, such as a learning rate, are those of the
+recording. If an option of an optimizer or a number of a network has changed, the step is recorded anew.
 """
 
 from __future__ import annotations
@@ -174,8 +174,9 @@ class Recording(TorchDispatchMode):
         if func in NUMBERS:
             self.tell_read()
         if func is aten.lift_fresh.default and args[0].untyped_storage().resizable():
-            # A tensor of numbers of Python, and not of memory of NumPy. The step may write over it, so the step gets a
-            # copy, and each replay makes that copy again.
+            # A tensor that is made of Python's numbers, such as torch.tensor(0.0). The step may write over it, so the
+            # step gets a copy, and each replay makes that copy again. A storage that cannot be resized is memory of
+            # NumPy, and stays shared.
             func = aten.clone.default
         flat, spec = tree_flatten((args, kwargs))
         inputs = [a for a in flat if isinstance(a, Tensor)]
@@ -299,8 +300,8 @@ class TapedStep:
         return self.fitted.schedule.peak_load - self._recording.persistent
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the step: the first call as it is, the second recorded, then replays. Where what `seen` tells has
-        changed, the step is recorded anew."""
+        """Runs the step: the first call as it is, the second recorded, later ones as replays. The step is recorded anew
+        if the networks, optimizers or modes have changed, as far as `seen` looks at them."""
         self._calls += 1
         if self._calls == 1:
             # Optimizers make their state in the first step.
@@ -358,8 +359,8 @@ class TapedStep:
         self._check_sharing(self._recording.before)
 
     def _check_sharing(self, storages: dict[int, torch.UntypedStorage]) -> None:
-        """ValueError if an argument's memory is written over as that of something else: the plan, which may change the
-        order, does not know that they are one."""
+        """ValueError if an argument shares memory with another block that the step writes over. The plan takes them for
+        two blocks, and may put the write before a read of the argument."""
         for argument in self._arguments:
             if argument.block is None:
                 continue
@@ -416,7 +417,7 @@ def step(
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            return loss
+            return loss.detach()
 
         train = sublet.torch.step(train, model, optimizer, limit="60%")
 

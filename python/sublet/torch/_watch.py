@@ -164,8 +164,8 @@ def names_of(paths: Iterable[tuple[Any, ...]]) -> list[str]:
 
 
 def alone(value: Any, name: str) -> Any:
-    """A tensor as the only one on its storage, which begins and ends with it: its place within a larger storage, and
-    what else is there, do not matter then. Another value as it is."""
+    """A tensor with the same memory, on a storage of its own that begins and ends with it. So it does not matter where
+    the tensor lies in a larger storage. Another value is returned as it is."""
     if isinstance(value, np.ndarray):
         raise ValueError(f"{name} is an array of NumPy, which a replay would not read anew; give a tensor")
     if not isinstance(value, Tensor):
@@ -233,7 +233,7 @@ def reads_told(tell: Callable[[], None]) -> Iterator[None]:
     finally:
         with _lock:
             _tells.remove(mine)
-            # The methods are those of a class above.
+            # `Tensor` inherits these methods: without the attributes here, the inherited methods are called again.
             for name in READS if not _tells else ():
                 delattr(Tensor, name)
 
