@@ -1,31 +1,36 @@
 //! The default method of placement. Heuristics come first. Where their peak is above the lower bound, other methods
 //! follow as long as the budgets last.
 //!
-//! The heuristics of the portfolio reach the lower bound on most networks. Colouring forward and backward in time comes
-//! before all but one plan of theirs: it is quick, and best where large blocks come and go in a full memory. Where the
-//! lower bound is not reached, and there are at most [`search::MOST_BLOCKS`] blocks, exact search and beam search
-//! follow. The exact search starts from the portfolio's plan, and may prove that no plan is better. With more than 600
-//! blocks, two more methods come in later rounds. [`outward`] places blocks outward from the busiest step.
-//! [`large_first`] searches for offsets of the large blocks alone; it gets all of the exact search's budget if neither
-//! search over all blocks has found a better plan than the heuristics, else a part of it. With more than
-//! [`search::MOST_BLOCKS`] blocks there is no search, and two methods follow [`outward`]. The first builds a few plans
-//! from address 0 upwards, and compares 64 blocks before it places one. The second, ejection chains, puts the highest
-//! blocks elsewhere and moves the blocks that are in their way.
+//! The heuristics of the portfolio reach the lower bound on most networks. First one plan is built from address 0
+//! upwards. Then come colouring forward and backward in time, and the portfolio. Colouring is quick, and best where
+//! large blocks come and go in a full memory. If the lower bound is not reached then, the number of blocks decides
+//! what follows:
+//!
+//! - Up to [`search::MOST_BLOCKS`] blocks: exact search and beam search. The exact search starts from the best plan so
+//!   far, and may prove that no plan is better. With more than 600 blocks, two more methods come in later rounds.
+//!   [`outward`] places blocks outward from the busiest step. [`large_first`] searches for offsets of the large blocks
+//!   alone. It uses nodes of the exact search: a part of them if the best plan so far was found by an exact or a beam
+//!   search over all blocks, else all of them.
+//! - More blocks: there is no search. Three methods follow. The first is [`outward`]. The second builds a few plans
+//!   from address 0 upwards, and compares 64 blocks before it places one. The third, ejection chains, puts the highest
+//!   blocks elsewhere and moves the blocks that are in their way.
 //!
 //! Heuristics, exact search and beam search take turns, because nobody can know which of them finds a better plan
 //! first. A *round* is one turn of each. The first round is short, the second has the default budgets, and each later
 //! round has twice the budgets of the round before. Each round has another seed. The rounds end when the budgets are
 //! used up. The exact search and the beam search share a budget, counted in nodes of the search tree: each gets half.
 //!
-//! If the same number of bytes is alive at every step, the first round looks for plans without unused bytes (`tiling`)
-//! before the exact search. The beam search then has no turn in the first round.
+//! A maximal clique is a set of blocks that are all alive at one step, to which no block can be added. If all maximal
+//! cliques have the same number of bytes, the first round looks for plans without unused bytes (`tiling`) before the
+//! exact search. The beam search then has no turn in the first round.
 //!
-//! If the constraints have a capacity, a plan within it is good enough: the solver then looks for no better one.
+//! If the constraints have a capacity, a plan within it is good enough: no further method starts once there is one.
 //!
-//! The peak is never above that of the first round's heuristics. With more than 600 blocks, the portfolio goes on in
-//! the second round where it has ended in the first. So, up to the default budget of the heuristics, the peak is not
-//! above that of the portfolio alone with the same options. Otherwise it may be: most of the budget is spent in later
-//! rounds, with other seeds. Cost: the sum of the costs of the methods that run.
+//! The peak is never above that of the heuristics in the first round. With more than 600 blocks, the second round runs
+//! the portfolio again, with the seed of the first round and a larger budget. So if `options.work` is at most the
+//! default, the peak is not above that of the portfolio alone with the same options. With at most 600 blocks, or with
+//! more work, it may be above, because later rounds have other seeds. Cost: the sum of the costs of the methods that
+//! run.
 
 use core::ops::ControlFlow;
 
@@ -48,8 +53,8 @@ const FEW_PLACED: u64 = Options::DEFAULT_WORK / 16;
 /// each method), it is [`Options::DEFAULT_NODES`] divided by this number, or `options.nodes` if that is less.
 const FEW_NODES: u64 = 4;
 /// The time that the search for plans without unused bytes (`tiling`) may take: the time that the exact search takes
-/// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if the same number of bytes
-/// is alive at every step.
+/// for `options.nodes` nodes of its search tree, divided by this number. `tiling` runs only if all maximal cliques
+/// (sets of blocks alive at one step, to which no block can be added) have the same number of bytes.
 const PART_OF_TILING: u64 = 4;
 /// Where an exact or a beam search over all blocks has found the best plan so far, [`large_first`] gets the nodes of
 /// the exact search divided by this number. Else it gets all of them.
@@ -138,7 +143,7 @@ pub fn place(
             0 => heuristics(blocks, &round, scratch.reborrow(), offsets, &mut told)?,
             _ if round.work == 0 => (),
             1 if blocks.len() > FEW_BLOCKS => {
-                // The portfolio goes on where the first round has ended: it begins again with the same seed.
+                // With the seed of the first round, the portfolio makes the plans of that round again, then new ones.
                 let longer = Options { work: few.0 + round.work, seed: options.seed, ..round };
                 run_portfolio(blocks, &longer, scratch.reborrow(), offsets, &mut told)?;
                 if !told.done() {
@@ -161,7 +166,8 @@ pub fn place(
         let mut of_beam = round.nodes / 2;
         let mut of_search = round.nodes - of_beam;
         if number == 0 && tiled {
-            // Where no plan without unused bytes was found, a beam along time does not find one either.
+            // Where `tiling` has found no plan without unused bytes, the beam search finds none either. Its nodes are
+            // kept for later rounds.
             nodes += of_beam;
             of_beam = 0;
         }
@@ -257,9 +263,9 @@ fn largest_first(
     Ok(())
 }
 
-/// Searches for offsets of the large blocks alone ([`large_first`]). Gets all nodes of `round` where no search over all
-/// blocks has found a better plan than the heuristics, else only a part. Returns how many nodes it got; 0 if there was
-/// nothing to search.
+/// Searches for offsets of the large blocks alone ([`large_first`]). Gets a part of the nodes of `round` if the best
+/// plan so far was found by an exact or a beam search over all blocks, else all of them. Returns how many nodes it got,
+/// even if it has not used all; 0 if there was nothing to search.
 fn search_large(
     blocks: &[Block],
     round: &Options,
@@ -318,7 +324,7 @@ fn place_outward(
     Ok(())
 }
 
-/// Builds more plans from address 0 upwards; `series` says in which orders of preference the blocks are placed. The
+/// Builds more plans from address 0 upwards; `series` says which orders of preference and which rules are tried. The
 /// best of these plans goes to `offsets` if its peak is below the best so far.
 fn start_again(
     blocks: &[Block],
@@ -371,7 +377,8 @@ impl Told<'_> {
         self.best = self.better(&found);
     }
 
-    /// As [`Told::keep`], for a plan that was made in `trial`: goes to `offsets` if its peak is below the best so far.
+    /// As [`Told::keep`], for a plan whose offsets are in `trial`. Copies them to `offsets` if the plan's peak is below
+    /// the best so far.
     fn keep_plan(&mut self, found: Summary, trial: &[u64], offsets: &mut [u64]) {
         if found.peak < self.best.peak {
             copy(trial, offsets);

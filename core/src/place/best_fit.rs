@@ -67,8 +67,8 @@ fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace
         sort::by_key(&mut by_start, n, &mut aside, |i| at(blocks, i).start.into());
         sort::identity(&mut by_end, n);
         sort::by_key(&mut by_end, n, &mut aside, |i| at(blocks, i).end.into());
-        // Numbers the distinct steps at which a block begins or ends: each begins a section, but for the last, where
-        // the last block ends.
+        // The distinct steps at which a block begins or ends are numbered in order. A section begins at each of them
+        // but the last, where the last block ends.
         let (mut started, mut ended, mut section) = (0, 0, 0);
         while ended < n {
             let end = at(blocks, by_end[ended]).end;
@@ -178,7 +178,8 @@ mod tests {
 
     #[test]
     fn a_long_gap_between_lifetimes_is_a_line_of_its_own() {
-        // Without the empty stretch [3, 5), the two tops of height 1 would stay two lines.
+        // The steps [3, 5) are a line of their own, of height 1. When it is lifted, it becomes one line with the two of
+        // height 2 beside it.
         let blocks = [Block::new(0, 3, 1), Block::new(5, 8, 1), Block::new(0, 8, 1), Block::new(0, 2, 7)];
         assert_eq!(run(&blocks, 1), naive(&blocks, 1));
     }

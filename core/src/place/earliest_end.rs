@@ -2,9 +2,10 @@
 //! are stretches of time, numbered from 0. Blocks can be taken out of the tree; the *members* are those that are in it.
 //!
 //! A block lies within the sections `[low, high)` exactly when it begins in one of them, and its end is at most `high`.
-//! So a query looks for the earliest end of the blocks that begin there. A segment tree stands over the blocks, in the
-//! order of their begins; each node holds the earliest end of the members below it. A query climbs from both ends of
-//! its range of blocks; the fewer blocks begin in the sections, the fewer nodes it looks at. O(log n) for n blocks.
+//! So a query finds the earliest end of the members that begin in these sections, and compares it with `high`. A
+//! segment tree stands over the blocks, in the order of their begins; each node holds the earliest end of the members
+//! below it. A query climbs from both ends of its range of blocks; the fewer blocks begin in the sections, the fewer
+//! nodes it looks at. O(log n) for n blocks.
 //! Memory: 2 n indices, and one for each section.
 
 use crate::table::Table;

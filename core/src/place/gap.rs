@@ -7,11 +7,16 @@
 //! is large enough, the block goes on top. Alignment rounds the begin of a hole up. Pinned blocks are placed before all
 //! others.
 //!
-//! Cost, where most blocks are alive together: O(n) for a block. All placed blocks are kept in the order of their
-//! offsets, and the search skips those that are no neighbours; *first fit* stops at its hole. Otherwise: O(k log k) for
-//! a block to sort its k neighbours, plus O(√n) at worst to find them in a lifetime tree. For all blocks, that is O(|E|
-//! log n) time, where |E| is the number of pairs of blocks alive together; no pair is stored. Memory: 2 n words for the
-//! neighbours of one block, 2 n words and 2 n indices for the order.
+//! There are two ways to find the neighbours. The caller chooses:
+//!
+//! - *Dense*, for blocks with so many neighbours that sorting them would take longer than going past all placed blocks.
+//!   All placed blocks are kept in the order of their offsets, and the search skips those that are no neighbours. O(n)
+//!   for a block.
+//! - Otherwise, a lifetime tree finds the k neighbours of a block, and they are sorted. O(k log k) for a block, plus
+//!   O(√n) at worst to find them. For all blocks, that is O(|E| log n) time, where |E| is the number of pairs of
+//!   blocks alive together; no pair is stored.
+//!
+//! *First fit* ends its search at the first hole that is large enough. Memory: 4 n words, 6 n indices and the tree.
 
 use super::lifetime_tree::{LifetimeTree, Lifetimes};
 use crate::table::{Table, at, count};
@@ -41,8 +46,8 @@ pub(crate) struct Gaps<'a> {
     placed: LifetimeTree<'a>,
     /// The begin and the end in memory, in bytes, of each placed block that is alive together with the block to place.
     neighbours: Table<'a, [u64; 2]>,
-    /// The placed blocks in the order of their offsets, if most blocks are alive together. Otherwise `None`: then
-    /// `placed` holds them.
+    /// The placed blocks in the order of their offsets, if blocks have many neighbours (`dense` in [`Self::new`]).
+    /// Otherwise `None`: then `placed` holds them.
     stacked: Option<Stack<'a>>,
 }
 
@@ -62,8 +67,8 @@ struct Search {
     size: u64,
     alignment: u64,
     fit: Fit,
-    /// Where the next hole begins, in bytes: the lowest aligned offset above all placed blocks that the search has
-    /// passed.
+    /// Where the next hole begins, in bytes: the lowest aligned offset at or above the ends of all placed blocks that
+    /// the search has passed.
     top: u64,
     /// The best hole so far: the bytes that the block would leave unused in it, and the block's offset there. `None` if
     /// no hole was large enough so far.
@@ -99,10 +104,10 @@ impl<'a> Gaps<'a> {
         WorkspaceLen { words: 4 * n, indices: 6 * n }.and(LifetimeTree::workspace(n))
     }
 
-    /// Starts with no block placed. If `dense` is true, because most blocks are alive together, the placed blocks are
-    /// kept in the order of their offsets, else in a tree of their lifetimes. `number_sections` divides time into
-    /// sections, numbered from 0: it writes the first section of each block to one table, and one past its last to the
-    /// other.
+    /// Starts with no block placed. If `dense` is true, the placed blocks are kept in the order of their offsets, which
+    /// is faster if each block is alive together with many others. If it is false, they are kept in a tree of their
+    /// lifetimes. The offsets are the same. `number_sections` divides time into sections, numbered from 0. It writes
+    /// the first section of each block to its first table, and one past the last to its second.
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,

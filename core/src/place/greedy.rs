@@ -94,7 +94,8 @@ pub(super) fn place_by(
     sort::identity(&mut order, n);
     sort_by(blocks, keys, &mut order, n, &mut aside);
     // `neighbours`: how many placed blocks are alive with a block when it is placed, on average. To sort k neighbours
-    // takes about as long as to go past 5 k log k blocks.
+    // takes about as long as to go past 5 k log₂ k blocks. If that is more than n, sorting is slower than going past
+    // all placed blocks.
     let neighbours = sweep.colliding_pair_count() / u64::from(n).max(1);
     let dense = 5 * neighbours * u64::from(neighbours.checked_ilog2().unwrap_or(0)) > u64::from(n);
     let mut gaps = Gaps::new(blocks, options.constraints.alignment, &mut scratch, dense, |low, high| {
@@ -104,8 +105,8 @@ pub(super) fn place_by(
     finish(Summary { peak, lower_bound, solver, nodes: 0 }, options)
 }
 
-/// Sorts the first `n` blocks of `order` by `keys`, of which the last counts most: the smallest value first. Blocks that
-/// are equal in all keys keep their order. `scratch` has room for `n` indices.
+/// Sorts the first `n` entries of `order`, indices of blocks, by `keys`, the smallest value first. The last key counts
+/// most. Blocks that are equal in all keys keep their order. `scratch` has room for `n` indices.
 pub(super) fn sort_by(
     blocks: &[Block],
     keys: &[fn(&Block) -> u64],

@@ -4,25 +4,28 @@
 //! An attempt has a *limit*, in bytes, below the plan's peak. Blocks that end above the limit are taken out and put in
 //! a queue. Steps, until the queue is empty:
 //!
-//! 1. Take the first block of the queue. Its neighbours are the placed blocks that are alive with it. Look at the
-//!    offsets below the limit at which the block begins where a neighbour ends, or ends where a neighbour begins.
-//! 2. Put the block where the blocks in its way weigh least. These are *ejected*: put at the end of the queue. The
-//!    weight of a block is its area, size times lifetime, times one more than the number of its ejections so far. Large
-//!    blocks are hard to place again. A block that was ejected often is seldom ejected again, so that no two blocks
-//!    eject each other forever. (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
+//! 1. Take the first block of the queue. Its neighbours are the placed blocks that are alive with it. Look at these
+//!    offsets, as far as the block ends within the limit: address 0; where the block begins at the end of a neighbour;
+//!    where it ends at the begin of a neighbour, or at the limit.
+//! 2. Put the block where the blocks in its way have the least weight in sum. *Eject* the blocks in its way: take them
+//!    out of the plan, and put them at the end of the queue. The weight of a block is its area, size times lifetime,
+//!    times one more than the number of its ejections so far. Large blocks weigh more because they are hard to place
+//!    again. A block that was ejected often is seldom ejected again, so that no two blocks eject each other forever.
+//!    (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
 //!
-//! When the queue is empty, the plan is better. An attempt that has used up its share of the work fails, and leaves the
-//! plan as it was before. So the peak never rises.
+//! When the queue is empty, all blocks end within the limit: the attempt has succeeded. An attempt that has used up its
+//! share of the work fails, and leaves the plan as it was before. So the peak never rises.
 //!
 //! The *goal* is the lower bound, or the capacity if that is larger. Each attempt is to lower the peak by a part of its
-//! distance to the goal, at first by half of it. The part doubles after a success, up to the whole distance, and halves
-//! after a failure. When the smallest part has failed, the next attempt tries the whole distance again, with twice the
-//! work; but if no attempt has ever succeeded, the method ends. The numbers of ejections are kept from attempt to
-//! attempt, so that no attempt repeats another.
+//! distance to the goal: all of it, a half, and so on down to a sixteenth, but at least 1 byte. The first part is a
+//! half. The part doubles after a success, up to the whole distance, and halves after a failure. When the smallest part
+//! has failed, the next attempt tries the whole distance again, with twice the work; but if no attempt has ever
+//! succeeded, the method ends. The numbers of ejections are kept from attempt to attempt, so that no attempt repeats
+//! another.
 //!
 //! The method is good where few blocks are above the limit and few bytes are alive with them: long iterations in which
-//! memory is full for a moment. Where thousands of blocks are alive together and the plan is full everywhere, it finds
-//! nothing and soon ends.
+//! memory is full for a moment. Where thousands of blocks are alive together and the plan has no room at any step, the
+//! method finds nothing and soon ends.
 //!
 //! Ties: of offsets of equal weight, the lowest is taken. Cost: O(k log k) to place a block with k neighbours, and O(n)
 //! for each attempt; work is counted in neighbours looked at. Memory is linear. A pinned block is never ejected.
@@ -36,11 +39,11 @@ use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
 /// At first, each attempt to lower the peak gets the budget of all attempts divided by this number, plus 2 for each
-/// block. Budgets are counted in placed blocks looked at. An attempt that has used up its budget is given up, and the
-/// next one is to lower the peak by less.
+/// block. Budgets are counted in placed blocks looked at. An attempt that has used up its budget is given up.
 const ATTEMPTS: u64 = 512;
 /// An attempt is to lower the peak by its whole distance to the goal, or by a half, a quarter and so on of that
-/// distance: this is the most times that it is halved. The goal is the lower bound, or the capacity if that is larger.
+/// distance. The distance is halved at most this number of times. The goal is the lower bound, or the capacity if that
+/// is larger.
 const MOST_HALVINGS: u32 = 4;
 /// How many placed blocks this method may look at for each unit of `options.work`, which is counted in blocks placed.
 /// To look at so many takes about as long as to place one block when a plan is built from address 0 upwards.
@@ -113,8 +116,8 @@ pub(super) fn improve(
     let enough = found.lower_bound.max(options.constraints.capacity.unwrap_or(0));
     let mut work = options.work.saturating_mul(NEIGHBOURS_PER_BLOCK);
     let mut part = (work / ATTEMPTS).saturating_add(2 * u64::from(plan.n));
-    // Whether an attempt has succeeded since the start, and which part of the gap is tried: the gap, halved so many
-    // times.
+    // `lowered`: whether an attempt has succeeded since the start. `halvings`: how often the distance to the goal
+    // (`gap` below) is halved; the next attempt is to lower the peak by the result.
     let (mut lowered, mut halvings) = (false, 1u32);
     while found.peak > enough && work > 0 {
         let gap = found.peak - enough;
@@ -243,7 +246,7 @@ impl<'a> Plan<'a> {
             self.wait(i);
         }
         let mut used = u64::from(self.n);
-        // The caller's `watch` is called each time that as much work is done as it takes to place all blocks.
+        // The caller's `watch` is called after each `all` units of work, about the time of building one plan.
         let all = NEIGHBOURS_PER_BLOCK * u64::from(self.n);
         let mut next = used + all;
         while self.waiting > 0 {
@@ -420,9 +423,9 @@ mod tests {
         }
     }
 
-    /// Between two blocks that live long is a hole of 4 bytes. Of two blocks in it that are not alive together, one
-    /// lies in the lower half and one in the upper half, so that the topmost block, of 2 bytes, does not fit. When one
-    /// of the two is moved to the other's half, it does.
+    /// Between two blocks that live long is a hole of 4 bytes. Two blocks of 2 bytes, which are not alive together, lie
+    /// in the hole: one in the lower half, one in the upper half. So the topmost block, also of 2 bytes, does not fit
+    /// into the hole. It fits when both blocks lie in the same half.
     #[test]
     fn a_block_in_the_way_is_moved() {
         let blocks =

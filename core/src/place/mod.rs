@@ -51,7 +51,8 @@ pub struct Options {
     pub work: u64,
     /// The budget of the exact search ([`search`]), in nodes of its search tree. The search also counts one node for
     /// each 1,024 blocks and sections of time that it looks at. So a node stands for about 3 µs of work on every
-    /// instance. Beam search ([`beam`]) gets the time that so many nodes take. [`auto`] divides the budget among its methods.
+    /// instance. Beam search ([`beam`]) gets the time that so many nodes take. [`auto`] divides the budget among its
+    /// methods.
     pub nodes: u64,
     /// Which of its techniques the exact search uses; the others are turned off.
     pub techniques: search::Techniques,
@@ -88,8 +89,8 @@ pub struct Summary {
     /// The method that made the plan. Where several methods ran, as in a portfolio, the one whose plan is kept.
     pub solver: Solver,
     /// How many nodes of its search tree the exact search has looked at. Beam searches, and the search of `auto` for
-    /// plans without unused bytes (`tiling`), are added by their time: as many nodes as the exact search would look at
-    /// in it.
+    /// plans without unused bytes (`tiling`), count too: each adds as many nodes as the exact search would look at in
+    /// the same time.
     pub nodes: u64,
 }
 
@@ -179,8 +180,9 @@ solvers! {
     (blocks, options, scratch, offsets, watch)
 
     /// [`auto`]: runs [`coloring`] in both directions of time and the heuristics of the [`portfolio`]. If their best
-    /// peak is above the lower bound, more methods follow: [`search`], [`beam`] and [`large_first`] for at most
-    /// [`search::MOST_BLOCKS`] blocks, [`improve`] for more blocks, and [`outward`] for more than 600.
+    /// peak is above the lower bound, more methods follow. With at most [`search::MOST_BLOCKS`] blocks, these are
+    /// [`search`] and [`beam`], and with more than 600 blocks also [`outward`] and [`large_first`]. With more than
+    /// [`search::MOST_BLOCKS`] blocks, they are [`outward`], [`multistart`] and [`improve`].
     Auto { "auto" } None, auto::workspace, auto::place(blocks, options, scratch, offsets, watch);
     /// [`portfolio`]: runs several heuristics one after the other, and keeps the best plan.
     Portfolio { "portfolio" } None, portfolio::workspace, portfolio::place(blocks, options, scratch, offsets, watch);
@@ -428,7 +430,7 @@ fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     }
 }
 
-/// Copies one slice to another, of two plans for example. If one is longer, the rest of it is left out.
+/// Copies the slice `from` to the slice `to`. If one is longer, its elements past the length of the other are left out.
 fn copy<T: Copy>(from: &[T], to: &mut [T]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }

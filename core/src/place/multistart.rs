@@ -6,18 +6,20 @@
 //! is its lifetime in steps. Of the blocks that fit, the one of greatest worth is placed. (α, β) lies on a quarter
 //! circle that leads from longest first through largest area first to largest size first.
 //!
-//! Each way to build a plan is a *start*. Some starts first order the blocks by size classes, which are powers of some
-//! base, so that the small blocks wait for the holes that the large ones leave. Starts also differ in their rule: some
-//! look at the busiest step first, some do not, some look for blocks that fill their line, which is a stretch of time
-//! with one height.
+//! Each way to build a plan is a *start*. Some starts sort the blocks into size classes, and prefer every block of a
+//! higher class to those of a lower one, so that the small blocks wait for the holes that the large ones leave. The
+//! borders between classes are a fixed factor apart, for example 4. Starts also differ in their rule: some look at the
+//! busiest step first, some do not, some look for blocks that fill their line, which is a stretch of time with one
+//! height.
 //!
 //! The first starts are fixed. Of the later ones, half are drawn at random from a seeded generator: the rule, (α, β),
 //! the size classes, and noise on width and size. The other half change the best start so far: one block in twenty gets
 //! other noise (iterated local search; a change that is not worse is kept).
 //!
-//! A start ends as soon as its peak cannot be below the best peak so far. That is so if a block ends at or above the
-//! best peak; or if the height of a line, plus the load still to be placed over its busiest step, is at or above it. A
-//! changed start ends only when its peak must be above the best. The method ends when the peak is the lower bound.
+//! A start ends as soon as its peak cannot be below the best peak so far. There are two signs of that: a block ends at
+//! or above the best peak; or the height of a line, plus the load still to be placed over its busiest step, is at or
+//! above the best peak. A start that changes the best one ends only when its peak must be above the best. The method
+//! ends when the peak is the lower bound.
 //!
 //! Ties: of equal worth, the lowest index first. Cost: a start places n blocks at O(log n) each in practice. Work is
 //! counted in blocks placed; a block counts several times under a rule that looks at more blocks.

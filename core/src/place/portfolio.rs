@@ -57,7 +57,8 @@ pub fn place(
 ) -> Result<Summary, Error> {
     let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
     let pairs = Sweep::new(blocks, scratch.reborrow())?.colliding_pair_count();
-    // What is left of the work of the heuristics whose cost grows with the pairs, and what each of them takes.
+    // In blocks placed: what is left of the budget that the heuristics whose cost grows with the pairs share, and what
+    // each of them takes.
     let (mut left, each) = (options.work, pairs / PAIRS_PER_BLOCK);
     let mut scratch = scratch.reborrow();
     let trial = scratch.words(blocks.len()).into_slice();
@@ -99,7 +100,8 @@ mod tests {
         let mut scratch = Workspace::new(&mut words, &mut indices);
         let pairs = Sweep::new(&blocks, scratch.reborrow()).unwrap().colliding_pair_count();
         let each = pairs / PAIRS_PER_BLOCK;
-        // The watch is told of each start of the skylines, which are as many in all cases, and of each heuristic.
+        // `watch` is called after each plan of `multistart`, whose number is the same in all three runs, and after each
+        // heuristic.
         let mut told = |work: u64| {
             let mut told = 0;
             let mut watch = |_: &Summary| {
