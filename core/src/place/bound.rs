@@ -77,8 +77,8 @@ pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Wor
     let mut aside = scratch.indices(n);
     sort::identity(&mut order, count(blocks));
     sort::by_key(&mut order, count(blocks), &mut aside, |b| !saving(b));
-    // By clique: its own number, as long as no round-up was subtracted from it; then the number of a later clique, at
-    // or before the next one from which none was subtracted.
+    // `bare`, by clique: its own number, as long as no round-up was subtracted from its load. After that, the number of
+    // a later clique; all cliques between the two have had a round-up subtracted.
     let mut bare = scratch.indices(n);
     sort::identity(&mut bare, cliques);
     for i in 0..count(blocks) {

@@ -180,11 +180,11 @@ struct Plan<'a> {
     first: u32,
     /// How many blocks in `queue` wait for an offset.
     waiting: u32,
-    /// For each neighbour of the block to place (a placed block that is alive with it): its begin and its end in bytes,
-    /// and its weight, which is high if it is hard to move. Sorted by begin.
+    /// For each neighbour of the block to place (a placed block that is alive with it): the neighbour's begin and end
+    /// in bytes, and its weight, which grows with its area and its ejections. Sorted by begin.
     by_begin: Table<'a, [u64; 3]>,
-    /// For each neighbour of the block to place (a placed block that is alive with it): its end in bytes, and its
-    /// weight, which is high if it is hard to move. Sorted by end.
+    /// For each neighbour of the block to place (a placed block that is alive with it): the neighbour's end in bytes,
+    /// and its weight, as in `by_begin`. Sorted by end.
     by_end: Table<'a, [u64; 2]>,
     /// The indices of the neighbours of the block to place (the placed blocks that are alive with it).
     neighbours: Table<'a, u32>,

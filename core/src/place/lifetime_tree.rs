@@ -3,9 +3,10 @@
 //!
 //! A lifetime `[low, high)` is a point in the plane. The points are sorted along a Z-order curve, which keeps
 //! neighbours together, and cut into leaves of eight; a balanced tree stands over the leaves. Queries find only some of
-//! the blocks, the *members*. A member has a rank, of which lower is better. A node holds the box around the points of
-//! its members, and their best rank. A query goes down into the boxes that it touches, best rank first. It leaves out
-//! those that cannot be better than what it has found.
+//! the blocks, the *members*. Each member has a rank; a lower rank is better. A node holds the box around the points of
+//! its members, and their best rank. A query asks for a range of begins and a range of ends. It goes down into the
+//! nodes whose boxes overlap these ranges, the node of better rank first. A query for the best rank leaves out nodes
+//! whose best rank is no better than the best found so far.
 //!
 //! Cost: O(n log n) to build over n blocks. A query visits O(√n) nodes at worst, a few dozen in practice. To make a
 //! block a member, or no member, costs O(log n). Memory: 4 n + 10 ⌈n/8⌉ indices.
