@@ -118,7 +118,7 @@ pub(super) fn improve(
             End::Infeasible => best.lower_bound = best.peak.min(search.next(tried)),
             End::Limit => {
                 part = (part + 1) % 3;
-                limit = if part == 0 { 2 * limit } else { limit };
+                limit = if part == 0 { limit.saturating_mul(2) } else { limit };
             }
             End::Stopped => break,
         }
