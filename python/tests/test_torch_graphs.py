@@ -32,6 +32,13 @@ def stepped(network: Any, *inputs: Any, limit: str = "100%") -> tuple[Any, list[
     return [p.grad.clone() for p in network.parameters()], [text for text in texts if "measured" in text]
 
 
+def are_those_of(network: Any, gradients: list[Any], *inputs: Any, by: Any = None) -> bool:
+    """Whether one step without a plan gives these gradients, bit by bit. `by` runs the network; itself if None."""
+    network.zero_grad()
+    (network if by is None else by)(*inputs).backward()
+    return all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+
+
 def test_operators_are_measured_on_the_types_that_they_get() -> None:
     # PyTorch's graph says that the statistics of these layer norms are of half precision, and they are not.
     network, inputs = networks.build("mlp_bf16")
@@ -55,9 +62,7 @@ def test_an_operator_that_cannot_be_measured_is_said_and_runs() -> None:
     network, x = Strict(8, 8), torch.randn(64, 8)
     gradients, told = stepped(network, x)
     assert [text for text in told if "tests.strict" in text and "a number below 1" in text]
-    network.zero_grad()
-    network(x).backward()
-    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+    assert are_those_of(network, gradients, x)
 
 
 def test_operators_that_take_probabilities_are_measured() -> None:
@@ -73,10 +78,8 @@ def test_operators_that_take_probabilities_are_measured() -> None:
     torch.manual_seed(1)
     gradients, told = stepped(network, x)
     assert told == []
-    network.zero_grad()
     torch.manual_seed(1)
-    network(x).backward()
-    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+    assert are_those_of(network, gradients, x)
 
 
 def test_graphs_within_the_graph_run() -> None:
@@ -88,9 +91,7 @@ def test_graphs_within_the_graph_run() -> None:
     network, x = Branches(8, 8), torch.randn(64, 8)
     gradients, told = stepped(network, x)
     assert told == []
-    network.zero_grad()
-    network(x).backward()
-    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+    assert are_those_of(network, gradients, x)
 
 
 def test_an_input_that_is_written_over_is_not_read_by_the_backward_pass() -> None:
@@ -110,9 +111,7 @@ def test_an_input_that_is_written_over_is_not_read_by_the_backward_pass() -> Non
     network, x = Written(), torch.randn(256, 64)
     gradients, _ = stepped(network, x, limit="75%")
     network.mean.fill_(1)
-    network.zero_grad()
-    network(x).backward()
-    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+    assert are_those_of(network, gradients, x)
 
 
 def test_sparse_gradients_run_without_a_plan() -> None:
@@ -232,9 +231,7 @@ def test_results_of_no_bytes_and_constants_reach_both_passes(case: str, limit: s
         x = torch.randn(8, 3, 32, 32)
     gradients, _ = stepped(network, x, limit=limit)
     torch._dynamo.reset()
-    network.zero_grad()
-    torch.compile(network, backend="aot_eager")(x).backward()
-    assert all(torch.equal(p.grad, g) for p, g in zip(network.parameters(), gradients))
+    assert are_those_of(network, gradients, x, by=torch.compile(network, backend="aot_eager"))
 
 
 def test_a_limit_that_cannot_be_met_comes_through_the_compiler() -> None:

@@ -261,7 +261,7 @@ fn by_all_means(
     }
     match (best, refused) {
         (Some((mut solved, Candidate { problem, residencies, .. })), _) => {
-            solved.summary.lower_bound = least.min(solved.summary.peak);
+            solved.summary.lower_bound = least;
             Ok(Some(Planned { problem, solved, order, ordered, schedule, residencies }))
         }
         (None, Some(refused)) => Err(refused),

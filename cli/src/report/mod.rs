@@ -71,7 +71,7 @@ pub(crate) struct SolverRow {
     pub(crate) solver: String,
     /// The peak of its plan, in bytes.
     pub(crate) peak: u64,
-    /// The highest lower bound on the peak that it has proved, in bytes.
+    /// The highest lower bound on the peak that the solver has proved, in bytes.
     pub(crate) lower_bound: u64,
     /// Whether it proved that no plan has a lower peak.
     pub(crate) optimal: bool,
