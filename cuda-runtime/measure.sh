@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every figure that needs a GPU, in one command on a machine that has one; it takes a few minutes.
+# Every figure that needs a GPU, in one command on a machine that has one; it takes a quarter of an hour.
 #
 #   cuda-runtime/measure.sh build     builds what is measured into target/gpu; needs Rust and Python, no CUDA, no GPU
 #   cuda-runtime/measure.sh run       runs it and prints its tables as Markdown; needs nothing but target/gpu and a driver,
@@ -28,7 +28,7 @@ build() {
     ./ci.sh wheel "$to/python"
     python3 -m zipfile -e "$to"/python/sublet-*.whl "$to/python"
     rm "$to"/python/sublet-*.whl
-    cp python/tests/gpu.py python/tests/networks.py python/tests/train.py "$to/python"
+    cp python/tests/gpu.py python/tests/networks.py python/tests/tape.py python/tests/train.py "$to/python"
     strip "$to/gpu" "$to/relu_bandwidth" "$to/migration"
     strip --strip-unneeded "$to/libsublet.so"
     git describe --always --dirty > "$to/commit"
@@ -47,8 +47,7 @@ part() {
     echo
     local status=0 log
     log=$(mktemp)
-    "$@" > "$log" 2>&1 || status=$?
-    sed 's/^/    /' "$log"
+    "$@" 2>&1 | tee "$log" | sed -u 's/^/    /' || status=$?
     if [ "$status" = 77 ] || { [ "$status" = 0 ] && grep -qi '^skipped' "$log"; }; then
         echo "    skipped: $title"
     elif [ "$status" = 0 ]; then

@@ -7,7 +7,8 @@ step's forward and backward pass, above what is there before it; the time is the
 `traced`, PyTorch's own graph, operator by operator: eagerly PyTorch has other kernels for batch norm. `expected` is the overhead of
 the plan or, of PyTorch's ways, of the operators that they run. `equal` says whether losses and gradients have the bits of `traced`.
 
-Then PyTorch may take only so much memory as is too little for it to train eagerly, which has to fail, and sublet has to train.
+Then the whole step, optimizer included, as a tape, beside the same step eagerly. At last PyTorch may take only so much memory as is
+too little for it to train eagerly, which has to fail, and sublet has to train.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import torch
 import networks
 from sublet.torch import Partitioner
 from sublet.torch._measure import HEAP
+from tape import trained
 from train import compiled, digest
 
 NETWORKS = ["resnet50_large", "gpt2_medium"]
@@ -34,6 +36,8 @@ WAYS += ["inductor", "inductor=60%", "inductor=40%"]
 STEPS = 12
 WARM = 3
 GPU = torch.device("cuda")
+WHOLE = [("resnet50_large", "sgd", 0.7), ("resnet50_large", "sgd", 0.5), ("gpt2_medium", "adam", 0.6)]
+"""Whole steps: network, optimizer, and the part of the peak above what persists."""
 HALF = {"gpt2_medium"}
 """The networks of bfloat16."""
 
@@ -98,6 +102,22 @@ def rows(name: str, ways: list[str]) -> dict[str, Row]:
     return found
 
 
+def whole(name: str, kind: str, part: float) -> bool:
+    """Prints what whole steps take, eagerly and taped. Whether the taped ones stay within their plan and have the same bits."""
+    eager = trained(name, kind, None, GPU, STEPS)
+    torch.cuda.empty_cache()
+    try:
+        taped = trained(name, kind, part, GPU, STEPS)
+    except Exception as e:
+        print(name, kind, part, *str(e).strip().splitlines()[:2], file=sys.stderr, flush=True)
+        return False
+    torch.cuda.empty_cache()
+    equal = (eager["losses"], eager["weights"]) == (taped["losses"], taped["weights"])
+    times = f"{1e3 * eager['seconds']:.1f},{1e3 * taped['seconds']:.1f},{1 + taped['overhead']:.3f}"
+    print(f"{name},{kind},{part},{eager['peak']},{taped['peak']},{taped['planned']},{times},{int(equal)}", flush=True)
+    return equal and taped["peak"] <= taped["planned"] * 1.01
+
+
 def short(name: str, peak: int) -> bool:
     """Whether sublet trains a network where PyTorch alone finds too little memory, because it may take only three quarters of
     `peak`, the bytes of an eager step, beside what is there before it."""
@@ -127,9 +147,11 @@ def main(names: list[str]) -> int:
     torch.backends.cudnn.benchmark = False
     print("network,way,peak_bytes,planned_bytes,ms,time,expected,equal", flush=True)
     found = {name: rows(name, WAYS) for name in names}
-    trained = [short(name, found[name]["eager"].peak) for name in names]
+    print("whole step,optimizer,part,eager_bytes,peak_bytes,planned_bytes,eager_ms,ms,expected,equal", flush=True)
+    equal = [whole(*each) for each in WHOLE if each[0] in names]
+    trains = [short(name, found[name]["eager"].peak) for name in names]
     within = [row.peak <= row.planned * 1.01 for each in found.values() for way, row in each.items() if way[:4] in ("subl", "both")]
-    return int(not all(trained + within))
+    return int(not all(equal + trains + within))
 
 
 if __name__ == "__main__":

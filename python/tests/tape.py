@@ -8,7 +8,9 @@ LIMIT is a part of the peak above what persists. `each` is SGD that updates each
 from __future__ import annotations
 
 import json
+import statistics
 import sys
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,8 +27,9 @@ CPU = torch.device("cpu")
 STEPS = 4
 
 
-def trained(name: str, kind: str, part: float | None) -> dict[str, Any]:
-    network, inputs = networks.build(name)
+def trained(name: str, kind: str, part: float | None, device: torch.device = CPU, steps: int = STEPS) -> dict[str, Any]:
+    """What some steps of a network take: eagerly, or taped if they get a part of the peak."""
+    network, inputs = built(name, device)
     network.train()
     params = list(network.parameters())
     optimizer = optimizer_of(kind, params)
@@ -40,21 +43,30 @@ def trained(name: str, kind: str, part: float | None) -> dict[str, Any]:
 
     run: Any = train
     if part is not None:
-        run = sublet.torch.step(train, network, optimizer, limit=limit_of(name, kind, part))
+        run = sublet.torch.step(train, network, optimizer, limit=limit_of(name, kind, part, device))
     torch.manual_seed(1)
-    peaks, losses = [], []
-    for _ in range(STEPS):
-        since = HEAP.since(CPU)
+    peaks, losses, seconds = [], [], []
+    for _ in range(steps):
+        since, begin = HEAP.since(device), time.perf_counter()
         # Autocast around the whole step must change nothing that was recorded below it.
-        with torch.autocast("cpu", torch.bfloat16, enabled=name.endswith("bf16")):
+        with torch.autocast(device.type, torch.bfloat16, enabled=name.endswith("bf16")):
             loss = run(*inputs)
-        peaks.append(since.peak)
         losses.append(loss.item())
+        seconds.append(time.perf_counter() - begin)
+        peaks.append(since.peak)
         del loss
-    result = {"peak": peaks[-1], "losses": losses, "weights": digest([*params, *network.buffers()])}
+    # The first step makes the optimizer's state, the second is recorded.
+    result = {"peak": peaks[-1], "losses": losses, "seconds": statistics.median(seconds[2:])}
+    result["weights"] = digest([*params, *network.buffers()])
     if part is not None:
         result |= {"planned": run.planned_peak, "overhead": run.fitted.overhead, "in_order": fits_in_order(run)}
     return result
+
+
+def built(name: str, device: torch.device) -> tuple[torch.nn.Module, tuple[Tensor, ...]]:
+    """A network and its inputs on a device."""
+    network, inputs = networks.build(name)
+    return network.to(device), tuple(x.to(device) for x in inputs)
 
 
 def optimizer_of(kind: str, params: Iterable[Tensor]) -> torch.optim.Optimizer:
@@ -72,9 +84,9 @@ def fits_in_order(taped: sublet.torch.TapedStep) -> bool:
     return True
 
 
-def limit_of(name: str, kind: str, part: float) -> int:
+def limit_of(name: str, kind: str, part: float, device: torch.device) -> int:
     """Bytes: what persists, and a part of what a recorded step takes beside it."""
-    network, inputs = networks.build(name)
+    network, inputs = built(name, device)
     optimizer = optimizer_of(kind, network.parameters())
     for record in (False, True):
         recording = sublet.torch.record(network, optimizer, inputs)

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+from uuid import uuid4
 
 import torch
 from torch import fx
@@ -278,9 +279,11 @@ class Partitioner(CustomPartitionerFn):
         )
         return cut(joint, steps)
 
-    def uuid(self) -> None:
-        """None, so that Inductor does not cache the code of these graphs: with times that are measured anew, a graph
-        may be cut differently."""
+    def uuid(self) -> str:
+        """Another text each time, so that PyTorch's compiler finds no cut of an earlier run in its cache: operators are
+        measured anew, and all ranks must cut alike. PyTorch says that None would do, but looks its cache up all the
+        same."""
+        return uuid4().hex
 
     def _agree(self, costs: list[Cost]) -> list[Cost]:
         if self.ranks is None:
