@@ -9,8 +9,9 @@
 //! behind the whole operator. When an operator is recomputed, it takes the time from its first access to its last. A
 //! copy starts when compute has reached its row, its queue is free and earlier copies of the block are done. A copy
 //! takes the latency plus its bytes divided by the bandwidth. A free waits for the block's copies. A ReLU's mask (one
-//! bit for each element, kept for the gradient) takes no time to write; an operator that reads a mask waits for the
-//! mask's copies. The simulation ends when all queues are empty.
+//! bit for each element, kept for the gradient) takes no time to write; the write waits for the mask's copies, and for
+//! the copy in of the mask's block. An operator that reads a mask waits for the mask's copies in. The simulation ends
+//! when all queues are empty.
 //!
 //! Cost: one pass over the rows, and a few words of scratch for each row and block. Floating-point numbers are only
 //! added, multiplied, divided and compared, in a fixed order, so that every platform finds the same times.
@@ -133,7 +134,7 @@ pub fn simulate(
         if usize::try_from(r.block).map_or(true, |b| b >= numbers) {
             return Err(refused(RowFault::UnknownBlock));
         }
-        let is_mask = recorded.masked(r.block).is_some();
+        let masked = recorded.masked(r.block);
         timing.reached = queues.compute;
         match r.event {
             Event::Malloc => {
@@ -154,7 +155,7 @@ pub fn simulate(
                 }
                 continue;
             }
-            Event::Write if is_mask && open.is_none() => {}
+            Event::Write if masked.is_some() && open.is_none() => queues.wait_to_mask(r, masked),
             Event::Read | Event::Write => {
                 if open.is_none() {
                     let begun = operators.begin(r.op).ok_or(refused(RowFault::OtherAccess))?;
@@ -165,7 +166,7 @@ pub fn simulate(
                     operators.to_come(begun).for_each(|(_, access)| queues.wait(access));
                     open = Some(begun);
                 }
-                if is_mask {
+                if masked.is_some() {
                     queues.wait(r);
                 }
                 timing.begin = queues.compute;
@@ -224,6 +225,15 @@ impl<'a> Queues<'a> {
         self.compute = self.compute.max(f64::from_bits(self.copied_in[access.block]));
         if access.event == Event::Write {
             self.compute = self.compute.max(f64::from_bits(self.copied_out[access.block]));
+        }
+    }
+
+    /// Delays compute until the mask of block `masked` may be written: until the mask's copies, and the copy in of the
+    /// block, are done.
+    fn wait_to_mask(&mut self, mask: &Row, masked: Option<u32>) {
+        self.wait(mask);
+        if let Some(block) = masked {
+            self.wait(&Row { event: Event::Read, block, ..*mask });
         }
     }
 

@@ -224,8 +224,7 @@ fn values(
         missing: recorded.rows.iter().filter(|r| r.event.is_access()).count(),
         open: None,
         last: Op::None,
-        accessed: false,
-        copied: false,
+        used: false,
         giver: None,
     };
     let following = rewritten.iter().skip(1).map(Some).chain([None]);
@@ -320,8 +319,8 @@ impl<'a> Seen<'a> {
 #[derive(Clone, Copy)]
 struct Open {
     progress: Progress,
-    /// False if the operator is recomputed and has read a value other than in the recording, so that what it writes is
-    /// undefined; otherwise true.
+    /// False if the operator is recomputed and has read a value other than in the recording, so that all that it writes
+    /// is undefined, before that read and after it; otherwise true.
     same: bool,
 }
 
@@ -363,12 +362,9 @@ struct State<'a> {
     open: Option<Open>,
     /// The operator that read or wrote a block last in the rewritten trace; [`Op::None`] if none did.
     last: Op,
-    /// Whether any operator has read or written a block so far; recomputed operators do not count. A persistent block
-    /// that is allocated after that is not on the device at the start.
-    accessed: bool,
-    /// Whether any block has been copied so far, to the host or from it. A persistent block that is allocated after
-    /// that is not on the device at the start.
-    copied: bool,
+    /// Whether any block has been read, written or copied so far, by recomputed operators too. A persistent block that
+    /// is allocated after that is not on the device at the start.
+    used: bool,
     /// The block that the row before has freed, if the next row is to allocate the operator's output in the same memory
     /// (in-place reuse); otherwise `None`.
     giver: Option<u32>,
@@ -417,7 +413,7 @@ impl State<'_> {
                 self.resident[b] = 1;
                 self.residency[b] = self.residencies;
                 self.residencies += 1;
-                if mask.is_none() && self.operators.is_persistent(b) && !self.accessed && !self.copied {
+                if mask.is_none() && self.operators.is_persistent(b) && !self.used && self.marks[b][0] == 0 {
                     self.value[b] = 1 + b;
                     self.marks[b][0] = 1;
                 }
@@ -427,11 +423,11 @@ impl State<'_> {
                 self.value[b] = 0;
             }
             Event::SwapOut => {
-                self.copied = true;
+                self.used = true;
                 self.host[b] = 1 + self.value[b];
             }
             _ => {
-                self.copied = true;
+                self.used = true;
                 let value = match self.host[b] {
                     0 if self.cyclic && mask.is_none() && self.operators.is_persistent(b) => {
                         self.marks[b][1] = 1;
@@ -522,13 +518,17 @@ impl State<'_> {
         let holds = self.value[r.block];
         if r.event == Event::Write {
             self.value[r.block] = if open.same { value } else { 0 };
-        } else if rerun {
-            open.same &= value != 0 && holds == value;
-        } else if label != Op::None && (holds != value || in_its_place && value == 0) {
+        } else if rerun && open.same && (holds != value || value == 0) {
+            open.same = false;
+            let before = Progress { next: open.progress.first, end: row, ..open.progress };
+            for (_, done) in self.operators.to_come(before).filter(|(_, done)| done.event == Event::Write) {
+                self.value[done.block] = 0;
+            }
+        } else if !rerun && label != Op::None && (holds != value || in_its_place && value == 0) {
             return Err(RowFault::OtherValue);
         }
+        self.used = true;
         if !rerun {
-            self.accessed = true;
             self.missing = self.missing.saturating_sub(1);
         }
         self.last = r.op;

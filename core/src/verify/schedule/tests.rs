@@ -205,6 +205,26 @@ fn a_weight_that_begins_on_the_host_has_to_end_there() {
     assert_eq!(judge(&recorded, &undefined, true), Err(RowFault::EndNotRestored));
 }
 
+/// What a recomputed operator writes may lie where a weight is placed later: the weight is not there at the start.
+#[test]
+fn a_weight_that_is_allocated_after_a_recomputed_operator_begins_on_the_host() {
+    let rows = [weight(0, 8), malloc(1, 8), write(1, 0), read(0, 1), read(1, 1)];
+    let recorded = Recorded::new(&rows, 2);
+    let early = [malloc(1, 8), again(write(1, 0)), free(1)];
+    assert_eq!(judge(&recorded, &changed(&rows, &[(1, &early)], &[]), true), Ok(()));
+    assert_eq!(judge(&recorded, &changed(&rows, &[(0, &early)], &[]), true), Err(RowFault::OtherValue));
+    assert_eq!(judge(&recorded, &changed(&rows, &[(0, &early), (1, &[back(0)])], &[]), true), Ok(()));
+}
+
+/// A free loses the initial value of a weight, even where nothing has been written yet.
+#[test]
+fn a_weight_has_its_initial_value_only_until_it_is_freed() {
+    let rows = [weight(0, 8), read(0, 0)];
+    let with = |more: &[Row]| judge(&Recorded::new(&rows, 1), &changed(&rows, &[(1, more)], &[]), true);
+    assert_eq!(with(&[free(0), malloc(0, 8)]), Err(RowFault::OtherValue));
+    assert_eq!(with(&[free(0), malloc(0, 8), back(0)]), Ok(()));
+}
+
 /// Block 0 is written by two operators, block 1 by one operator twice.
 const WRITES: [Row; 10] = [
     malloc(0, 8),
@@ -254,6 +274,16 @@ fn an_operator_that_read_undefined_memory_yields_nothing_when_it_runs_again() {
     assert_eq!(judge(&recorded, &rows, false), Ok(()));
     let twice = changed(&rows, &[(4, &[again(rows[2]), again(rows[3])])], &[]);
     assert_eq!(judge(&recorded, &twice, false), Err(RowFault::OtherValue));
+}
+
+/// A recomputed operator that reads another value writes undefined values, those before that read included.
+#[test]
+fn an_operator_that_reads_another_value_after_its_write_yields_nothing() {
+    let rows = [weight(0, 8), malloc(1, 8), write(1, 0), read(0, 0), write(0, 1), read(1, 2)];
+    let recorded = Recorded::new(&rows, 2);
+    let with = |at| judge(&recorded, &changed(&rows, &[(at, &[again(rows[2]), again(rows[3])])], &[]), false);
+    assert_eq!(with(4), Ok(()));
+    assert_eq!(with(5), Err(RowFault::OtherValue));
 }
 
 /// Accesses without an operator may read any value; the operators after them may not.
@@ -426,6 +456,35 @@ fn a_mask_of_an_undefined_value_is_none() {
     let mask = [malloc(MASK, 200), write(MASK, 0)];
     let rewritten = changed(&rows, &[(4, &mask), (5, &[read(MASK, 2)])], &[5]);
     assert_eq!(judge(&recorded, &rewritten, false), Err(RowFault::OtherValue));
+}
+
+/// A mask is not written while its block is copied in, nor while an earlier mask is copied.
+#[test]
+fn the_write_of_a_mask_waits_for_copies() {
+    let rows = [malloc(0, 6400), write(0, 0), malloc(1, 64), read(0, 2), write(1, 2)];
+    let recorded = Recorded { rows: &rows, operators: &RELU, blocks: 2 };
+    let begin = |mask: &[Row]| {
+        let rewritten = changed(&rows, &[(2, mask)], &[]);
+        assert_eq!(judge(&recorded, &rewritten, false), Ok(()));
+        let len = simulate::workspace(rows.len(), 2);
+        let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
+        let mut timings = vec![Timing::default(); rewritten.len()];
+        let device = Device { out_latency: 100.0, in_latency: 10.0, ..Device::symmetric(1e18) };
+        let scratch = Workspace::new(&mut words, &mut indices);
+        simulate::simulate(&recorded, &rewritten, &device, scratch, &mut timings).unwrap();
+        let last = rewritten.iter().rposition(|r| (r.event, r.block) == (Event::Write, 2)).unwrap();
+        (timings[last].begin - timings[1].end).round()
+    };
+    let [made, made_again] = [malloc(2, 200), write(2, 0)];
+    for (mask, wait) in [
+        (&[made, made_again][..], 0.0),
+        (&[out(0), made, made_again], 0.0),
+        (&[out(0), back(0), made, made_again], 110.0),
+        (&[made, made_again, out(2), made_again], 100.0),
+        (&[made, made_again, out(2), back(2), made_again], 110.0),
+    ] {
+        assert_eq!(begin(mask).to_bits(), f64::to_bits(wait), "{mask:?}");
+    }
 }
 
 /// The mask of the last block has the highest block number. It still has a residency and an offset in the plan.
