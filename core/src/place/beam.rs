@@ -6,10 +6,10 @@
 //!
 //! Steps:
 //! 1. A *pass* is one attempt to place all blocks within a capacity. It begins at the busiest time, because there the
-//!    blocks have to lie without a gap, and that is easy only as long as no other block has a place. First come the
-//!    blocks that are alive then. From there it goes forward in time to the end, then backward to the begin; if it
-//!    fails, another pass goes backward first (`beam::timeline`). Time is counted in *sections*, stretches of time that
-//!    are numbered from 0.
+//!    blocks have to lie without a hole between them, and that is easy only as long as no other block has a place.
+//!    First come the blocks that are alive then. From there the pass goes forward in time to the end, then backward to
+//!    the begin; if it fails, another pass goes backward first (`beam::timeline`). Time is counted in *sections*,
+//!    stretches of time that are numbered from 0.
 //! 2. An *arrangement* is the list of the blocks that are alive, from the bottom up, with their offsets. The next block
 //!    goes to the lower or the upper end of each hole that is large enough. A *cell* is one block in an arrangement; a
 //!    *way* is a place for the next block in an arrangement.
@@ -22,13 +22,14 @@
 //! 5. Where no arrangement has room for the next block, the pass goes back a few blocks and tries again with more
 //!    arrangements and random numbers in the costs, further back with each try (`beam::retry`). So the work goes to the
 //!    few stretches of time that are hard. Beam search with backtracking is due to Furcy and Koenig (2005).
-//! 6. Capacities are tried from the lower bound up to just below the peak of the best plan so far: the peak is to fall
-//!    by all of its distance to the lower bound, by a half, a quarter and so on, but at least by the greatest common
+//! 6. Several capacities are tried, all below the peak of the best plan so far: the peak is to fall by all of its
+//!    distance to the lower bound, by a half, a quarter and so on down to a 16th, but at least by the greatest common
 //!    divisor of the sizes. A plan that is found becomes the best plan. Where no capacity succeeds, the width doubles,
 //!    random numbers are added to the costs, and passes begin where the one before was given up.
 //!
-//! Instances with pinned blocks are left as they are. Ties: the arrangement and the hole that come first. Cost of a
-//! pass: O(n · width · alive), at most 32 times as much with all tries. Memory: at most 2²¹ words and 64 n cells.
+//! A plan with a pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is. Ties: the arrangement and the
+//! hole that come first. Cost of a pass: O(n · width · alive), at most 32 times as much with all tries. Memory: two
+//! tables of 64 n cells, and at most 2²¹ words from which offsets are read (n words if there are more blocks).
 
 mod retry;
 mod timeline;
@@ -49,7 +50,8 @@ const MOST_WIDTH: usize = 1 << WIDTH_BITS;
 /// block that was added to this arrangement.
 const WIDTH_BITS: u32 = 10;
 /// The most words of the table `Beam::back`: one for each block and each arrangement (a list of the living blocks with
-/// their offsets) that was made by placing that block. From this table the offsets of a plan are read.
+/// their offsets) that was made by placing that block. From this table the offsets of a plan are read. With more blocks
+/// than this, the table has one word for each block.
 const MOST_STEPS: usize = 1 << 21;
 /// The room for all arrangements (lists of the living blocks with their offsets) that are kept at once: this number of
 /// list entries for each block of the instance.
@@ -136,7 +138,8 @@ pub fn place(
 }
 
 /// Looks for a plan with a lower peak than the one in `offsets`, whose summary is `incumbent`; the result is never
-/// worse. At first keeps [`NARROW`] · 2^`first_round` arrangements (lists of the living blocks with their offsets).
+/// worse. At first keeps [`NARROW`] · 2^`first_round` arrangements (lists of the living blocks with their offsets). A
+/// plan with a pinned block, or with a peak of 2⁵⁴ bytes or more, is left as it is.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -181,8 +184,8 @@ pub(super) fn improve(
 }
 
 /// A block in an arrangement (a list of the living blocks with their offsets), as three words. The first two are its
-/// begin and its end in memory, in bytes. The third has two halves: the number of the first section (stretch of time)
-/// after the block's lifetime, and the index of the block.
+/// begin and its end in memory, in bytes. The third has two halves: one past the last section (stretch of time) in
+/// which the block is alive, counted in the present direction of time; and the index of the block.
 type Cell = [u64; 3];
 
 /// The arrangements (lists of the blocks that are alive, with their offsets) that are kept after a block was placed.
@@ -234,9 +237,9 @@ struct Beam<'a> {
     now: Arrangements<'a>,
     next: Arrangements<'a>,
     /// The possible places for the next block, one word for each. The upper half is the cost of the arrangement (a list
-    /// of the living blocks with their offsets) that comes out if the block takes this place. The lower half is an
-    /// index in `rest`, where the place is described. Only the first `ways` words are in use; the lower halves of the
-    /// others are the free indices in `rest`.
+    /// of the living blocks with their offsets) that comes out if the block takes this place, plus a random number in
+    /// later rounds and tries. The lower half is an index in `rest`, where the place is described. Only the first
+    /// `ways` words are in use; the lower halves of the others are the free indices in `rest`.
     way: Table<'a, u64>,
     /// The descriptions of possible places for the next block, three words for each; `way` holds indices into this
     /// table. The first word is the hash of the arrangement (a list of the living blocks with their offsets) that comes
@@ -256,11 +259,11 @@ struct Beam<'a> {
     /// From this table the offsets of a plan are read. It has a word for each step (the index of a block in `order`)
     /// and each arrangement (a list of the living blocks with their offsets) that was made at the step by adding the
     /// block. The upper 54 bits are the block's offset in bytes. The lowest 10 bits are the index of the arrangement to
-    /// which it was added, among those of the step before.
+    /// which the block was added, among the arrangements that were made at the step before.
     back: Table<'a, u64>,
     random: Xoshiro256PlusPlus,
     /// The work so far: how many blocks of arrangements (lists of the living blocks with their offsets) were looked at.
-    /// Other work is converted to the number that takes as long.
+    /// Other work counts as the number of blocks that can be looked at in the same time.
     looked: u64,
 }
 
@@ -440,8 +443,9 @@ impl<'a> Beam<'a> {
 
     /// Adds to `way`, the list of possible places for block `b`, two places in a hole of arrangement `i` (a list of the
     /// living blocks with their offsets): one at the hole's lower end, the address `low`, and one at its upper end,
-    /// `high`. `below` and `above` are when the blocks below and above the hole end, `hole` when a hole does, and `end`
-    /// when block `b` does. `c` is the index in the arrangement of the block above the hole.
+    /// `high`. Four arguments are times: `below` and `above` are when the blocks below and above the hole end, `end` is
+    /// when block `b` ends, and a hole counts as a block that ends at `hole`. `c` is the index in the arrangement of
+    /// the block above the hole.
     fn fill(
         &mut self,
         [low, high]: [u64; 2],
@@ -498,7 +502,8 @@ impl<'a> Beam<'a> {
             self.seen[slot] = 0;
         }
         self.next.count = 0;
-        // In each turn, as many ways are taken as arrangements are missing: some ways make arrangements that are alike.
+        // Each time, as many ways are taken as arrangements are still missing. More times may be needed, because ways
+        // to arrangements that are alike make only one.
         let mut taken = 0;
         while taken < self.ways && self.next.count < self.width {
             let until = self.ways.min(taken + self.width - self.next.count);
@@ -562,8 +567,8 @@ const fn parts(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// The cost of two neighbours in memory that end at `a` and `b`: for each direction of time, the base-2 logarithm of 1
-/// plus the distance of the two ends, with 8 fraction bits; linear between powers of two.
+/// The cost of two neighbours in memory that end at `a` and `b`: the sum, over both directions of time, of the base-2
+/// logarithm of 1 plus the distance of the two ends. It has 8 fraction bits, and is linear between powers of two.
 fn apart(a: Ends, b: Ends) -> u64 {
     logarithm(a[0].abs_diff(b[0])) + logarithm(a[1].abs_diff(b[1]))
 }

@@ -263,10 +263,11 @@ impl<'a> Space<'a> {
     }
 
     /// Orders the blocks that are alive at the busiest step, and stacks them from address 0 upwards, with free bytes
-    /// between them only for alignment. The blocks are sorted by begin and cut into `groups` groups, each with the same
-    /// number of blocks; in each group, the block that ends last is lowest. For the sorting, random numbers of steps
-    /// are added: at most `2 * noise * m` to a begin, and at most `noise * m` to an end. Here m is the mean number of
-    /// steps from a block's begin to the busiest step. `unit` returns random numbers in [0, 1).
+    /// between them only for alignment. The blocks are sorted by begin and cut into at most `groups` groups, each with
+    /// the same number of blocks, but the last may have fewer. In each group, the block that ends last is lowest. For
+    /// the sorting, random numbers of steps are added: at most `2 * noise * m` to a begin, and at most `noise * m` to
+    /// an end. Here m is the mean number of steps from a block's begin to the busiest step. `unit` returns random
+    /// numbers in [0, 1).
     fn stack(&mut self, groups: u32, noise: f64, unit: &mut impl FnMut() -> f64, offset: &mut Table<'_, u64>) {
         let Self { blocks, by_start, stack, aside, busiest, .. } = self;
         let mut k = 0;
@@ -279,7 +280,7 @@ impl<'a> Space<'a> {
                 reach += u64::from(*busiest - b.start);
             }
         }
-        // The noisy begins and ends wait in the table of offsets.
+        // Until the blocks are sorted, the table of offsets holds the keys to sort by: begins and ends with noise.
         let mean = u32::try_from(reach.checked_div(k.into()).unwrap_or(0)).unwrap_or(u32::MAX);
         let span = share(noise, 2.0 * f64::from(mean));
         for p in 0..k {

@@ -18,9 +18,10 @@
 //! this step, any block within the line may be picked.
 //!
 //! Where a block rises above the next line, the rest of its own line becomes a narrow hole: nothing wide fits there any
-//! more. Over busy steps, such holes cost much. *Level* does not place that block, but lifts the line to its neighbour
-//! where there is plenty of room, so that the line stays wide. *Flush* does the same; and of the few blocks of best
-//! rank it takes the one that leaves the least unused room beside it.
+//! more. Over busy steps, such holes cost much. *Level* does not place such a block if the neighbouring line is far
+//! fuller: if its height plus the load yet to be placed over it is far greater than that sum is for the line itself.
+//! Instead, the line is lifted to the height of the neighbour, and the merged line is wide. *Flush* does the same; and
+//! of the few blocks of best rank it takes the one that leaves the least unused room beside it.
 //!
 //! Alignment rounds the height of the line up under the block. Pinned blocks are obstacles: a block that would overlap
 //! one goes on top of it.
@@ -166,7 +167,8 @@ impl<'a> Skyline<'a> {
         let mut by_rank = scratch.indices(len);
         let mut rank = scratch.indices(len);
         let mut pins = scratch.indices(len);
-        // The sections of the blocks in the caller's order; they are put in the order of begins below.
+        // For now, `by_rank` and `rank` hold the first section of each block and one past its last, with the blocks in
+        // the caller's order. Below, `low` and `high` get them in the order of begins.
         let sections = number_sections(&mut by_rank, &mut rank);
         sort::identity(&mut original, n);
         sort::by_key(&mut original, n, &mut pins, |i| by_rank[i].into());
@@ -338,10 +340,10 @@ impl<'a> Skyline<'a> {
     /// (its place in the order of preference), or [`ABSENT`] if there is none.
     ///
     /// The parts of the line before and after a block are too narrow for most other blocks. They may stay empty up to
-    /// the top of the block or the height of the neighbouring line, whichever is lower. The cost of a part is this
-    /// number of bytes, times the part's sections of time, divided by the slack there (the max load, less the line's
-    /// height, less the load still to be placed at the part's busiest step). The block is chosen whose two parts cost
-    /// least for each byte of its size.
+    /// the top of the block or the height of the neighbouring line, whichever is lower. The cost of a part is the bytes
+    /// from the line up to there, times the part's sections of time, divided by the slack there (the max load, less the
+    /// line's height, less the load still to be placed at the part's busiest step; see [`FLUSH_SLACK`]). The block is
+    /// chosen whose two parts cost least for each byte of its size.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn flush<const CHOICE: usize>(&self, line: u32, of: &Lifetimes) -> u32 {
         let (end, height) = (self.end[line], self.height[line]);
@@ -349,7 +351,7 @@ impl<'a> Skyline<'a> {
             if low == high {
                 return 0.0;
             }
-            // Heights of a poor plan of sizes beyond 2^63 do not fit 64 bits; a score may be off there.
+            // Where the max load is near 2^64 bytes, a sum may not fit 64 bits; the cost is then too high.
             let taken = height.saturating_add(self.remaining.busiest(low, high).1);
             let room = self.max_load.saturating_sub(taken).saturating_add(self.max_load >> FLUSH_SLACK);
             let slack = room.saturating_add(1);

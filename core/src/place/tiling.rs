@@ -1,20 +1,25 @@
-//! Looks for plans without unused bytes, where the same number of bytes is alive at every step. In time and addresses,
-//! such a plan is a rectangle cut into the blocks.
+//! Looks for plans without unused bytes, where the same number of bytes is alive in every section of time. In time and
+//! addresses, such a plan is a rectangle cut into the blocks.
 //!
-//! Problem: the load is the max load at every step. Is there a plan with that peak? In such a plan, the bytes of the
-//! blocks that end between two steps are taken by the blocks that begin there, and all other blocks stay where they
+//! *Sections* are numbered from 0. To each belongs a set of blocks that are all alive at one step, to which no block
+//! can be added. Between two sections, some blocks end and others begin. At steps between two sections, fewer bytes may
+//! be alive; such steps do not matter.
+//!
+//! Problem: the load is the max load in every section. Is there a plan with that peak? In such a plan, the bytes of the
+//! blocks that end between two sections are taken by the blocks that begin there, and all other blocks stay where they
 //! are. So a plan is a row of *events*: blocks that lie side by side end, and others take their place, in any order.
 //! Every event is a vertex, every block an edge from its first event to its last: the plan is a planar drawing of that
 //! graph.
 //!
 //! Steps:
-//! 1. A *state* is the set of orders in which the blocks that are alive at a step can lie, as a PQ-tree ([`pq_tree`]),
-//!    in the way of Booth and Lueker's test of planarity (1976). Blocks that end together must be consecutive; the
-//!    blocks that begin take their place.
-//! 2. Where several blocks end and several begin between two steps, they may form more than one event: in each, a group
-//!    of blocks ends and a group of equal total size begins. A state has a successor for each way to divide them into
-//!    events. The way with a single event is tried first. There may be too many ways to try them all: the trees that
-//!    are made for all states together are at most [`MOST_ITEMS`], and each state has an equal share of them.
+//! 1. A *state* is the set of orders in which the blocks that are alive in a section can lie, as a PQ-tree
+//!    ([`pq_tree`]), in the way of Booth and Lueker's test of planarity (1976). Blocks that end together must be
+//!    consecutive; the blocks that begin take their place.
+//! 2. Where several blocks end and several begin between two sections, they may form more than one event: in each, a
+//!    group of blocks ends and a group of equal total size begins. A state has a successor for each way to divide the
+//!    blocks into events. The way with a single event is tried first. There may be too many ways to try them all: the
+//!    trees that are made for all states together are at most [`MOST_ITEMS`], and each state has an equal share of
+//!    them.
 //! 3. Of the successors of all states, `width` are kept: those that leave the most orders open and in which blocks that
 //!    soon end together can be consecutive. This is a beam search (Ow and Morton 1988). Both directions of time are
 //!    tried, first with and then without looking ahead to such blocks. Then the width doubles, again and again. After
@@ -23,13 +28,13 @@
 //!    blocks that end get the place of those that begin, in an order that the PQ-tree before the event allows.
 //!
 //! The PQ-trees lie in memory as *tokens*, one number for each node and each leaf; a leaf is a block. An *item* is
-//! what becomes of a state after some or all of the events before the next step. After all of them, the item is a
+//! what becomes of a state after some or all of the events before the next section. After all of them, the item is a
 //! successor of the state.
 //!
 //! Most instances have hardly a choice in step 2. So a narrow beam solves a thousand blocks in a tenth of a second,
-//! where searches that decide each offset find no such plan. An instance is left alone if a step has less than the max
-//! load, a block is pinned, or a size is no multiple of the alignments. Ties: the state and the partition that come
-//! first. Cost: O(blocks · alive · width). Memory: linear, at most 1,000 n indices.
+//! where searches that decide each offset find no such plan. An instance is left alone if a section has less than the
+//! max load, a block is pinned, or a size is no multiple of the alignments. Ties: the state and the way to divide
+//! blocks into events that come first. Cost: O(blocks · alive · width). Memory: linear, at most 1,000 n indices.
 
 mod layout;
 mod partition;
@@ -82,9 +87,9 @@ const NOISE: u64 = 3 * 256;
 /// and can no longer lie side by side.
 const AHEAD: u32 = 5;
 /// A penalty in the cost of a state, the set of orders in which the living blocks can lie. Blocks that end together
-/// should lie side by side. For each of the next sections of time in which they can do so in none of the orders, the
-/// penalty is added once. Each doubling of the number of orders lowers the cost by 256, so a penalty weighs as much as
-/// a factor of 4 in the number of orders.
+/// should lie side by side. The penalty is added once for each of the next sections of time whose ending blocks lie
+/// side by side in none of the orders. Each doubling of the number of orders lowers the cost by 256, so a penalty
+/// weighs as much as a factor of 4 in the number of orders.
 const SCATTERED: u64 = 2 * 256;
 /// How many tokens (nodes and leaves of PQ-trees) can be looked at in the time of one node of the exact search, as
 /// [`Options::nodes`] counts them.
@@ -107,7 +112,8 @@ const fn most_width(n: usize) -> usize {
 
 /// Looks for a plan without unused bytes, in about the time of `options.nodes` nodes of the exact search at most. The
 /// plan in `offsets` stays as it is, without a search, unless all of this holds:
-/// - The load is the max load at every step, and the plan has a higher peak.
+/// - All maximal cliques (sets of blocks alive at one step, to which no block can be added) have the max load, and the
+///   plan has a higher peak.
 /// - No block is pinned, and all sizes are multiples of the alignments.
 pub(super) fn improve(
     blocks: &[Block],
@@ -157,7 +163,8 @@ workspace! {
             by_end: u32[n],
             /// By section of time: the index in `by_begin` of the first block that begins there or later.
             first_begin: u32[n + 2],
-            /// By section of time: the index in `by_end` of the first block that ends there or later.
+            /// By section of time: the index in `by_end` of the first block that ends there or later. A block ends in
+            /// the first section after those in which it is alive.
             first_end: u32[n + 2],
             aside: u32[n],
             /// By block: the first one in `by_end` that has the same size and end. Such blocks can change places while
@@ -193,16 +200,16 @@ workspace! {
             /// items are sets of orders of the living blocks: a state in a section, an item between two sections, after
             /// some blocks have ended and others have begun.
             share: u32[n + 1],
-            /// By section of time: which item became the plan's state there. The items made from the plan's state in
-            /// the section before are counted from 0. A state is the set of orders in which the blocks alive in a
-            /// section can lie, an item such a set between two sections.
+            /// By section of time: the number of the item that became the plan's state there, among the items made from
+            /// the plan's state in the section before, counted from 0. A state is the set of orders in which the blocks
+            /// alive in a section can lie, an item such a set between two sections.
             taken: u32[n + 1],
             /// For each event of the plan: the PQ-tree before it, as tokens (one for each node and leaf), one tree
             /// after the other. At an event, blocks that lie side by side end, and others take their place.
             way: u32[WAY * n],
-            /// By event of the plan: where its entries begin in three tables. These are the PQ-tree before the event in
-            /// `way`, the blocks that end in `ended`, and those that begin in `begun`. At an event, blocks that lie
-            /// side by side end, and others take their place.
+            /// By event of the plan: the first index of its entries in three tables. The PQ-tree before the event is in
+            /// the table `way`, the blocks that end are in `ended`, and the blocks that begin are in `begun`. One more
+            /// entry tells where the entries of the last event end.
             event: [u32; 3][n + 1],
             /// The blocks that end in each event of the plan, one event after the other. At an event, blocks that lie
             /// side by side end, and others take their place.
@@ -252,17 +259,17 @@ workspace! {
             /// item is a set of orders of the living blocks between two sections of time, after some blocks have ended
             /// and others have begun.
             token: u32[ITEMS * n],
-            /// By item: how many tokens (nodes and leaves) its PQ-tree has; 0 if there is no such item. An item is the
-            /// set of orders by address in which the blocks may lie that are alive at a border between two sections of
-            /// time.
-            len: u32[items],
-            /// By item, two bit sets: the blocks that still have to end before the next section of time, and those that
-            /// still have to begin. An item is a set of orders of the living blocks between two sections of time, after
-            /// some blocks have ended and others have begun.
-            rest: [u64; 2][items],
-            /// By item, two bit sets: the blocks that ended last, and those that began in their place. An item is a set
-            /// of orders of the living blocks between two sections of time, after some blocks have ended and others
+            /// By item: how many tokens (nodes and leaves) its PQ-tree has; 0 if there is no such item. An item is a
+            /// set of orders of the living blocks between two sections of time, after some blocks have ended and others
             /// have begun.
+            len: u32[items],
+            /// By item, two bit sets (see [`Group`]): the blocks that still have to end before the next section of
+            /// time, and those that still have to begin. An item is a set of orders of the living blocks between two
+            /// sections of time, after some blocks have ended and others have begun.
+            rest: [u64; 2][items],
+            /// By item, two bit sets (see [`Group`]) for the event from which the item came: the blocks that end, and
+            /// those that begin in their place. An item is a set of orders of the living blocks between two sections of
+            /// time, after some blocks have ended and others have begun.
             group: [u64; 2][items],
             /// By item: the item from which it was made, or [`STATE`] if it was made straight from a state of the
             /// section of time before. An item is a set of orders of the living blocks between two sections of time,

@@ -28,8 +28,8 @@ pub(super) const MOST_DOUBLINGS: u32 = 4;
 /// cost. The first round of attempts takes the first entry. Later rounds, and new tries where a block fits nowhere,
 /// take the other entries in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
-/// Where the present attempt to place all blocks has failed last: at which block in the order in which they are placed,
-/// and how often near it.
+/// The place where the present attempt to place all blocks has failed last (the step whose block fitted nowhere), and
+/// how often it has failed at or near this step.
 #[derive(Default)]
 pub(super) struct Hard {
     /// The step, an index in `Beam::order`, whose block fitted nowhere.
@@ -70,10 +70,11 @@ impl Beam<'_> {
         self.most_ways = u32::try_from(WAYS).unwrap_or(1) * self.width;
     }
 
-    /// Goes back to `step`, the index in `order` of the block that is to be placed again. Restores the arrangements
-    /// (lists of the living blocks with their offsets) that there were before, seen in the direction of time of that
-    /// step. Returns the section of time in which the block before it in `order` begins; `u32::MAX` if it is the first
-    /// block. Cost: O(steps back to the first living block) for each arrangement.
+    /// Goes back to `step`, the index in `order` of the block that is to be placed again. Restores the direction of
+    /// time in which this block is placed, and the arrangements (lists of the living blocks with their offsets) that
+    /// there were before it was placed. Returns the section of time in which the block before it in `order` begins,
+    /// seen in this direction of time; `u32::MAX` if there is no block before it. Cost: O(`step`), and for each
+    /// arrangement a look at every step back to the one that placed the first of its blocks.
     pub(super) fn go_back(&mut self, step: u32) -> u32 {
         self.timeline.forward = self.forward == (step < self.turn);
         let Some(last) = step.checked_sub(1) else {

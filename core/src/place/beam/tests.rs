@@ -67,7 +67,8 @@ fn going_back_finds_the_arrangements_that_were_kept() {
     assert!(0 < beam.turn && beam.turn < beam.n && !beam.timeline.forward);
     beam.go_back(beam.n);
     assert_eq!(arrangements(&beam), kept);
-    // Where the pass turns, the blocks that are alive where it has begun are there, and no others.
+    // Where the pass turns to the other direction of time, the arrangements hold the blocks that are alive in the
+    // section at which the pass has begun, and no others.
     let start = beam.timeline.start;
     let alive = |b: &u32| beam.timeline.low[*b] <= start && start < beam.timeline.high[*b];
     let alive = (0..beam.n).filter(alive).count();

@@ -1,21 +1,22 @@
-//! The lifetimes of the blocks as a pass of the beam search (one attempt to place all blocks) sees them: from the section
-//! of time at which it begins outward, in one direction and then in the other.
+//! The lifetimes of the blocks as a pass of the beam search (one attempt to place all blocks) sees them: from the
+//! section of time at which the pass begins outward, in one direction and then in the other.
 
 use crate::place::interval::{self, Sweep};
 use crate::table::Table;
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// When a block ends, seen forward and backward in time, as clock times ([`Timeline::clock`]). The second is 0 where
-/// only one direction matters.
+/// When a block ends, as two clock times ([`Timeline::clock`]): seen in the present direction of time, and seen in the
+/// other direction. The second is 0 where only the present direction matters.
 pub(super) type Ends = [u32; 2];
 
 /// How many ticks of the clock the busiest section of time takes; every section takes at least one.
 const TICKS: u64 = 8;
-/// How often the bytes alive in a section of time, as a part of the most bytes alive at once, are squared to get its
-/// part of [`TICKS`]. So a section with 95 % of the most bytes has 3 ticks of the clock; with 91 % or less, it has 1.
+/// The bytes alive in a section of time are divided by the most bytes alive at once, and the quotient is squared this
+/// number of times. The result times [`TICKS`] is how many ticks of the clock the section takes. So a section with 95 %
+/// of the most bytes has 3 ticks; with 91 % or less, it has 1.
 const SQUARINGS: u32 = 4;
-/// The bytes alive in a section of time are divided by the most bytes alive at once. The quotient is a fixed-point number
-/// with this many fraction bits.
+/// The bytes alive in a section of time are divided by the most bytes alive at once. The quotient is a fixed-point
+/// number with this many fraction bits.
 const FRACTION: u32 = 10;
 /// The floor and the ceiling of memory count as blocks that end after the last section of time, by this number of
 /// sections of average length.
@@ -65,10 +66,11 @@ impl<'a> Timeline<'a> {
             for _ in 0..SQUARINGS {
                 part = (part * part) >> FRACTION;
             }
-            ticks += u32::try_from((TICKS * part) >> FRACTION).unwrap_or(0).max(1);
+            ticks = ticks.saturating_add(u32::try_from((TICKS * part) >> FRACTION).unwrap_or(0).max(1));
         }
         clock[sections] = ticks;
-        let beyond = ticks + BEYOND * ticks / sections.max(1);
+        let after = u64::from(BEYOND) * u64::from(ticks) / u64::from(sections.max(1));
+        let beyond = ticks.saturating_add(u32::try_from(after).unwrap_or(u32::MAX));
         Ok(Self { sections, low, high, clock, beyond, most_alive, start, forward: true })
     }
 
@@ -84,20 +86,23 @@ impl<'a> Timeline<'a> {
         self.end_seen(b, self.forward)
     }
 
-    /// One past the last section in which block `b` is alive. Sections are counted forward in time if `forward`, otherwise
-    /// backward from the last one.
+    /// One past the last section in which block `b` is alive. Sections are counted forward in time if `forward`,
+    /// otherwise backward from the last one.
     fn end_seen(&self, b: u32, forward: bool) -> u32 {
         if forward { self.high[b] } else { self.sections - self.low[b] }
     }
 
-    /// The number of a section, seen backward if the present direction of time is backward; and back again.
+    /// Converts the number of a section: from counting forward in time to counting in the present direction of time, or
+    /// the other way round. Both are the same computation.
     pub(super) fn section(&self, section: u32) -> u32 {
         if self.forward { section } else { self.sections - 1 - section }
     }
 
-    /// When a block is to be placed, as a key to sort by: first the blocks that are alive in the section at which the
-    /// attempt begins, those first that are alive there longest on both sides; then those that begin later, seen in the
-    /// present direction of time; then the others, by when they begin in the other direction.
+    /// When a block is to be placed, as a key to sort by. First come the blocks that are alive in the section at which
+    /// the attempt begins; then those that begin later, seen in the present direction of time; then the others, by when
+    /// they begin in the other direction. For each block of the first kind, two numbers are counted: the sections in
+    /// which it is alive up to the one at which the attempt begins, and those from that one on. The block whose lesser
+    /// number is greatest comes first: one with 3 and 9 sections before one with 2 and 50.
     pub(super) fn rank(&self, b: u32) -> u64 {
         let (low, high, start) = (self.low[b], self.high[b], self.start);
         let (part, key) = if low <= start && start < high {
@@ -108,7 +113,8 @@ impl<'a> Timeline<'a> {
         part << 32 | u64::from(key)
     }
 
-    /// Whether block `b` lies behind the section at which the attempt begins, seen in the present direction of time.
+    /// Whether block `b` has ended before the section at which the attempt begins, seen in the present direction of
+    /// time.
     pub(super) fn is_behind(&self, b: u32) -> bool {
         self.end(b) <= self.section(self.start)
     }
@@ -119,8 +125,8 @@ impl<'a> Timeline<'a> {
         self.seen(now, self.end(b), self.end_seen(b, !self.forward))
     }
 
-    /// When a hole between blocks ends, and when the floor and the ceiling of memory do, seen from section `now`: a hole
-    /// as if a block ended there now, floor and ceiling after all blocks.
+    /// Two times, seen from section `now`. The first is when a hole between blocks ends: now, as if the hole were a
+    /// block. The second is when the floor and the ceiling of memory end: after all blocks.
     pub(super) fn borders(&self, now: u32) -> [Ends; 2] {
         let back = if self.is_start(now) { self.beyond } else { 0 };
         [self.seen(now, now, self.sections - 1 - now), [self.beyond, back]]

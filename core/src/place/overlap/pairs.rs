@@ -36,8 +36,8 @@ impl<'a> Pairs<'a> {
         pairs
     }
 
-    /// Enters an overlap in the tables, unless the tables have two other inputs of its output already. Of overlaps that
-    /// name the same two blocks, the least distance is kept.
+    /// Enters an overlap in the tables. If the tables have two other inputs of its output already, the overlap is left
+    /// out, and `complete` becomes false. Of overlaps that name the same two blocks, the least distance is kept.
     fn add(&mut self, &Overlap { output, input, distance }: &Overlap) {
         let reach = distance.min(at(self.blocks, output).size);
         let known = self.inputs[output].iter().position(|&other| other == input + 1);

@@ -11,21 +11,22 @@
 //!    only on an open block, and not on a placed one.
 //! 2. Each node of the search tree has a block b that no open block can be below while b is at its least offset, and
 //!    has two branches. In the first, b lies there, and all open blocks that are alive with it are above. In the
-//!    second, b lies on an open block; its least offset becomes the lowest at which it can lie on one. As no two blocks
-//!    can be each other's input, there always is such a block b.
+//!    second, b lies on an open block; its least offset becomes the lowest at which it can lie on one. There may be no
+//!    such block b if three or more blocks of equal lifetimes form a ring, in which each is an output that may begin
+//!    where the next one, its input, begins. Then the try of the present capacity is given up.
 //! 3. In each section (a stretch of time), all open blocks have to fit above the offset of the lowest of them. They
 //!    take the sum of their sizes, less the bytes that overlaps may spare. A block that, at its least offset, does not
 //!    leave this room below the capacity cannot be the lowest, and is above one that can. If one of two blocks cannot
 //!    be the lower one, the other is.
 //! 4. The *slack* of a section is the number of bytes by which the lowest of the least offsets there could rise, with
-//!    room left for all open blocks. The next block comes from the section in which the slack, divided by 1 + the
+//!    room left for all open blocks. The next block comes from the section in which 1 + the slack, divided by 1 + the
 //!    number of nodes that failed there, is least. The block is the one with the lowest of the least offsets; of equals
-//!    the largest. If an open block can lie below that one, it is taken instead, and so on, down to a block that none
-//!    can be below.
+//!    the largest. If an open block can lie below that one, the lower block is taken instead, and so on, down to a
+//!    block that none can be below.
 //!
 //! To find the least peak, capacities are tried: the lower bound, half way from there to the peak of the best plan so
-//! far, and just below that peak, each round with twice the nodes, until lower bound and peak meet. The number of nodes
-//! that failed in each section is kept throughout.
+//! far, and just below that peak, each round with twice the nodes, until lower bound and peak meet. If the constraints
+//! have a capacity, only that one is tried. The number of nodes that failed in each section is kept throughout.
 //!
 //! Cost: O(n) for each look at what a block can lie on, O(alive²) for each section that has changed. Scratch: n²/64
 //! words for who is alive where, and 64 n entries for the changes that the search can take back; the try of a capacity
@@ -75,14 +76,19 @@ enum End {
     /// There is no placement within the capacity.
     Infeasible,
     /// The try has ended at a limit: its nodes of the search tree, the sections of time that the whole search may look
-    /// at, or the length of the buffer that records changes.
+    /// at, or the length of the buffer that records changes. Or no block was found that could be placed next.
     Limit,
     /// The caller has stopped the search: its function `watch` returned `ControlFlow::Break`.
     Stopped,
 }
 
-/// Lowers the peak of `best`, whose plan is in `offsets`, or raises its lower bound. Ends when the peak is the bound or
-/// within the capacity, when the budget `options.nodes` is used up, or when `watch` returns `ControlFlow::Break`.
+/// Lowers the peak of `best`, whose plan is in `offsets`, or raises its lower bound. Does nothing if there are more
+/// than [`MOST_BLOCKS`] blocks, or if an output may overlap more than two inputs. Ends when one of these is true:
+///
+/// - The peak is the lower bound, or within the capacity that `options.constraints` sets.
+/// - It is proved that no plan is within that capacity.
+/// - The budget `options.nodes` is used up.
+/// - `watch` has returned `ControlFlow::Break`.
 pub(super) fn improve(
     pairs: &Pairs<'_>,
     options: &Options,
@@ -256,8 +262,8 @@ impl<'a, 'b> Search<'a, 'b> {
     }
 
     /// Looks for a placement within `capacity`. Ends after `nodes` further nodes of the search tree, or when the search
-    /// has looked at `looks` sections of time since it began. `stopped` is called every 256 nodes; if it returns true,
-    /// the search ends.
+    /// has looked at `looks` sections of time for all capacities together. `stopped` is called every 256 nodes; if it
+    /// returns true, the search ends.
     fn run(&mut self, capacity: u64, nodes: u64, looks: u64, stopped: &mut impl FnMut() -> bool) -> End {
         if self.reset(capacity).is_err() {
             return End::Infeasible;
@@ -299,7 +305,7 @@ impl<'a, 'b> Search<'a, 'b> {
             self.soil(b);
         }
         self.propagate()?;
-        // What holds for the root is never taken back.
+        // The changes up to here follow from the capacity alone: they are never taken back.
         self.mark = 0;
         Ok(())
     }
@@ -537,7 +543,8 @@ impl<'a, 'b> Search<'a, 'b> {
             }
         }
         let mut b = chosen?.0;
-        // Each is lower than the one before it, or an output at the same offset: no block comes twice.
+        // Each block has a lower least offset than the block before it; or the same one, if it is an output that may
+        // begin where the block before it, its input, begins. So no block comes twice, except in a ring (see below).
         for _ in 0..self.n {
             let below = |&c: &u32| c != b && self.collide(b, c) && self.on(c, b) <= self.least[b];
             let Some(lower) = bits(&self.open, self.row).filter(below).min_by_key(|&c| self.least[c]) else {
@@ -545,7 +552,8 @@ impl<'a, 'b> Search<'a, 'b> {
             };
             b = lower;
         }
-        // This is reached only if some blocks all live alike, and each is an input of another.
+        // This is reached only if three or more blocks of equal lifetimes form a ring: each is an output that may begin
+        // where the next one begins.
         self.full = true;
         Some(b)
     }

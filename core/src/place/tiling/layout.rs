@@ -10,9 +10,9 @@ use crate::table::{Table, at, count};
 impl Tiling<'_> {
     /// Writes the plan to `offsets`, from the last section of time backwards. The blocks alive in that section are put
     /// in one of the orders that the best PQ-tree found for it allows. Then the plan's events are undone, the last
-    /// first. At an event, some blocks end, which lie side by side, and others begin in their place; to undo it, the
-    /// place of those that begin is given to those that end. False if there is no room to keep the PQ-tree before each
-    /// event.
+    /// first. At an event, some blocks end, which lie side by side, and others begin in their place. To undo the event,
+    /// the place of the blocks that begin is given to the blocks that end. False, with no plan written, if there is no
+    /// room to keep the PQ-tree before each event.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };
@@ -106,7 +106,8 @@ impl Tiling<'_> {
         }
         let Self { way, nearest, sorted, aside, mark, marks, blocks, .. } = self;
         let tokens = way.range(from, to);
-        // The lowest and the highest offset below each token. Only the blocks that end in the event are at `base`.
+        // For each token, the lowest and the highest offset in its subtree. Of the blocks in the tree, only those that
+        // end in the event are at `base`.
         for i in (0..to - from).rev() {
             nearest[i] = match leaf(at(tokens, i)) {
                 Some(b) => [offset[b]; 2],
@@ -136,7 +137,8 @@ impl Tiling<'_> {
             if is_free(at(tokens, i)) {
                 sort::in_place(sorted, n);
             }
-            // The first comes off the stack first.
+            // From the highest child to the lowest: what is put on the stack last comes off first, and gets the lowest
+            // offsets.
             for k in 0..n {
                 let [low, high, c] = sorted[if falling && !is_free(at(tokens, i)) { k } else { n - 1 - k }];
                 if low <= base && base <= high {

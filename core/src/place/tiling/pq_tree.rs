@@ -34,15 +34,15 @@ workspace! {
     pub(super) struct PqTree<'a>(row) {
         tables {
             token: u32[row],
-            /// The PQ-tree that [`PqTree::begin`] or [`PqTree::replace`] makes, as a row of tokens: one for each node,
-            /// a parent before its children.
+            /// The PQ-tree that [`PqTree::begin`] or [`PqTree::replace`] makes, as a row of tokens: one for each node
+            /// and each leaf, a parent before its children.
             next: u32[row],
             /// By token of the loaded PQ-tree: how many leaves are before it in the row of tokens.
             leaves: u32[row + 1],
             /// By token of the loaded PQ-tree: how many leaves that are to be replaced are before it in the row of
             /// tokens.
             marked: u32[row + 1],
-            /// The children of one node of the PQ-tree, as indices in `token`, which has one entry for each node.
+            /// The children of one node of the PQ-tree, as indices in `token`.
             child: u32[row],
             /// A path down the tree, as indices of nodes: each is a child of the one before it, and some, but not all,
             /// of the leaves below it are to be replaced.
@@ -96,8 +96,8 @@ impl PqTree<'_> {
         }
     }
 
-    /// The PQ-tree that [`Self::begin`] or [`Self::replace`] has made, as a row of tokens: one for each node, a parent
-    /// before its children.
+    /// The PQ-tree that [`Self::begin`] or [`Self::replace`] has made, as a row of tokens: one for each node and each
+    /// leaf, a parent before its children.
     pub(super) fn made(&self) -> &[u32] {
         self.next.range(0, self.next_len)
     }
@@ -113,7 +113,7 @@ impl PqTree<'_> {
     ) -> bool {
         self.count(replaced);
         self.next_len = 0;
-        // The lowest node that has all of them below it.
+        // Goes down to the lowest node that has all leaves to be replaced below it.
         let mut root = 0;
         while self.part(root) != Part::All {
             match children(self.token.range(0, self.len), root).find(|&c| self.below(c)[1] == count) {

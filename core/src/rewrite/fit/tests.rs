@@ -16,9 +16,11 @@ use std::vec::Vec;
 const MIB: u64 = 1 << 20;
 const SWAP: Using = Using::NONE.with(Means::Swap);
 
-/// The rows of a chain of operators that each read some blocks and write one, and how many blocks they have. The first
-/// blocks are the weights. By operator: the MiB of the block that it writes, the blocks that it reads, whether it
-/// updates a weight, and its time in units of 20 µs. Blocks are freed after their last access.
+/// Makes the rows of operators that run one after the other; each reads some blocks and writes one. Returns the rows,
+/// and how many blocks there are. The first `weights` blocks are weights. An entry of `operators` is one operator: the
+/// size of the new block that it writes, in MiB; the blocks that it reads, by number (modulo 1 + the number of blocks
+/// so far); whether it updates a weight instead of writing a new block; and its time in units of 20 µs. Other blocks
+/// than weights are freed after their last access.
 fn trace(weights: u32, operators: &[(u32, Vec<u32>, bool, u64)]) -> (Vec<Row>, usize) {
     let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op, event };
     let mut rows: Vec<Row> =
@@ -130,7 +132,8 @@ proptest! {
         }
     }
 
-    /// The overhead that the search finds, from stop to stop, is that of the simulator, which goes row by row.
+    /// The search does not look at each row when it simulates a schedule: it stops only at some of the boundaries
+    /// between operators. The overhead that it finds is still that of the simulator, which goes row by row.
     #[test]
     fn the_search_tells_the_time_that_the_rows_take(
         weights in 0u32..5, operators in operators(), percent in 30u64..100, policy in 0usize..7,
@@ -150,7 +153,8 @@ proptest! {
             let n = swapper.rows(&mut rewritten).unwrap();
             let mut timings = vec![Timing::default(); n];
             let recorded = Recorded::new(&rows, blocks);
-            let run = simulate::simulate(&recorded, &rewritten[..n], &device, scratch.reborrow(), &mut timings).unwrap();
+            let run =
+                simulate::simulate(&recorded, &rewritten[..n], &device, scratch.reborrow(), &mut timings).unwrap();
             let original = f64::from(u32::try_from(run.original_ns).unwrap());
             prop_assert!((run.time_ns - original - overhead).abs() < 0.01, "{run:?} {overhead}");
             prop_assert!(run.peak_load <= limit);
@@ -389,8 +393,8 @@ proptest! {
     }
 }
 
-/// A weight that only the first and the last operator read is swapped between them, but not where persistent blocks stay
-/// on the device.
+/// A weight that only the first and the last operator read is swapped between them, but not where persistent blocks
+/// stay on the device.
 #[test]
 fn persistent_blocks_stay_where_that_is_asked_for() {
     let ends = |size, reads| (size, reads, false, 900);
@@ -446,7 +450,8 @@ fn sizes_beyond_u64_are_refused() {
     assert_eq!(run_recorded(&recorded, &options), Err(Error::SizeOverflow { block: 1 }));
 }
 
-/// An operator that allocates a block and accesses nothing has no place in an order.
+/// The last operator of a recording may allocate a block and access none. It is then not among the operators that are
+/// put in another order.
 #[test]
 fn an_operator_without_accesses_stays_where_it_is() {
     for time_ns in [0, 1] {
