@@ -90,9 +90,10 @@ readme() {
     done
 }
 
-# Debian's compiler brings the sources of the standard library, from which `core` is built for a microcontroller.
+# Debian's compiler brings the sources of the standard library, from which `core` is built for a microcontroller. Its code is
+# small only if it is optimised as a whole.
 debian_cargo() {
-    RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc RUSTC_BOOTSTRAP=1 /usr/bin/cargo "$@"
+    CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc RUSTC_BOOTSTRAP=1 /usr/bin/cargo "$@"
 }
 
 embedded() {
@@ -110,7 +111,8 @@ embedded() {
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static \
         debian_cargo test -p sublet-core --lib --locked --target aarch64-unknown-linux-gnu -- \
         --skip network:: --skip rewrite::fit --skip rewrite::means::order --skip trace::order \
-        --skip every_shorter_buffer # Emulated, these take minutes.
+        --skip every_shorter_buffer --skip large_blocks_that_come_and_go --skip the_same_call_gives_the_same_plan \
+        --skip place::outward --skip place::banks::choice --skip without_pattern # Emulated, these take minutes.
 }
 
 # Every function of the C library for firmware is linked alone, into a program that has no panic handler: it links where
@@ -327,8 +329,7 @@ ends=(env PYTHONFAULTHANDLER=1 timeout --signal=ABRT --kill-after=30 1800)
 python_package() {
     python_environment
     rm -rf "$python/wheels"
-    # Optimising once more as it is linked takes minutes, and changes nothing that is tested.
-    CARGO_PROFILE_RELEASE_LTO=off wheel "$python/wheels"
+    wheel "$python/wheels"
     "$python/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$python"/wheels/sublet-*.whl
     # Its crate is no member of the workspace.
     (cd python && cargo fmt --check &&
@@ -375,7 +376,7 @@ caffe() {
         echo "skipped: Caffe with planned memory; SUBLET_CLIENTS names no folder with caffe/build.sh"
         return
     fi
-    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 install_library target/caffe/prefix
+    install_library target/caffe/prefix
     examples/caffe/test.sh "$sources" "$PWD/target/caffe/prefix" "$PWD/target/caffe/built" "${1:-}"
 }
 
@@ -470,6 +471,8 @@ lane() {
 logs=target/ci
 all() {
     local what first second status=0
+    # What is built is the same without debug information, and without being optimised once more as it is linked.
+    export CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
     rm -rf "$logs" target/counts
     mkdir -p "$logs"
     lane check readme test caffe &

@@ -216,7 +216,7 @@ fn the_judge_accepts_every_policy_at_every_limit() {
         let trace = traces.join(format!("{name}.csv")).to_str().unwrap().to_owned();
         let peak = peak_of(&trace);
         let least = sublet(&["fit", &trace, "--limit", &peak.to_string(), "--json"]).json()["load_min"].as_u64();
-        for limit in [95, 80, 65, 50].map(|percent| peak * percent / 100).into_iter().chain(least) {
+        for limit in [95, 70, 50].map(|percent| peak * percent / 100).into_iter().chain(least) {
             for policy in policies {
                 assert!(fits(&trace, limit, policy, &script), "{name} {limit} {policy}");
             }
@@ -407,10 +407,10 @@ fn footprints_with_little_overhead() {
 fn auto_bayes_and_the_scores_are_in_order() {
     let Some((traces, _)) = corpus() else { return };
     let folder = Folder::new();
-    for name in ["vgg11_cifar_train_b100", "alexnet_train_b32", "resnet18_cifar_train_b100"] {
+    for name in ["vgg11_cifar_train_b100", "resnet18_cifar_train_b100"] {
         let trace = traces.join(format!("{name}.csv")).to_str().unwrap().to_owned();
         let csv = folder.path("curve.csv");
-        let mut args = vec!["sweep", &trace, "--points", "6", "--output", &csv];
+        let mut args = vec!["sweep", &trace, "--points", "4", "--output", &csv];
         args.extend(["auto", "bayes", "doa", "aoa", "wdoa", "swdoa"].iter().flat_map(|policy| ["--policy", policy]));
         assert_eq!(sublet(&args).status, 0);
         let curve = folder.read("curve.csv");
