@@ -93,7 +93,8 @@ readme() {
 # Debian's compiler brings the sources of the standard library, from which `core` is built for a microcontroller. Its code is
 # small only if it is optimised as a whole.
 debian_cargo() {
-    CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc RUSTC_BOOTSTRAP=1 /usr/bin/cargo "$@"
+    CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 RUSTC_BOOTSTRAP=1 \
+        RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc /usr/bin/cargo "$@"
 }
 
 embedded() {
