@@ -361,6 +361,18 @@ fn the_least_limit_that_is_named_works() {
     }
 }
 
+/// The least limit that is named is close to what a lower bound proves: no schedule is within the 1,024th part less.
+#[test]
+fn the_least_limit_that_is_named_is_near_the_lower_bound() {
+    let Some((traces, _)) = corpus() else { return };
+    let trace = traces.join("../more_traces/bert_base_train_b16.csv").to_str().unwrap().to_owned();
+    let refused = |limit: u64| sublet(&["fit", &trace, "--limit", &limit.to_string(), "--using", "recompute", "--json"]);
+    let least = refused(1 << 20).json()["least_limit"].as_u64().unwrap();
+    assert_eq!(refused(least).status, 0);
+    let below = refused(least - least / 1024);
+    assert!(below.err.contains("no schedule by these means can"), "{below:?}");
+}
+
 /// Footprints that have been reached without overhead, and must not get worse, in percent of the peak.
 #[test]
 fn footprints_without_overhead() {

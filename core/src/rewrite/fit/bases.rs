@@ -20,9 +20,13 @@ use crate::{Error, Workspace, WorkspaceLen};
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
 /// The most limits that are tried in the search for the lowest limit within which a schedule fits. The search is made
-/// if no schedule fits the limit that was asked for. It is a bisection: the first interval is from half of the least
-/// footprint found so far (the memory that a schedule takes on the device) to the whole of it.
+/// if no schedule fits the limit that was asked for. It is a bisection: the first interval is from the highest limit
+/// that is known to be too low to the least footprint found so far (the memory that a schedule takes on the device).
 const PROBES: u32 = 7;
+/// Before that search, a lower bound is asked for this many limits whether they are too low. They bisect the interval
+/// from half of the least footprint to the whole of it. With swaps it is not asked: there the least footprint is the
+/// lowest limit already, and searches just below it would take long.
+const BOUNDS: u32 = 14;
 /// Several limits are tried to find the lowest one within which a schedule fits. For each of them, the searches may do
 /// the work that the options allow, divided by this.
 const PROBE: u64 = 16;
@@ -219,9 +223,10 @@ impl Bases<'_> {
     }
 
     /// Searches for the lowest limit, in bytes, within which a schedule fits, and returns the lowest that was found. It
-    /// bisects the interval from half of `least` to `least`, a limit that is known to work. The limits that are tried
-    /// do not depend on the limit in the options, so that a fit to the returned limit succeeds. The search ends early
-    /// where a schedule fits the limit in the options.
+    /// bisects the interval up to `least`, a limit that is known to work, from the highest limit that a lower bound
+    /// proves to be too low; from half of `least`, if that is higher. The limits that are tried do not depend on the
+    /// limit in the options, so that a fit to the returned limit succeeds. The search ends early where a schedule fits
+    /// the limit in the options.
     pub(super) fn least_limit<'a, 'w>(
         &self,
         mut least: u64,
@@ -230,6 +235,15 @@ impl Bases<'_> {
     ) -> Result<(Stage<'a, 'w>, u64), Error> {
         let options = self.options;
         let mut low = least / 2;
+        let mut part = low / 2;
+        let bounds = if options.using.has(Means::Swap) { 0 } else { BOUNDS };
+        for _ in 0..bounds {
+            let probe = Options { limit: low + part, ..*options };
+            if least_overhead(self.recorded, &probe, scratch.reborrow())?.is_infinite() {
+                low = probe.limit;
+            }
+            part /= 2;
+        }
         for _ in 0..PROBES {
             // The footprint of a schedule for a higher limit may be below a limit that failed: then the search ends.
             let Some(between) = least.checked_sub(low).filter(|&bytes| bytes > 0) else { break };
