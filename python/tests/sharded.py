@@ -106,15 +106,17 @@ def pipeline(rank: int, what: str) -> dict[str, Any]:
     stage = PipelineStage(run, rank, RANKS, CPU, input_args=(between if rank else micro,), output_args=(between,))
     loss = nn.functional.mse_loss if what == "retained" else released(nn.functional.mse_loss)
     schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=loss)
-    # The plan counts what was there before: parameters and, of the first stage, the batch.
+    # The plan counts what was there before: parameters, of the first stage the batch, and buffers that the stage owns.
     there = sum(p.nbytes for p in network[part].parameters()) + (0 if rank else x.nbytes)
     for step in range(2):
         network.zero_grad()
         # The outputs of the last step end where the next one begins.
         stage.clear_runtime_states()
+        infos = [info for each in (stage.args_recv_info, stage.grad_recv_info) for row in each.values() for info in row]
+        buffers = [getattr(info, "buffer", None) for info in infos]
         since = HEAP.since(CPU)
         schedule.step(*((x,) if rank == 0 else ()), **({"target": y} if rank else {}))
-    peak = since.peak + there
+    peak = since.peak + there + sum(buffer.nbytes for buffer in buffers if buffer is not None)
     gradients = digest(p.grad for p in network[part].parameters())
     expected = digest(p.grad for p in whole[part].parameters())
     return told_of(cut) | {"peak": peak, "equal": gradients == expected}

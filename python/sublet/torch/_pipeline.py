@@ -3,7 +3,8 @@
 `torch.distributed.pipelining` runs the passes of a stage in the order 1F1B. Besides the passes, the schedule holds the
 gradients of the parameters, the gradient that is being sent to the stage before, the output that is being sent to the
 stage after, and on the last stage the outputs of all microbatches, which it merges in the end. The losses hold their
-graphs, and so the tensors that were received, until the step ends; `released` ends the graphs earlier.
+graphs, and so the tensors that were received, until the step ends; `released` ends the graphs earlier. A stage of
+PyTorch 2.11 also owns buffers for all that it receives in a step, and keeps its outputs until their backward passes.
 """
 
 from __future__ import annotations
@@ -13,10 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 from torch.autograd import Variable
 
 from ._joint import Joint, bytes_of
+
+OWNS_BUFFERS = torch.__version__ < "2.15"
+"""Whether a stage owns buffers for all that it receives in a step: in 2.11 it does, in 2.15 it does not, and versions
+between are taken to do so. PyTorch compares this text as a version."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +58,23 @@ class Stage1F1B:
             return 0
         others = self.microbatches - 1 if self.is_last and self.outputs else int(not self.is_last)
         of_parameters, to_send = gradients(joint)
-        return of_parameters + (to_send if self.index else 0) + others * _outputs(joint)
+        return of_parameters + (to_send if self.index else 0) + others * _outputs(joint) + self._owned(joint)
 
     def at_the_end(self, joint: Joint) -> int:
         """The bytes that are alive when the outputs of all microbatches are merged, parameters and buffers included."""
         merged = 2 * self.microbatches * _outputs(joint) if self.is_last and self.outputs else 0
         of_parameters, to_send = gradients(joint)
-        return sum(map(bytes_of, joint.static)) + of_parameters + (to_send if self.index else 0) + merged
+        there = sum(map(bytes_of, joint.static)) + self._owned(joint)
+        return there + of_parameters + (to_send if self.index else 0) + merged
+
+    def _owned(self, joint: Joint) -> int:
+        """The bytes of a stage's buffers: an input and the gradient of an output for each microbatch. The outputs that
+        wait for their backward passes are among them, but for the one that is on its way to the stage after."""
+        if not OWNS_BUFFERS:
+            return 0
+        inputs = sum(bytes_of(p) for p in joint.primals if p not in joint.static)
+        received = self.microbatches * inputs if self.index else 0
+        return received + (0 if self.is_last else (self.microbatches + self.passes - 1) * _outputs(joint))
 
 
 def _outputs(joint: Joint) -> int:
