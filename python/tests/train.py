@@ -3,7 +3,8 @@
     LD_PRELOAD=libheap.so python train.py NETWORK sgd|adam HOW...
 
 HOW: `eager`; `traced`, PyTorch's own graph, operator by operator; `sublet=60%`, a part of the peak above what persists, or bytes
-above it; `both=60%`, where blocks may be swapped too; `torch=0.5`, PyTorch's activation memory budget, in the same executor;
+above it; `both=60%`, where blocks may be swapped too; `swap=75%`, where they are and nothing runs again; `torch=0.5`,
+PyTorch's activation memory budget, in the same executor;
 `blocks`, every block under torch.utils.checkpoint, in the same executor; `inductor` and `inductor=60%`, PyTorch's compiler on its own
 cut and on ours; `spoiled=60%`, where what runs again comes out a thousandth larger, which must be seen.
 """
@@ -124,8 +125,9 @@ def compiled(network: torch.nn.Module, how: str) -> tuple[Any, Any]:
         return network, None
     if what == "traced":
         return torch.compile(network, backend="aot_eager", fullgraph=True), None
-    if what in ("sublet", "spoiled", "both"):
-        partitioner = Part(value, using=("recompute", "swap") if what == "both" else ("recompute",))
+    if what in ("sublet", "spoiled", "both", "swap"):
+        using = {"both": ("recompute", "swap"), "swap": ("swap",)}.get(what, ("recompute",))
+        partitioner = Part(value, using=using)
         return torch.compile(network, backend="sublet", options={"partitioner": partitioner}, fullgraph=True), partitioner
     if what == "inductor":
         partitioner = Part(value) if value else None
