@@ -366,7 +366,8 @@ fn the_least_limit_that_is_named_works() {
 fn the_least_limit_that_is_named_is_near_the_lower_bound() {
     let Some((traces, _)) = corpus() else { return };
     let trace = traces.join("../more_traces/bert_base_train_b16.csv").to_str().unwrap().to_owned();
-    let refused = |limit: u64| sublet(&["fit", &trace, "--limit", &limit.to_string(), "--using", "recompute", "--json"]);
+    let refused =
+        |limit: u64| sublet(&["fit", &trace, "--limit", &limit.to_string(), "--using", "recompute", "--json"]);
     let least = refused(1 << 20).json()["least_limit"].as_u64().unwrap();
     assert_eq!(refused(least).status, 0);
     let below = refused(least - least / 1024);

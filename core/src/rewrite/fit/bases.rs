@@ -181,7 +181,7 @@ impl Bases<'_> {
         stage: Stage<'a, 'w>,
         mut scratch: Workspace<'_>,
     ) -> Result<Stage<'a, 'w>, Error> {
-        if least_overhead(self.recorded, options, scratch.reborrow())?.is_infinite() {
+        if self.is_too_low(options.limit, scratch.reborrow())? {
             return Ok(stage);
         }
         self.each(options, most, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
@@ -238,9 +238,8 @@ impl Bases<'_> {
         let mut part = low / 2;
         let bounds = if options.using.has(Means::Swap) { 0 } else { BOUNDS };
         for _ in 0..bounds {
-            let probe = Options { limit: low + part, ..*options };
-            if least_overhead(self.recorded, &probe, scratch.reborrow())?.is_infinite() {
-                low = probe.limit;
+            if self.is_too_low(low + part, scratch.reborrow())? {
+                low += part;
             }
             part /= 2;
         }
@@ -266,5 +265,11 @@ impl Bases<'_> {
             }
         }
         Ok((stage, least))
+    }
+
+    /// Whether a lower bound proves that no schedule in this order of the operators is within `limit` bytes.
+    fn is_too_low(&self, limit: u64, scratch: Workspace<'_>) -> Result<bool, Error> {
+        let using = self.options.using.without(Means::Order);
+        Ok(least_overhead(self.recorded, &Options { limit, using, ..*self.options }, scratch)?.is_infinite())
     }
 }
