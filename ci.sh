@@ -110,7 +110,7 @@ embedded() {
 
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static \
-        debian_cargo test -p sublet-core --lib --locked --target aarch64-unknown-linux-gnu -- \
+        debian_cargo test -p sublet-core --lib --locked --target aarch64-unknown-linux-gnu --target-dir "$out/aarch64" -- \
         --skip network:: --skip rewrite::fit --skip rewrite::means::order --skip trace::order \
         --skip every_shorter_buffer --skip large_blocks_that_come_and_go --skip the_same_call_gives_the_same_plan \
         --skip place::outward --skip place::banks::choice --skip without_pattern # Emulated, these take minutes.
@@ -212,13 +212,13 @@ tflm() {
     "$python" tests/tflm/check.py target/release/sublet target/tflm/out "${models[@]}"
 }
 
-# How many changes of its committed inputs each fuzz target tries: 10 to 30 seconds each on one core, so that a cold run of
-# everything stays short. Without libFuzzer and its sanitizer that is still more
-# inputs than in 60 seconds with them. They do not depend on the code, so that a change fails for what it does itself,
+# How many changes of its committed inputs each fuzz target tries: 5 to 15 seconds each on one core, so that a cold run of
+# everything stays short. Without libFuzzer and its sanitizer that is still more inputs than in 30 seconds with them. They do not
+# depend on the code, so that a change fails for what it does itself,
 # and not because it led a fuzzer to what was there before; what looks for that is `explore`.
 changes=(
-    model:100000 read:1000000 place:8000 spoiled:700000 workspace:1500 graph:200000 fit:2000 passes:8000
-    pool:600000 period:800000 replay:60000 c_abi:100000
+    model:50000 read:500000 place:4000 spoiled:350000 workspace:800 graph:100000 fit:1000 passes:4000
+    pool:300000 period:400000 replay:30000 c_abi:50000
 )
 
 fuzz_changes() {

@@ -462,7 +462,7 @@ fn the_judge_and_the_verifier_agree_on_broken_traces() {
         (random >> 33) as usize % n
     };
     let (mut valid, mut invalid) = (0, 0);
-    for round in 0..120 {
+    for round in 0..80 {
         let mut mutated = rows.clone();
         // Near a copy, where most can go wrong.
         let at = (copies[below(copies.len())] + below(9)).saturating_sub(4).min(rows.len() - 1);
