@@ -89,7 +89,7 @@ pub struct Runtime<B: Backend> {
     pub(crate) state: State,
 }
 
-/// The events at which the device notes the times of one iteration.
+/// The events of the backend, such as CUDA events, with which the device measures the times of one iteration.
 pub(crate) struct Timers<E> {
     /// The event at the begin of the iteration, on the compute stream.
     begin: E,

@@ -244,10 +244,11 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Writes the trace of a static graph, by reference counts: a tensor is allocated when the operator that produces it
-/// begins, and freed when the last operator that uses it is done. Operators run in topological order: in the order of
-/// `nodes`, if that is topological. In the rows an operator has its index in `nodes` as its number. An operator that
-/// reads and writes the same tensor updates the tensor. O(operands + operators * log operators).
+/// Writes the trace of a static graph. A tensor is allocated when the operator that produces it begins, or at the start
+/// if none does. It is freed when the last operator that uses it is done, unless its sublet_storage says that it is
+/// needed for longer. Operators run in the order of `nodes` if that is topological, else in another topological order.
+/// In the rows, the number of an operator is its index in `nodes`. An operator that reads and writes the same tensor
+/// updates the tensor in place. O(operands + operators * log operators).
 ///
 /// A tensor with SUBLET_STORAGE_ITERATION is read at the end of the iteration: whatever sublet_fit does with the
 /// tensor's memory before, the value is there again at the end. If there are such tensors, do not give

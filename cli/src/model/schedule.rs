@@ -181,7 +181,8 @@ impl Traced {
     }
 }
 
-/// A block of a trace while it is made: a tensor and what shares its memory, or scratch.
+/// A block of the trace that is being made. It is the memory of a tensor, and of all tensors that share this memory; or
+/// it is the scratch memory of an operator.
 struct Made {
     name: String,
     bytes: u64,

@@ -401,7 +401,8 @@ impl<W: Write> Search<'_, W> {
         }
     }
 
-    /// The pairs of the chain from the ground to i, of i and j, and of the chain on top of j.
+    /// The pairs of the whole chain that there would be if block i were below block j: those of the chain from offset 0
+    /// up to i, the pair of i and j, and those of the chain from j up to the capacity.
     fn chains(&self, i: usize, j: usize) -> Vec<Literal> {
         let below = self.below.walk(i, |l| self.blocks(l).0).unwrap_or_else(|chain| chain);
         let above = self.above.walk(j, |l| self.blocks(l).1).unwrap_or_else(|chain| chain);

@@ -2,7 +2,8 @@
 
 use super::size;
 
-/// A bank as the command line names it: `NAME=SIZE`, and behind it in any order `:COST`, `:align=BYTES` and `:dma`.
+/// A bank as the command line gives it: `NAME=SIZE`. Each of `:COST`, `:align=BYTES` and `:dma` may follow once, in any
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedBank {
     pub(crate) name: String,

@@ -58,7 +58,7 @@ fn columns<'a>(curve: &'a [(u64, u64)], steps: &Range<u64>) -> impl Iterator<Ite
     })
 }
 
-/// The height of a bar in eighths of a line, rounded down, though never to nothing.
+/// The height of a bar in eighths of a line, rounded down; but at least 1 if `load` is not 0.
 fn eighths(load: u64, max_load: u64) -> u64 {
     if load == 0 {
         return 0;

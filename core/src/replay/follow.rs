@@ -358,7 +358,8 @@ impl<'a> Replay<'a> {
 
     /// Writes the blocks of the plan that is followed, in the order of their requests, to `blocks`, and their offsets
     /// to `offsets`. Lifetimes are counted in steps: each request and each free of the plan is a step. Returns how many
-    /// blocks there are. `scratch` needs an index for each request; both slices need room for all blocks. O(n).
+    /// blocks there are. `scratch` lends one 32-bit index for each request. `blocks` and `offsets` must have room for
+    /// all blocks of the plan. O(requests).
     pub(super) fn plan(&self, mut scratch: Workspace<'_>, blocks: &mut [Block], offsets: &mut [u64]) -> usize {
         let requests = (0..self.request_count).filter(|&i| self.requests[i][1] > 0);
         let mut number = scratch.indices(usize::try_from(self.request_count).unwrap_or(0));

@@ -1,7 +1,7 @@
 //! Devices: how fast each copies to and from its host, and how much the host can hold.
 
-/// What planning needs to know of a device: the bandwidths and latencies of its links to the host, and how much the
-/// host can hold.
+/// What planning needs to know of a device: the bandwidths and latencies of its links to the host, how much the host
+/// can hold, and whether the two share one memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Device {
     /// The bandwidth from the device to the host, in bytes per second.

@@ -51,8 +51,8 @@ driver::functions! {
 }
 
 driver::functions! {
-    /// Functions of drivers from CUDA 10.1 on: capturing a stream's work. Older drivers have no captures that a
-    /// framework could use.
+    /// Functions for the time in which a stream's work is captured into a CUDA graph. Drivers have both from CUDA 10.1
+    /// on; with an older driver, it is assumed that no stream is captured.
     Capture {
         is_capturing: "cuStreamIsCapturing" (CUstream, *mut c_uint);
         exchange_mode: "cuThreadExchangeStreamCaptureMode" (*mut c_uint);

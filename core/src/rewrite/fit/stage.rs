@@ -441,7 +441,9 @@ impl Placed<'_, '_> {
         let work = work.max(starts);
         let (far, few) = within.map_or((u64::MAX, 0), |Within { limit, few }| (limit.saturating_add(limit / FAR), few));
         let mut cost = 0u64;
-        // The placement calls this at each start of a heuristic, and again and again during the search.
+        // The placement calls this after each plan that a heuristic has made, and now and then during other methods.
+        // Each call is counted as one placement of all residencies. The placement is given up if enough residencies
+        // were placed, and the peak is still far above the limit.
         let mut watch = |now: &place::Summary| {
             cost = residencies.saturating_add(cost);
             watched.tell(&Progress::Working)?;

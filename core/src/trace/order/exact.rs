@@ -183,7 +183,8 @@ pub(super) fn search(
             }
         }
     }
-    // All sets with a lower key than the incumbent's max load have been looked at.
+    // The key of a set is the least max load with which its operators can run. All sets whose keys are below the
+    // incumbent's max load have been looked at, and none has all operators. So no order has a lower max load.
     found.lower_bound = found.max_load;
 }
 

@@ -1,5 +1,6 @@
-//! Tests of the detector on streams of events with known iterations. On any stream, a period that is accepted has
-//! repeated.
+//! Tests of the [`Detector`], which finds the period of a stream of mallocs, frees, reads and writes: the number of
+//! events after which the stream repeats. Most tests know the period of their stream. Each time that the detector
+//! accepts a period, [`Stream::push`] checks that the stream has repeated with it.
 
 use super::*;
 use proptest::prelude::*;

@@ -286,7 +286,8 @@ fn an_operator_that_reads_another_value_after_its_write_yields_nothing() {
     assert_eq!(with(5), Err(RowFault::OtherValue));
 }
 
-/// Accesses without an operator may read any value; the operators after them may not.
+/// A read that belongs to no operator may get any value, even undefined memory. A read by an operator must get the
+/// value that it got in the recording.
 #[test]
 fn accesses_without_an_operator() {
     let loose = |event| row(event, 0, 0, ONCE);

@@ -297,8 +297,9 @@ impl Search<'_> {
         let missing = schedule.load(operator).saturating_sub(limit);
         // The operators from `operator` up to `crowded`, which is left out, are known to be above the limit.
         let mut crowded = operator + 1;
-        // Compares `RUN` gaps, beginning with a random one. Looks at further gaps, one by one, only if none of the
-        // first `RUN` will do.
+        // Takes one of `RUN` gaps, counted from a random one on. Each gap has a cost: the time that compute is expected
+        // to wait if it is used, times a random number. The gap with the least cost is taken. If none of them can free
+        // memory, further gaps are looked at one by one, until one can.
         let first = gaps.first_after(operator);
         let all = gaps.len - first;
         let start = if all > RUN { self.random.below(all) } else { 0 };
