@@ -103,6 +103,8 @@ struct Open {
     again: bool,
     /// Whether the operator has read a block whose value is not known.
     on_nothing: bool,
+    /// The blocks that the run has written so far.
+    wrote: Vec<u32>,
     /// The accesses of the run that are still to come, as rows of the recording.
     todo: VecDeque<usize>,
     /// The blocks that the operator allocates or frees between its accesses in the recording.
@@ -134,7 +136,8 @@ struct Machine<'a> {
     host: HashMap<u32, Option<u64>>,
     at_start: HashSet<u32>,
     initial_copy_used: HashSet<u32>,
-    copied: bool,
+    /// Whether any block has been read, written or copied so far.
+    used: bool,
     /// The accesses of the recording that the first runs of operators have made so far, as rows.
     ran: HashSet<usize>,
     open: Option<Open>,
@@ -189,7 +192,7 @@ impl<'a> Machine<'a> {
             host: HashMap::new(),
             at_start: HashSet::new(),
             initial_copy_used: HashSet::new(),
-            copied: false,
+            used: false,
             ran: HashSet::new(),
             open: None,
             latest: Op::None,
@@ -241,9 +244,8 @@ impl<'a> Machine<'a> {
                 }
                 self.resident.insert(b, self.residencies);
                 self.residencies += 1;
-                if self.persistent.contains(&b) && self.ran.is_empty() && !self.copied {
+                if self.persistent.contains(&b) && !self.used && self.at_start.insert(b) {
                     self.value.insert(b, initial(b));
-                    self.at_start.insert(b);
                 }
             }
             Event::Free => {
@@ -251,11 +253,11 @@ impl<'a> Machine<'a> {
                 self.value.remove(&b);
             }
             Event::SwapOut => {
-                self.copied = true;
+                self.used = true;
                 self.host.insert(b, self.value.get(&b).copied());
             }
             _ => {
-                self.copied = true;
+                self.used = true;
                 let back = match self.host.get(&b) {
                     Some(&kept) => kept?,
                     None if self.cyclic && self.persistent.contains(&b) => {
@@ -326,9 +328,14 @@ impl<'a> Machine<'a> {
                 return None;
             }
             open.on_nothing |= value.is_none();
+            if open.again && (other || value.is_none()) {
+                // What it has written is of no use either.
+                self.value.retain(|block, _| !open.wrote.contains(block));
+            }
             open.work.read(expected.block, value);
         } else {
             let written = open.work.write(r.block);
+            open.wrote.push(r.block);
             // A recomputation on other inputs writes a value that the recording does not know.
             if open.again && (open.on_nothing || !self.made.contains(&written)) {
                 self.value.remove(&r.block);
@@ -336,6 +343,7 @@ impl<'a> Machine<'a> {
                 self.value.insert(r.block, written);
             }
         }
+        self.used = true;
         if !open.again {
             self.ran.insert(row);
         }
@@ -375,7 +383,7 @@ impl<'a> Machine<'a> {
             }
             todo.retain(|&i| !work.updated.contains(&rows[i].block));
         }
-        Some(Open { work, again, on_nothing: false, todo, own, in_place })
+        Some(Open { work, again, on_nothing: false, wrote: Vec::new(), todo, own, in_place })
     }
 
     fn has_ended(&self) -> bool {
