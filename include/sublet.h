@@ -2436,11 +2436,12 @@ sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
                                           struct sublet_error *error);
 
 /**
- * Writes the trace of a static graph. A tensor is allocated when the operator that produces it begins, or at the start
- * if none does. It is freed when the last operator that uses it is done, unless its sublet_storage says that it is
- * needed for longer. Operators run in the order of `nodes` if that is topological, else in another topological order.
- * In the rows, the number of an operator is its index in `nodes`. An operator that reads and writes the same tensor
- * updates the tensor in place. O(operands + operators * log operators).
+ * Writes the trace of a static graph. A persistent tensor (SUBLET_STORAGE_PERSISTENT) is allocated at the start and
+ * never freed. Any other tensor that operators use is allocated when the operator that produces it (writes it without
+ * reading it) begins, or at the start if none does. It is freed when the last operator that uses it is done, or at the
+ * end of the iteration if it has SUBLET_STORAGE_ITERATION. Operators run in the order of `nodes` if that is
+ * topological, else in another topological order. In the rows, the number of an operator is its index in `nodes`. An
+ * operator that reads and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
  *
  * A tensor with SUBLET_STORAGE_ITERATION is read at the end of the iteration: whatever sublet_fit does with the
  * tensor's memory before, the value is there again at the end. If there are such tensors, do not give

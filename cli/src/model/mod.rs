@@ -1,5 +1,6 @@
-//! A model as its file tells it: operators and tensors, without weights. [`schedule`] puts the operators in order and
-//! gives tensors their lifetimes; [`kernels`] says what an operator may do with the memory of its inputs.
+//! A model as its file describes it: operators and tensors, without the values of weights. [`order`] looks for an order
+//! of the operators that needs little memory. [`schedule`] lists the operators one after the other in a given order,
+//! and gives tensors their lifetimes. [`kernels`] says what an operator may do with the memory of its inputs.
 
 pub(crate) mod kernels;
 pub(crate) mod order;

@@ -411,7 +411,8 @@ mod tests {
                     Some(Overlap { output: u32::try_from(output).unwrap(), input: u32::try_from(input).unwrap(), distance })
                 }));
             }
-            // Without work, the heuristics make only four plans: the search has to find the best one.
+            // With `work` 0, only the plans of the four fixed orders are made. If none of them has the least peak, the
+            // exact search has to find a plan that has.
             let (summary, offsets) = run(&blocks, &overlaps, &Options { work: 0, ..Options::default() }).unwrap();
             prop_assert!(holds(&blocks, &overlaps, &offsets));
             let least = least_peak(&blocks, &overlaps);

@@ -25,7 +25,8 @@ use crate::table::Table;
 use crate::{Error, Workspace, WorkspaceLen};
 
 /// An allocator that serves requests one by one, without a plan, by best fit. A pool that [`new`](Self::new) makes has
-/// the addresses `[0, capacity)`. The pool only counts addresses: the memory there is never touched.
+/// the addresses `[0, capacity)`. The pool only computes which addresses are in use: it never reads or writes the
+/// memory there.
 pub struct Pool<'a> {
     alignment: u64,
     ranges: Ranges<'a>,

@@ -1,6 +1,6 @@
-//! [`BlockId`], the type of block numbers, which all ways to save memory use. The types of other numbers are defined
-//! beside what they number. Operators, the boundaries between them, and rows have plain integers as numbers, as the
-//! code computes with them.
+//! [`BlockId`], the type of the numbers of blocks. It is here because all means of saving memory use it; the type of
+//! any other number is defined beside what it numbers. Operators, rows, and the boundaries between operators have plain
+//! integers as numbers, since the code does arithmetic with these.
 
 use crate::id::{Id, ids};
 use crate::trace::Row;

@@ -4,12 +4,15 @@
 //! the leaves must each be consecutive, such a tree describes all orders in which every one of these subsets is
 //! consecutive.
 //!
-//! A tree is a row of tokens in preorder. The token of a leaf is its number; that of an inner node is its kind and the
-//! number of tokens of its subtree, itself included. [`PqTree::replace`] keeps the orders in which some leaves are
-//! consecutive, and puts new leaves in their place, in any order among themselves. Subtrees that lose no leaf are
-//! copied as they are. Below the lowest node that has all replaced leaves below it, nodes that lose some of their
-//! leaves, but not all, are merged into one Q node, together with the new leaves. O(tokens) each time, without
-//! recursion.
+//! A tree is stored as an array of tokens, one for each node and each leaf, a parent before its children (preorder).
+//! The token of a leaf is its number. The token of a node holds its kind, P or Q, and the number of tokens of its
+//! subtree, its own included.
+//!
+//! [`PqTree::replace`] gets some leaves of a tree, and new leaves that are to replace them. Of the orders of the tree,
+//! it keeps those in which the replaced leaves are consecutive. The new leaves come in their place, in any order among
+//! themselves. This changes only the smallest subtree that has all replaced leaves. If some nodes below its root lose
+//! only a part of their leaves, these nodes become one Q node, together with the new leaves. A subtree that loses no
+//! leaf is copied as it is. O(tokens) each time, without recursion.
 
 use crate::table::at;
 use crate::workspace::workspace;

@@ -183,8 +183,9 @@ pub(super) fn search(
             }
         }
     }
-    // The key of a set is the least max load with which its operators can run. All sets whose keys are below the
-    // incumbent's max load have been looked at, and none has all operators. So no order has a lower max load.
+    // The key of a set of operators is the least max load with which they can run, or the lower bound from before the
+    // search if that is higher. All sets whose keys are below the max load of the best order so far have been looked
+    // at, and none of them has all operators. So no order has a lower max load.
     found.lower_bound = found.max_load;
 }
 
