@@ -213,9 +213,9 @@ tflm() {
 }
 
 # How many changes of its committed inputs each fuzz target tries: 5 to 15 seconds each on one core, so that a cold run of
-# everything stays short. Without libFuzzer and its sanitizer that is still more inputs than in 30 seconds with them. They do not
-# depend on the code, so that a change fails for what it does itself,
-# and not because it led a fuzzer to what was there before; what looks for that is `explore`.
+# everything stays short. Without libFuzzer and its sanitizer that is still more inputs than in 30 seconds with them. They do
+# not depend on the code, so that a change fails for what it does itself, and not because it led a fuzzer to what was there
+# before; what looks for that is `explore`.
 changes=(
     model:50000 read:500000 place:4000 spoiled:350000 workspace:800 graph:100000 fit:1000 passes:4000
     pool:300000 period:400000 replay:30000 c_abi:50000
@@ -472,7 +472,7 @@ lane() {
 logs=target/ci
 all() {
     local what first second status=0
-    # What is built is the same without debug information, and without being optimised once more as it is linked.
+    # Builds are faster without debug information, and without optimising once more as they link. The same code is tested.
     export CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
     rm -rf "$logs" target/counts
     mkdir -p "$logs"

@@ -361,7 +361,7 @@ fn the_least_limit_that_is_named_works() {
     }
 }
 
-/// The least limit that is named is close to what a lower bound proves: no schedule is within the 1,024th part less.
+/// The least limit that is named is close to what a lower bound proves: a limit lower by 1/1,024 is proved too low.
 #[test]
 fn the_least_limit_that_is_named_is_near_the_lower_bound() {
     let Some((traces, _)) = corpus() else { return };

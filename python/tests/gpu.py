@@ -85,6 +85,11 @@ def measured(name: str, way: str, steps: int = STEPS) -> Row:
     return Row(peak, planned, statistics.median(seconds[WARM:] or seconds), expected, (losses, gradients))
 
 
+def tell(error: Exception, *what: Any) -> None:
+    """Says on standard error why something was not measured."""
+    print(*what, *str(error).strip().splitlines()[:2], file=sys.stderr, flush=True)
+
+
 def rows(name: str, ways: list[str]) -> dict[str, Row]:
     """Prints what each way takes; a way that fails says why on standard error."""
     found: dict[str, Row] = {}
@@ -92,7 +97,7 @@ def rows(name: str, ways: list[str]) -> dict[str, Row]:
         try:
             row = found[way] = measured(name, way)
         except Exception as e:
-            print(name, way, *str(e).strip().splitlines()[:2], file=sys.stderr, flush=True)
+            tell(e, name, way)
             continue
         own = found.get("traced", row)
         expected = "" if row.expected is None else f"{row.expected:.3f}"
@@ -109,7 +114,7 @@ def whole(name: str, kind: str, part: float) -> bool:
     try:
         taped = trained(name, kind, part, GPU, STEPS)
     except Exception as e:
-        print(name, kind, part, *str(e).strip().splitlines()[:2], file=sys.stderr, flush=True)
+        tell(e, name, kind, part)
         return False
     torch.cuda.empty_cache()
     equal = (eager["losses"], eager["weights"]) == (taped["losses"], taped["weights"])

@@ -106,7 +106,7 @@ def pipeline(rank: int, what: str) -> dict[str, Any]:
     stage = PipelineStage(run, rank, RANKS, CPU, input_args=(between if rank else micro,), output_args=(between,))
     loss = nn.functional.mse_loss if what == "retained" else released(nn.functional.mse_loss)
     schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=loss)
-    # The plan counts what was there before: parameters, of the first stage the batch, and buffers that the stage owns.
+    # The plan counts what was there before: parameters, the batch (first stage only), and buffers that the stage owns.
     there = sum(p.nbytes for p in network[part].parameters()) + (0 if rank else x.nbytes)
     for step in range(2):
         network.zero_grad()
