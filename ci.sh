@@ -23,7 +23,8 @@
 #   ./ci.sh model      Coq checks the proof that the verifier's sweep lets no overlap pass (proofs/README.md); by hand
 #   ./ci.sh explore    each fuzz target under libFuzzer for SUBLET_FUZZ_SECONDS (60), with the nightly toolchain
 #   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools, emulators, frameworks
-#   ./ci.sh all        everything above but msrv, semver, mutants, model, explore, threads and tools, in two lanes
+#   ./ci.sh all [tools]  everything above but msrv, semver, mutants, model, explore, threads and tools, in two lanes; with
+#                      `tools`, those are installed first, while what needs only Rust runs
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
 #                             on Linux; DESTDIR is put in front of PREFIX; LIBDIR is `lib` if not set; SUBLET_FEATURES=cuda
@@ -473,15 +474,19 @@ logs=target/ci
 all() {
     local what first second status=0
     # Builds are faster without debug information, and without optimising once more as they link. The same code is tested.
-    export CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+    export CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_RELEASE_DEBUG=false
+    export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
     rm -rf "$logs" target/counts
     mkdir -p "$logs"
-    lane check readme test caffe &
+    # These need only Rust: what the others need may be installed meanwhile.
+    lane check readme &
     first=$!
+    if [ "${1:-}" = tools ]; then lane tools; fi
     lane no_panic embedded kernels tflm python package "fuzz 1" &
     second=$!
-    wait "$first" || status=$?
-    wait "$second" || status=$?
+    wait "$first"
+    lane test caffe
+    wait "$second"
     if [ -f "$logs/failed" ]; then
         while IFS= read -r what; do
             stage "$what" " alone" < /dev/null || status=$?
@@ -555,7 +560,8 @@ tools() {
     # The assembler of CUDA 12: that of CUDA 13 does not know Volta any more.
     "$oracles/bin/pip" install --quiet --disable-pip-version-check highspy ortools nvidia-cuda-nvcc-cu12==12.9.86
     # Checks proofs that no plan is lower.
-    command -v veripb > /dev/null || cargo install --quiet --locked veripb@3.0.2
+    # Built without optimisation it is there sooner, and the proofs of the tests are short.
+    command -v veripb > /dev/null || cargo install --debug --quiet --locked veripb@3.0.2
 }
 
 . ffi/packaging/install.sh
@@ -585,7 +591,7 @@ case "${1:-all}" in
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;
     uninstall) uninstall_library "${2:?uninstall needs a PREFIX}" ;;
-    all) all ;;
+    all) all "${2:-}" ;;
     *)
         sed -n '2,/^set/p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
         exit 2

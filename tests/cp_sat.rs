@@ -16,7 +16,7 @@ use sublet_tests::{instance, place_with, unfitting};
 const CASES: u32 = 200;
 
 /// How many instances are drawn that are hard only at some steps (`instance::moment`).
-const MOMENTS: usize = 8;
+const MOMENTS: usize = 2;
 
 /// The nodes that the search may look at.
 const NODES: u64 = 20_000;

@@ -212,7 +212,7 @@ fn fits(trace: &str, limit: u64, policy: &str, script: &PathBuf) -> bool {
 fn the_judge_accepts_every_policy_at_every_limit() {
     let Some((traces, script)) = corpus() else { return };
     let policies = ["auto", "doa", "aoa", "wdoa", "swdoa", "bayes"];
-    for name in ["vgg11_cifar_train_b100", "alexnet_train_b64", "resnet18_cifar_train_b100"] {
+    for name in ["vgg11_cifar_train_b100", "alexnet_train_b64"] {
         let trace = traces.join(format!("{name}.csv")).to_str().unwrap().to_owned();
         let peak = peak_of(&trace);
         let least = sublet(&["fit", &trace, "--limit", &peak.to_string(), "--json"]).json()["load_min"].as_u64();
@@ -262,7 +262,7 @@ fn all_means_together_are_never_worse_than_one() {
     for name in ["vgg16_cifar_train_b100", "googlenet_train_b32", "resnet18_cifar_train_b100", "alexnet_train_b32"] {
         let trace = traces.join(format!("{name}.csv")).to_str().unwrap().to_owned();
         let peak = peak_of(&trace);
-        for percent in [95, 80, 55, 40] {
+        for percent in [95, 70, 40] {
             let overhead = |using| overhead(&trace, peak * percent / 100, using, &script);
             let joint = overhead(ALL);
             for single in ["swap", "recompute", "in-place", "relu", "layer"] {
@@ -420,7 +420,7 @@ fn footprints_with_little_overhead() {
 fn auto_bayes_and_the_scores_are_in_order() {
     let Some((traces, _)) = corpus() else { return };
     let folder = Folder::new();
-    for name in ["vgg11_cifar_train_b100", "resnet18_cifar_train_b100"] {
+    for name in ["alexnet_train_b32", "alexnet_train_b64"] {
         let trace = traces.join(format!("{name}.csv")).to_str().unwrap().to_owned();
         let csv = folder.path("curve.csv");
         let mut args = vec!["sweep", &trace, "--points", "4", "--output", &csv];

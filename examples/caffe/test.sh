@@ -163,7 +163,7 @@ time_of "$caffe/nets/googlenet_b4.prototxt" 7 1 70
 net "$caffe/nets/lenet_b64.prototxt" 20 29.6
 net "$caffe/nets/cifar_quick_b100.prototxt" 20 42
 net "$caffe/nets/cifar_full_sig_b100.prototxt" 20 53 27 48.4
-net "$caffe/nets/googlenet_b4.prototxt" 20 0 70 270
+net "$caffe/nets/googlenet_b4.prototxt" 6 0 70 270
 for file in "$here"/nets/*.prototxt; do
     net "$file" 3 200
 done
