@@ -38,8 +38,8 @@ pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// Used instead of the number of a memory (a tensor's storage) for a block that stands for a kept memory: one that
-/// stays where it is, and is no part of the plan. The offset that a plan gives such a block is not used.
+/// Used instead of the number of a memory (a tensor's storage) for a block that stands for a kept memory. A kept memory
+/// stays where it is: if a plan gives such a block an offset, nobody uses it.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// A trace that is being made: its rows and blocks so far.

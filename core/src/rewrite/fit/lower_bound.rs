@@ -401,7 +401,7 @@ workspace! {
             cost[IdleId]: u64[rows + blocks],
             /// The indices of the idle times, the one with the least recompute cost first.
             by_cost: u32[rows + blocks],
-            /// Scratch memory for sorting the idle times.
+            /// Scratch memory for sorting the idle times of blocks: the times between two accesses of a block.
             aside: u32[rows + blocks],
         }
         parts {

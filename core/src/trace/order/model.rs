@@ -52,7 +52,7 @@ pub(crate) struct Model<'a> {
     /// For each operator: how many entries of `next` name it, at least one for each operator that it waits for. It can
     /// run when the operators of all these entries have run.
     waits: Table<'a, u32>,
-    /// A bit for each operator: 1 if it is put off ([`Self::put_off_sources`]).
+    /// A bit for each operator: 1 if the search leaves it out ([`Self::put_off_sources`]).
     late: Table<'a, u64>,
     /// How many operators are sources that a search leaves out ([`Self::put_off_sources`]).
     late_count: u32,
@@ -198,12 +198,13 @@ impl<'a> Model<'a> {
             && readers.iter().all(|&reader| self.touched(reader).contains(&tensor))
     }
 
-    /// Whether an operator is put off ([`Self::put_off_sources`]).
+    /// Whether the search leaves out an operator, since it reads nothing and runs right before the first reader of its
+    /// output ([`Self::put_off_sources`]).
     pub(super) fn is_late(&self, operator: u32) -> bool {
         self.late[operator / 64] >> (operator % 64) & 1 > 0
     }
 
-    /// How many operators are not put off.
+    /// How many operators the search orders: all but those that it leaves out ([`Self::is_late`]).
     pub(super) fn walked(&self) -> u32 {
         self.operators - self.late_count
     }
