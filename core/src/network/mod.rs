@@ -234,7 +234,7 @@ impl Needed {
         let made = if limited {
             fit::workspace(rows, blocks, lengths)
         } else {
-            place::workspace_of(SOLVER, blocks).max(liveness::workspace(blocks))
+            place::workspace_up_to(SOLVER, blocks).max(liveness::workspace(blocks))
         };
         Self {
             rows: lengths.rows,

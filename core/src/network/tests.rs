@@ -418,3 +418,12 @@ fn accesses_that_cannot_be() {
     assert_eq!(pass.plan(&odd).unwrap_err(), Error::Alignment { block: None, alignment: 48 });
     assert_eq!(Pass::default().plan(&options(u64::MAX)).unwrap().0.peak, 0);
 }
+
+/// Twice as many accesses as a search has room for, by half as many memories.
+#[test]
+fn the_most_that_is_needed_is_enough_for_networks_of_few_memories() {
+    let (rows, blocks) = (super::residency::most_rows(10_000), 5_000);
+    let few = Needed::for_lengths(rows, blocks, Needed::unlimited(rows, blocks), false);
+    let most = Needed::most(10_000, false);
+    assert_eq!(most.workspace.max(few.workspace), most.workspace);
+}

@@ -289,6 +289,14 @@ pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
     solver.workspace(n)
 }
 
+/// Length of the workspace that [`place`] needs for any number of blocks up to `n`. With [`Solver::Auto`], fewer blocks
+/// may need more than [`workspace_of`] says for `n`: up to [`search::MOST_BLOCKS`] blocks are placed by a search too.
+#[must_use]
+pub const fn workspace_up_to(solver: Solver, n: usize) -> WorkspaceLen {
+    let searched = if n < search::MOST_BLOCKS { n } else { search::MOST_BLOCKS };
+    workspace_of(solver, n).max(workspace_of(solver, searched))
+}
+
 /// Gives every block an offset by the method that `solver` names.
 ///
 /// # Errors

@@ -238,3 +238,18 @@ fn large_blocks_that_come_and_go_are_placed_first() {
     }
     assert_eq!(directions, [true; 2]);
 }
+
+/// A workspace for many blocks is enough for fewer, which may be placed by other methods.
+#[test]
+fn memory_for_many_blocks_is_enough_for_fewer() {
+    let most = search::MOST_BLOCKS;
+    for solver in [Solver::Auto, Solver::Portfolio, Solver::Search] {
+        for n in [0, 600, most - 1, most, most + 1, 2 * most, 20 * most] {
+            let len = workspace_up_to(solver, n);
+            for fewer in [n / 4, n / 2, n.saturating_sub(1), n, n.min(most)] {
+                assert_eq!(len.max(workspace_of(solver, fewer)), len, "{} {n} {fewer}", solver.name());
+            }
+        }
+    }
+    assert_ne!(workspace_up_to(Solver::Auto, most + 1), workspace_of(Solver::Auto, most + 1));
+}

@@ -77,7 +77,7 @@ pub(super) const fn kept(config: &Config) -> WorkspaceLen {
 /// written there is not needed afterwards.
 pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
     let blocks = config.events / 2;
-    let planning = place::workspace_of(config.solver, blocks).max(verify::workspace(blocks));
+    let planning = place::workspace_up_to(config.solver, blocks).max(verify::workspace(blocks));
     let offsets = WorkspaceLen { words: blocks, indices: 0 };
     planning.max(follow::scratch(config.events)).and(offsets).max(iteration::workspace(config.events))
 }
@@ -87,4 +87,19 @@ pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
 pub const fn memory(config: &Config) -> MemoryLen {
     let len = kept(config).and(scratch(config));
     MemoryLen { blocks: config.events, words: len.words, indices: len.indices }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Solver;
+
+    #[test]
+    fn an_iteration_of_fewer_blocks_than_are_provided_for_can_be_planned() {
+        let config = Config { solver: Solver::Auto, ..Config::new(1 << 20, 20_000, 4) };
+        let len = scratch(&config);
+        for blocks in [10, 5_000, 10_000] {
+            assert_eq!(len.max(place::workspace_of(Solver::Auto, blocks)), len, "{blocks}");
+        }
+    }
 }

@@ -20,9 +20,11 @@ workspace! {
             /// For each block of the flat trace, the number of the original block. The flat block stands for one live
             /// range of that block, from a malloc to its free.
             block: u32[rows],
-            /// For each operator of the flat trace, which stands for one run of an original operator: twice the number
-            /// of the original operator, plus 1 if the run is a recomputation.
+            /// For each operator of the flat trace, which stands for one run of an original operator: the number of that
+            /// operator.
             op: u32[rows],
+            /// For each operator of the flat trace: 1 if the run is a recomputation, otherwise 0.
+            rerun: u32[rows],
         }
     }
 }
@@ -68,7 +70,8 @@ impl<'a> Flat<'a> {
             let mut op = Op::None;
             if r.event.is_access() {
                 if let (true, Op::First(k) | Op::Rerun(k)) = (r.op != previous, r.op) {
-                    flat.op.push(2 * k + u32::from(matches!(r.op, Op::Rerun(_))));
+                    flat.op.push(k);
+                    flat.rerun.push(u32::from(matches!(r.op, Op::Rerun(_))));
                 }
                 previous = r.op;
                 if r.op != Op::None {
@@ -98,7 +101,7 @@ impl<'a> Flat<'a> {
             r.block = self.block(r.block);
             if let Op::First(run) = r.op {
                 let op = self.op.at(run).unwrap_or(0);
-                r.op = if op.is_multiple_of(2) { Op::First(op / 2) } else { Op::Rerun(op / 2) };
+                r.op = if self.rerun.at(run) == Some(1) { Op::Rerun(op) } else { Op::First(op) };
             }
         }
     }

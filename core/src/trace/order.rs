@@ -192,7 +192,9 @@ pub fn least_load(
 /// operators may write their outputs. Of the reuses of one operator only the first two count.
 ///
 /// # Errors
-/// As [`least_load`], and [`Error::UnknownTensor`] for a reuse whose operator or tensor is not in the graph.
+/// As [`least_load`], and [`Error::UnknownTensor`] for a reuse whose operator is not in the graph or whose tensor is no
+/// input of the operator. A reuse saves at most the bytes of its input and those of the largest output. An input that is
+/// persistent is never written over.
 ///
 /// ```
 /// use sublet_core::Workspace;
@@ -218,10 +220,14 @@ pub fn least_load_reusing(
 ) -> Result<Ordered, Error> {
     least_load_by(graph, options, scratch, order, |model| {
         for &Reuse { node, input, bytes } in reuses {
-            if node >= count(graph.nodes) || input >= count(graph.tensors) {
+            let of = usize::try_from(node).ok().and_then(|k| graph.nodes.get(k));
+            let Some(of) = of.filter(|of| of.inputs.contains(&input)) else {
                 return Err(Error::UnknownTensor { node, tensor: input });
-            }
-            model.reuses(node, input, bytes);
+            };
+            let dies = |tensor: u32| at(graph.tensors, tensor).storage != Storage::Persistent;
+            let size = |tensor: u32| if dies(tensor) { at(graph.tensors, tensor).bytes } else { 0 };
+            let largest = of.outputs.iter().map(|&output| size(output)).fold(0, u64::max);
+            model.reuses(node, input, bytes.min(size(input)).min(largest));
         }
         Ok(())
     })

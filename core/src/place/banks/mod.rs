@@ -27,11 +27,14 @@
 //! looks at each step alone. The bytes alive there beyond that capacity must lie in other banks. This costs least if
 //! the blocks whose price rises least for each byte are put there (a fractional knapsack).
 //!
-//! Cost: O(n² banks) in step 3 for each placement that is tried; linear workspace.
+//! Cost: O(n² banks) for each time that blocks are moved to cheaper banks, where the banks have room; O(n³ banks) where
+//! they are nearly full. Nothing ends the work early. Linear workspace.
 
 mod choice;
+mod lower_bound;
 
 use self::choice::{Candidate, Excess, choose};
+use self::lower_bound::lower_bound;
 use super::align_up;
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
@@ -119,8 +122,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 ///
 /// # Errors
 /// What [`block::check`] refuses; [`Error::Alignment`] for a bank whose alignment is not a power of two;
-/// [`Error::NoBank`] for a block that was left over, since no placement of all blocks was found;
-/// [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`] says, or `uses` or `spots` does not have
+/// [`Error::SizeOverflow`] where sizes, rounded up to the largest of these alignments, add up to more than 64 bits can
+/// hold, or costs to more than 128 bits can; [`Error::NoBank`] for a block that was left over, since no placement of all
+/// blocks was found; [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`] says, or `uses` or `spots` does not have
 /// one entry for each block.
 ///
 /// ```
@@ -143,6 +147,9 @@ pub fn place(
     mut scratch: Workspace<'_>,
     spots: &mut [Spot],
 ) -> Result<Cost, Error> {
+    if let Some(bank) = banks.iter().find(|b| !b.alignment.is_power_of_two()) {
+        return Err(Error::Alignment { block: None, alignment: bank.alignment });
+    }
     block::check(blocks, 1)?;
     for got in [uses.len(), spots.len()] {
         if got != blocks.len() {
@@ -150,10 +157,8 @@ pub fn place(
         }
     }
     scratch.check(workspace(blocks.len()))?;
-    if let Some(bank) = banks.iter().find(|b| !b.alignment.is_power_of_two()) {
-        return Err(Error::Alignment { block: None, alignment: bank.alignment });
-    }
     let banks = banks.get(..MOST_BANKS).unwrap_or(banks);
+    check_sums(blocks, uses, banks)?;
     let n = blocks.len();
     let scratch = &mut scratch;
     let lower_bound = lower_bound(blocks, uses, banks, &mut scratch.reborrow());
@@ -201,6 +206,22 @@ pub fn place(
         cost += packing.price(i, spot.bank);
     }
     Ok(Cost { cost, lower_bound })
+}
+
+/// Refuses the first block with which a sum over all blocks would be too large: that of their sizes, rounded up to the
+/// largest alignment of a bank, for 64 bits; that of their prices in the banks that cost them most for 128 bits.
+fn check_sums(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> Result<(), Error> {
+    let alignment = banks.iter().fold(1, |most, bank| bank.alignment.max(most));
+    let (mut sizes, mut prices): (u64, u128) = (0, 0);
+    for i in 0..count(blocks) {
+        let highest = allowed(uses, banks, i).map(|k| price(uses, banks, i, k)).max().unwrap_or(0);
+        let size = at(blocks, i).size.checked_next_multiple_of(alignment).and_then(|size| sizes.checked_add(size));
+        let (Some(size), Some(price)) = (size, prices.checked_add(highest)) else {
+            return Err(Error::SizeOverflow { block: i });
+        };
+        (sizes, prices) = (size, price);
+    }
+    Ok(())
 }
 
 struct Packing<'a> {
@@ -441,7 +462,7 @@ fn loss(blocks: &[Block], uses: &[Use], banks: &[Bank], i: u32) -> u64 {
     };
     let b = at(blocks, i);
     let room = u128::from(b.size) * u128::from(b.width());
-    u64::try_from(((next - least) << 16).checked_div(room).unwrap_or(0)).unwrap_or(u64::MAX - 1)
+    u64::try_from(((next - least).min(u128::MAX >> 16) << 16).checked_div(room).unwrap_or(0)).unwrap_or(u64::MAX - 1)
 }
 
 fn bank(banks: &[Bank], k: u32) -> Bank {
@@ -462,130 +483,6 @@ fn allowed(uses: &[Use], banks: &[Bank], i: u32) -> impl Iterator<Item = u32> {
 
 fn price(uses: &[Use], banks: &[Bank], i: u32, k: u32) -> u128 {
     u128::from(use_of(uses, i).touched) * u128::from(bank(banks, k).cost)
-}
-
-/// The banks of memory of least cost, seen as one bank that has the sum of their capacities. Used for lower bounds.
-struct Fast<'a> {
-    blocks: &'a [Block],
-    uses: &'a [Use],
-    banks: &'a [Bank],
-    cost: u64,
-    alignment: u64,
-    capacity: u64,
-}
-
-impl<'a> Fast<'a> {
-    fn new(blocks: &'a [Block], uses: &'a [Use], banks: &'a [Bank]) -> Self {
-        let cost = banks.iter().map(|b| b.cost).min().unwrap_or(0);
-        let fast = || banks.iter().filter(|b| b.cost == cost);
-        let alignment = fast().map(|b| b.alignment).min().unwrap_or(1);
-        let room = |b: &Bank| b.capacity.checked_next_multiple_of(alignment).unwrap_or(b.capacity);
-        let capacity = fast().fold(0u64, |sum, b| sum.saturating_add(room(b)));
-        Self { blocks, uses, banks, cost, alignment, capacity }
-    }
-
-    fn has(&self, k: u32) -> bool {
-        bank(self.banks, k).cost == self.cost
-    }
-
-    /// The size of a block in the banks of memory of least cost, in bytes: rounded up to the least of their alignments.
-    fn size(&self, i: u32) -> u64 {
-        align_up(at(self.blocks, i).size, self.alignment)
-    }
-
-    /// The least price of block `i`: bytes read and written, times the cost of a byte. If `here` is true, only the
-    /// banks of memory of least cost are looked at; if it is false, only the other banks. `None` if the block may lie
-    /// in none of these.
-    fn price(&self, i: u32, here: bool) -> Option<u128> {
-        let banks = allowed(self.uses, self.banks, i).filter(|&k| self.has(k) == here);
-        banks.map(|k| price(self.uses, self.banks, i, k)).min()
-    }
-
-    /// Whether block `i` may lie in a bank of memory of least cost.
-    fn may(&self, i: u32) -> bool {
-        self.price(i, true).is_some()
-    }
-
-    /// By how much, at least, the price of block `i` (bytes read and written, times the cost of a byte) rises if the
-    /// block lies in a bank of memory that is not one of least cost. `None` if it may lie in no bank of least cost, or
-    /// in no other one.
-    fn more(&self, i: u32) -> Option<u128> {
-        Some(self.price(i, false)? - self.price(i, true)?)
-    }
-}
-
-/// A lower bound: no placement costs less than this. A placement costs the sum, over all blocks, of the bytes read and
-/// written times the cost of a byte in the block's bank of memory.
-fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Workspace<'_>) -> u128 {
-    let n = count(blocks);
-    let least = |i: u32| allowed(uses, banks, i).map(|k| price(uses, banks, i, k)).min().unwrap_or(0);
-    let alone: u128 = (0..n).map(least).sum();
-    let fast = Fast::new(blocks, uses, banks);
-    let chosen = bound_by_choice(&fast, &mut scratch.reborrow());
-    alone + chosen.max(bound_by_step(&fast, scratch))
-}
-
-/// A lower bound on the *extra* cost of a placement: what it costs beyond the sum of the least prices of all blocks,
-/// because the *fast* banks of memory, those of least cost, cannot hold all blocks. First, the extra cost is computed
-/// as if no block lay in the fast banks. From this is subtracted the most that a set of blocks can save by lying in the
-/// fast banks, within their capacity. The unit is bytes times that of [`Bank::cost`].
-fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
-    let n = fast.blocks.len();
-    let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));
-    let mut may = 0;
-    let mut sum = 0;
-    for i in 0..count(fast.blocks) {
-        if fast.may(i) {
-            order[may] = i;
-            may += 1;
-            sum += fast.more(i).unwrap_or(0);
-        }
-    }
-    sort::by_key(&mut order, may, &mut aside, |i| at(fast.blocks, i).start.into());
-    let shift = shift(sum + u128::from(may));
-    let candidate = |i: u32| {
-        let (b, more) = (at(fast.blocks, i), fast.more(i));
-        // Rounded up: no choice gains more.
-        let gain = more.map_or(0, |more| (more >> shift) + u128::from(more >> shift << shift < more));
-        let gain = u64::try_from(gain).unwrap_or(u64::MAX);
-        Candidate { start: b.start, end: b.end, size: fast.size(i), gain, forced: more.is_none() }
-    };
-    let scratch = scratch.reborrow();
-    let found = choose(order.first(may), candidate, fast.capacity, Excess::Merged, scratch, &mut taken);
-    // If `gain` is `None`, there is no placement at all, and any number is a lower bound.
-    sum.saturating_sub(u128::from(found.gain.unwrap_or(0)) << shift)
-}
-
-/// A lower bound on the *extra* cost of a placement: what it costs beyond the sum of the least prices of all blocks,
-/// because the *fast* banks of memory, those of least cost, cannot hold all blocks. At each step, the bytes alive
-/// beyond the capacity of the fast banks must lie in other banks. The least that this adds to the cost is computed for
-/// each step. Returns the highest of these numbers, in bytes times the unit of [`Bank::cost`].
-fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
-    let n = count(fast.blocks);
-    let (mut by_rate, mut aside) = (scratch.indices(fast.blocks.len()), scratch.indices(fast.blocks.len()));
-    sort::identity(&mut by_rate, n);
-    let rate = |i: u32| {
-        let scaled = fast.more(i).unwrap_or(0) << 16;
-        u64::try_from(scaled.checked_div(fast.size(i).into()).unwrap_or(0)).unwrap_or(u64::MAX)
-    };
-    sort::by_key(&mut by_rate, n, &mut aside, rate);
-    let at_step = |step: u32| {
-        let alive = |i: &u32| {
-            let b = at(fast.blocks, *i);
-            b.start <= step && step < b.end && fast.may(*i)
-        };
-        let load: u64 = (0..n).filter(alive).map(|i| fast.size(i)).sum();
-        let (mut over, mut cost) = (load.saturating_sub(fast.capacity), 0u128);
-        for i in by_rate.first(n).iter().copied().filter(alive) {
-            // A block that may lie in no other bank stays.
-            let Some(more) = fast.more(i) else { continue };
-            let part = over.min(fast.size(i));
-            cost += (more * u128::from(part)).checked_div(fast.size(i).into()).unwrap_or(0);
-            over -= part;
-        }
-        cost
-    };
-    (0..n).map(|i| at_step(at(fast.blocks, i).start)).max().unwrap_or(0)
 }
 
 #[cfg(test)]

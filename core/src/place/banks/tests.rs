@@ -138,3 +138,26 @@ fn a_block_stays_where_the_others_cannot_be_placed_without_it() {
     let (_, spots) = run(&blocks, &uses, &banks).unwrap();
     assert!(is_valid(&blocks, &uses, &banks, &spots), "{spots:?}");
 }
+
+/// Of two blocks of one size only one fits the cheap bank. What a byte of either adds to the cost is far below 1.
+#[test]
+fn the_bound_is_below_the_least_where_blocks_are_touched_little() {
+    for (size, touched) in [(1 << 30, [8192, 4096]), (1 << 20, [1001, 1000]), (1 << 40, [3, 2])] {
+        let banks = [(size, 1), (2 * size, 2)].map(|(capacity, cost)| Bank { capacity, cost, alignment: 1 });
+        let (cost, _) =
+            run(&[Block::new(0, 1, size); 2], &touched.map(|touched| Use { touched, banks: 3 }), &banks).unwrap();
+        assert_eq!(cost, Cost { cost: (touched[0] + 2 * touched[1]).into(), lower_bound: cost.lower_bound });
+        assert!(cost.lower_bound <= cost.cost && cost.lower_bound > (touched[0] + touched[1]).into(), "{cost:?}");
+    }
+}
+
+#[test]
+fn what_overflows_is_refused() {
+    let far = Bank { capacity: u64::MAX, cost: u64::MAX, alignment: 1 };
+    let uses = [Use { touched: u64::MAX, banks: 1 }; 2];
+    let refused = Err(Error::SizeOverflow { block: 1 });
+    assert_eq!(run(&[Block::new(0, 1, 8); 2], &uses, &[far]).map(|_| ()), refused);
+    let coarse = Bank { alignment: 1 << 32, cost: 1, ..far };
+    let refused = Err(Error::SizeOverflow { block: 0 });
+    assert_eq!(run(&[Block::new(0, 1, u64::MAX - 8)], &uses[..1], &[coarse]).map(|_| ()), refused);
+}

@@ -284,7 +284,7 @@ pub fn fit<'a>(
 
 /// Fits a trace into less memory as [`fit`] does, and calls `watch` for every schedule that is tried, and in between to
 /// say that work goes on. If `watch` ends the work, the result is the best schedule so far. Between two calls at most
-/// one search for recomputation runs; such a search takes seconds for 100,000 rows.
+/// one search for recomputation or one for swaps runs; such a search takes seconds for 100,000 rows.
 ///
 /// # Errors
 /// As [`fit`]; [`Error::Stopped`] where the work was ended before anything was within the limit.

@@ -11,7 +11,7 @@ use super::stage::{Base, Stage};
 use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, part};
 use super::watch::Strategy;
 use super::{Lengths, Means, Options, Using, interim_rows, lower_bound_workspace};
-use crate::place::{self, Solver, search};
+use crate::place::{self, Solver};
 use crate::rewrite::flat::{self, Flat};
 use crate::rewrite::gaps::Gaps;
 use crate::rewrite::means::recompute::{self, Recomputer};
@@ -111,12 +111,8 @@ pub(super) struct Pass<'a, 'w, 's> {
 /// and of its [`Stage`] (the memory of the schedules). It is enough for [`Stage::prove`] too.
 pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let (base, most, residencies) = (means::most_rows(rows), interim_rows(rows), lengths.residencies);
-    // For at most `MOST_BLOCKS` blocks the placement runs a search, which needs more workspace than a placement of
-    // slightly more blocks without a search.
-    let searched = if residencies < search::MOST_BLOCKS { residencies } else { search::MOST_BLOCKS };
     let judge = verify::workspace(rows, blocks, residencies)
-        .max(place::workspace_of(Solver::Auto, residencies))
-        .max(place::workspace_of(Solver::Auto, searched))
+        .max(place::workspace_up_to(Solver::Auto, residencies))
         .max(liveness::workspace(2 * blocks))
         .max(liveness::merge_workspace(2 * blocks))
         .max(flat::making_workspace(rows, blocks))

@@ -464,3 +464,16 @@ fn an_operator_without_accesses_stays_where_it_is() {
         assert_eq!(run_recorded(&recorded, &options), Err(refused), "{time_ns}");
     }
 }
+
+/// Operators may have any numbers.
+#[test]
+fn the_numbers_of_operators_may_be_as_large_as_32_bits_allow() {
+    let chain: Vec<_> = (0..12).map(|k| (4, vec![k], false, 20)).collect();
+    let (rows, blocks) = trace(1, &chain);
+    let far = |r: &Row| Row { op: if let Op::First(k) = r.op { Op::First(u32::MAX - 20 + k) } else { r.op }, ..*r };
+    let renumbered: Vec<Row> = rows.iter().map(far).collect();
+    let options = |limit| swapping(limit, Device::symmetric(12e9));
+    let (peak, ..) = run(&rows, blocks, &options(u64::MAX)).unwrap();
+    let limit = peak * 7 / 10;
+    assert_eq!(run(&renumbered, blocks, &options(limit)), run(&rows, blocks, &options(limit)));
+}

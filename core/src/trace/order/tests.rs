@@ -295,7 +295,26 @@ fn what_a_reuse_spares_counts_where_its_input_dies() {
     // A reuse spares no more bytes than its input has.
     assert_eq!(load(&[reuse(1, 50)]), Ok((17, true)));
     assert_eq!(load(&[reuse(4, 1)]), Err(Error::UnknownTensor { node: 0, tensor: 4 }));
+    // Operator 0 does not read tensor 3.
+    assert_eq!(load(&[reuse(3, 1)]), Err(Error::UnknownTensor { node: 0, tensor: 3 }));
     assert_eq!(load(&[Reuse { node: 2, input: 0, bytes: 1 }]), Err(Error::UnknownTensor { node: 2, tensor: 0 }));
+}
+
+#[test]
+fn nothing_is_written_over_a_weight_and_no_more_than_the_output_has() {
+    let [weight, input] = [Storage::Persistent, Storage::Transient].map(|storage| Tensor { bytes: 100, storage });
+    let output = Tensor { bytes: 10, ..input };
+    for (read, load) in [(weight, 110), (input, 100)] {
+        let nodes = [Node { inputs: &[0], outputs: &[1], ..Node::default() }];
+        let graph = Graph { tensors: &[read, output], nodes: &nodes };
+        let options = Options::default();
+        let len = workspace(2, 1, graph.operands(), options);
+        let (mut words, mut indices, mut order) = (vec![0; len.words], vec![0; len.indices], [0]);
+        let scratch = Workspace::new(&mut words, &mut indices);
+        let reuses = [Reuse { node: 0, input: 0, bytes: 100 }];
+        let found = least_load_reusing(&graph, &reuses, options, scratch, &mut order).unwrap();
+        assert_eq!((found.max_load, found.lower_bound), (load, load));
+    }
 }
 
 #[test]
