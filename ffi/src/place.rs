@@ -122,7 +122,7 @@ const SOLVERS: [(N, Solver, &CStr); 22] = [
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_placement {
     /// Set this to sizeof(sublet_placement): the library sees from it which fields the struct has in the caller's
-    /// version. For a sublet_watch, the library sets it.
+    /// version. In the struct that the library passes to a sublet_watch, the library has set this.
     pub struct_size: u32,
     /// The sublet_solver that made the plan; where several were tried, the one whose plan was taken.
     pub solver: u32,

@@ -31,8 +31,9 @@ pub struct sublet_timing {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_run {
-    /// Set this to sizeof(sublet_run): the library sees from it which fields the struct has in the caller's version. In
-    /// another struct, the library sets it.
+    /// Set this to sizeof(sublet_run): the library sees from it which fields the struct has in the caller's version.
+    /// Where the sublet_run is a field of another struct, such as sublet_fitted, you need not set this: there the
+    /// library writes it.
     pub struct_size: u32,
     /// Reserved; it is 0.
     pub reserved: u32,

@@ -20,7 +20,8 @@ workspace! {
         tables {
             /// For each operator, its first row. One more entry after the last operator's holds the number of rows.
             pub(super) first_row: u32[rows + 2],
-            /// For each operator, the row of its first access, and the row after that of its last access.
+            /// For each operator, the row of its first access, and one past the row of its last access. For the last
+            /// operator, if it has no accesses, both are the number of rows.
             accesses: [u32; 2][rows + 1],
             /// For each boundary between operators, the time at which compute reaches it if compute never waits, in ns.
             /// Boundary o is before operator o, and one more boundary is after the last operator.
@@ -129,7 +130,8 @@ impl<'a> Program<'a> {
         if first < end { at(self.rows, first).op } else { Op::None }
     }
 
-    /// The row of an operator's first access, and the row after that of its last access.
+    /// The row of an operator's first access, and one past the row of its last access. If the operator has no accesses,
+    /// both are the number of rows.
     #[inline]
     pub(super) fn span(&self, operator: u32) -> [u32; 2] {
         self.accesses[operator]

@@ -490,8 +490,9 @@ impl<'a> Values<'a> {
     }
 
     /// Finds three figures for each operator, in bytes: the most that it adds to the load (bytes alive) while it runs
-    /// (`most`), what it adds in the end (`left`), and the most of its workspaces at once (`local`). The first two
-    /// count workspaces and blocks that are allocated and freed when the recording says.
+    /// (`most`), what it adds in the end (`left`), and the most that its workspaces take at one time (`local`). `most`
+    /// and `left` count only the workspaces and the blocks that are allocated and freed where the recording does so.
+    /// They leave out the blocks that the plan of recomputation allocates and frees.
     fn weigh(&mut self) {
         let program = self.program;
         for o in 0..program.operators {

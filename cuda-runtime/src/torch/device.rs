@@ -54,8 +54,8 @@ struct Refused {
     /// How many plans had been made when the driver refused memory for the arena. A later plan has another arena: the
     /// driver is asked for that at once.
     plans: u64,
-    /// How many more planned requests (those that the plan has a place for) must come until the driver is asked for the
-    /// arena again.
+    /// How many more planned requests (requests that the plan has a place for) must come until the driver is asked for
+    /// the arena again.
     left: u64,
     /// What `left` was set to at the driver's latest refusal: how many planned requests in all come between that
     /// refusal and the next try. The next refusal for the same plan doubles this.
@@ -92,9 +92,9 @@ struct Apart {
 #[derive(Default)]
 struct Aparts {
     blocks: HashMap<u64, Apart>,
-    /// The bytes of these blocks.
+    /// The bytes of all blocks in `blocks` together: those that are live outside the arena now.
     live: u64,
-    /// The most bytes of such blocks that were live at once so far.
+    /// The highest value of `live` so far, in bytes. An arena that was allocated at that time does not count.
     most: u64,
 }
 
@@ -111,8 +111,8 @@ impl Aparts {
         Some(block)
     }
 
-    /// Whether these blocks and an arena of `arena` bytes take at most a sixteenth more than the most that such blocks
-    /// have taken so far.
+    /// Whether the live blocks outside the arena, plus a new arena of `arena` bytes, take at most 17/16 of `most`: the
+    /// most bytes that blocks outside an arena, without the arena, have taken at once so far.
     const fn leave_room(&self, arena: u64) -> bool {
         self.live.saturating_add(arena) <= self.most + self.most / 16
     }
@@ -459,8 +459,8 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// Serves a request of a stream that is captured into a CUDA graph, with memory that belongs to the graph. Makes no
-    /// call that a capture forbids.
+    /// Serves a request for `bytes` bytes of a stream that is captured into a CUDA graph, with memory that belongs to
+    /// the graph. Returns the address of the memory on the device. Makes no call that a capture forbids.
     fn malloc_captured(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
         if let Some(address) = self.graphs.take(bytes, stream) {
             return Ok(address);
@@ -485,9 +485,9 @@ impl<D: Driver> Device<D> {
             && self.deferred.iter().all(|(freed, _)| *freed != address)
     }
 
-    /// Whether the block at `address` cannot be freed now, because one of these streams is captured into a CUDA graph:
-    /// `stream`, in which the block is freed; another stream that has used the block; or the stream whose requests are
-    /// planned.
+    /// Whether the block at `address` cannot be freed now: at least one of three streams is captured into a CUDA graph.
+    /// The three are `stream`, in which the block is freed; any other stream that has used the block; and the stream
+    /// whose requests are planned.
     fn is_captured(&mut self, address: u64, stream: Stream) -> Result<bool> {
         let users = self.users.get(&address).into_iter().flatten();
         let streams: Vec<Stream> = users.copied().chain([stream]).chain(self.stream).collect();

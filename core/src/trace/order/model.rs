@@ -118,7 +118,7 @@ impl<'a> Model<'a> {
         self.first_touched[self.operators] = self.operands;
     }
 
-    /// Adds a tensor to those that the newest operator touches.
+    /// Adds a tensor to the tensors that the operator which was added last touches (reads or writes).
     pub(crate) fn touches(&mut self, tensor: u32) {
         let operator = self.operators - 1;
         if !self.touched(operator).contains(&tensor) {
@@ -269,8 +269,9 @@ pub(super) struct Walk<'m, 's> {
     /// The max load (most bytes alive at once) so far. At the start the searches set it to the lower bound on the max
     /// load of all orders.
     pub(super) key: u64,
-    /// For each operator: how many operators that have to run before it have not run yet. It can run when this is 0. An
-    /// operator that is listed twice in `next` of the model counts twice.
+    /// For each operator: how many of the operators that have to run before it have not run yet. It can run when this
+    /// is 0. A predecessor counts twice if the model's `next` lists the operator twice among those that wait for this
+    /// predecessor.
     waits: Table<'s, u32>,
     /// For each tensor: how many of the operators that touch it have run.
     ran: Table<'s, u32>,
@@ -304,8 +305,8 @@ impl<'m, 's> Walk<'m, 's> {
         walk
     }
 
-    /// Goes back to the start, where no operator has run but those that are put off, and the load is that of the
-    /// tensors alive from the start.
+    /// Goes back to the start. No operator has run then, except that the operators that are put off
+    /// ([`Model::put_off_sources`]) count as run. The load is the bytes of the tensors that are alive from the start.
     pub(super) fn begin(&mut self) {
         self.done.copy_from(&self.model.late);
         self.load = self.model.given();
@@ -377,7 +378,7 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Puts an operator on the list of those that are ready, unless it has run.
+    /// Puts an operator on the list of ready operators, unless it has run.
     fn make_ready(&mut self, operator: u32) {
         if !self.has_run(operator) {
             self.ready[self.ready_count] = operator;
@@ -386,7 +387,7 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Takes an operator from the list of those that are ready, if it is there.
+    /// Takes an operator from the list of ready operators, if it is there.
     fn unready(&mut self, operator: u32) {
         if self.place[operator] > 0 {
             let place = self.place[operator] - 1;

@@ -90,7 +90,8 @@ fn judge_plan(
     Ok(*verified.run())
 }
 
-/// `rows` without those in `without`, and with other rows put in as `changes` say.
+/// `rows` without the rows whose indices are in `without`, and with other rows put in: each of `changes` is an index in
+/// `rows` and the rows that are put in before it.
 fn changed(rows: &[Row], changes: &[Added], without: &[usize]) -> Vec<Row> {
     let mut rewritten = Vec::new();
     for i in 0..=rows.len() {
@@ -169,8 +170,8 @@ fn a_weight_may_use_its_initial_copy_if_its_final_value_is_on_the_host() {
     assert_eq!(judged(true, &[(2, &[away]), swapped], &[]), Ok(()));
 }
 
-/// A weight that is allocated after an access or a copy begins on the host: it does not have its initial value on the
-/// device.
+/// A weight that is allocated after the first row that reads, writes or copies any block, be it another one, begins on
+/// the host: it does not have its initial value on the device.
 #[test]
 fn a_weight_that_begins_on_the_host_has_to_end_there() {
     let [gone, anew] = [free(0), malloc(0, 8)];
@@ -276,7 +277,8 @@ fn an_operator_that_read_undefined_memory_yields_nothing_when_it_runs_again() {
     assert_eq!(judge(&recorded, &twice, false), Err(RowFault::OtherValue));
 }
 
-/// A recomputed operator that reads another value writes undefined values, those before that read included.
+/// A recomputed operator that reads another value than in its first run writes only undefined values, also to the
+/// blocks that it writes before that read.
 #[test]
 fn an_operator_that_reads_another_value_after_its_write_yields_nothing() {
     let rows = [weight(0, 8), malloc(1, 8), write(1, 0), read(0, 0), write(0, 1), read(1, 2)];
@@ -573,7 +575,8 @@ fn the_plan_is_judged_too() {
     assert!(matches!(judged, Err(Error::Invalid(super::super::Violation::Overlap { .. }))));
 }
 
-/// A recomputed operator takes the time of its first run, wherever among its accesses those stand that it leaves out.
+/// A recomputed operator takes the time of its first run, wherever among its accesses the ones stand that the
+/// recomputation leaves out.
 #[test]
 fn a_recomputed_operator_takes_its_whole_time() {
     let at = |time_ns, r: Row| Row { time_ns, ..r };
