@@ -74,7 +74,8 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         self.len = 0;
     }
 
-    /// Replaces all elements by those of another list; elements for which there is no room are left out.
+    /// Replaces all elements of this list by the elements of `other`. The last elements of `other`, for which this list
+    /// has no room, are left out.
     pub(crate) fn copy_from(&mut self, other: &List<'_, T>) {
         self.clear();
         for value in other.iter() {

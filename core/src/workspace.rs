@@ -207,7 +207,7 @@ macro_rules! workspace {
 pub(crate) use workspace;
 
 impl<'a> Workspace<'a> {
-    /// A workspace that consists of these two slices; their contents do not matter.
+    /// A workspace that consists of the slices `words` and `indices`. What they contain does not matter.
     ///
     /// ```
     /// use sublet_core::{verify, Block, Constraints, Workspace};

@@ -42,7 +42,7 @@ pub struct Stall {
     pub simulated_ns: f64,
 }
 
-/// The times of one iteration on the device, beside those of the simulation.
+/// The times of one iteration: as measured on the device, and as simulated.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Measured {
     /// The time from the begin of the iteration until all streams were done, in ns.

@@ -202,8 +202,8 @@ impl Program {
     }
 
     /// How many bytes are copied between two iterations, because persistent blocks end an iteration at other places
-    /// than those where the next one needs them. The first number counts the bytes copied within the device, the second
-    /// those copied to or from the host: a block that goes to the host and back counts twice.
+    /// than where the next iteration needs them. The first number counts the bytes copied within the device. The second
+    /// counts the bytes copied to or from the host: a block that goes to the host and back counts twice.
     #[must_use]
     pub fn moved_bytes(&self) -> [u64; 2] {
         let mut moved = [0, 0];

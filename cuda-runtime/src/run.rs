@@ -17,8 +17,8 @@ pub struct Launch<'a, B: Backend> {
     /// The stream to launch the kernels on. What is launched there now runs only after all earlier work that its
     /// operands depend on.
     pub stream: &'a B::Stream,
-    /// The operator by its number in the recorded trace, and whether it is recomputed; `Op::None` for an access outside
-    /// operators, such as that of the network's input.
+    /// The operator by its number in the recorded trace, and whether it is recomputed; `Op::None` for an access that
+    /// belongs to no operator, such as the one that writes the network's input.
     pub op: Op,
     /// What to launch: the whole operator, or only the computation of a mask (one bit for each element of a block).
     pub part: Part,

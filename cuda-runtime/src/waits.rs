@@ -125,10 +125,10 @@ fn join(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// Notes that a step (a launch or a copy) uses the bytes of `range`, and finds the earlier users of these bytes that it
-/// has to follow. The step has the number `number` in stream `lane`; `write` says whether it writes the bytes. `memory`
-/// has the users of each range of bytes, by the address at which the range begins. `needed` has for each stream the
-/// number of the last step that this step has to follow; it is raised where these bytes need a later one.
+/// Notes that a step (a launch or a copy) uses the bytes of `range`, and finds the earlier users of these bytes that
+/// the step has to follow. The step has the number `number` in stream `lane`; `write` says whether it writes the bytes.
+/// `memory` has the users of each range of bytes, by the address at which the range begins. `needed` has for each
+/// stream the number of the last step that this step has to follow; it is raised where these bytes need a later one.
 fn use_bytes(
     memory: &mut BTreeMap<u64, Users>,
     range: &Range<u64>,

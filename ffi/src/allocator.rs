@@ -66,8 +66,8 @@ pub struct sublet_allocator_params {
     pub events: u64,
     /// How many blocks whose addresses are not from the plan can be alive at once; 0 is 16384.
     pub live: u64,
-    /// The first address of the `capacity` bytes in which blocks lie, if the caller has such a range of addresses
-    /// already; otherwise NULL. Nothing is read or written there but by sublet_realloc, which copies blocks.
+    /// The first address of the `capacity` bytes in which blocks lie, if the caller already has such a range of
+    /// addresses; otherwise NULL. The library reads and writes these bytes only in sublet_realloc, which copies blocks.
     pub range: *mut c_void,
     /// A function that allocates a range of addresses in which blocks lie. It is called for the first range, unless
     /// `range` is given, and for another one where a request or a plan does not fit; up to 64 ranges exist at once. For
@@ -236,8 +236,8 @@ fn needed(config: &Config) -> (Needed, WorkspaceLen) {
     (Needed::workspace(kept).and::<Marked<sublet_allocator>>(1).and::<Caller>(1).and::<Block>(len.blocks), kept)
 }
 
-/// Tells the size and alignment of the bookkeeping memory that an allocator with these parameters needs: about 300
-/// bytes for each of the `events` that `params` asks for.
+/// Tells in `layout` the size and alignment of the bookkeeping memory that an allocator with the parameters `params`
+/// needs: about 300 bytes for each of the `events` that `params` asks for.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_workspace(

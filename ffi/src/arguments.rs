@@ -139,8 +139,8 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// Checks the next argument, `n`, a number of things such as blocks or rows. It must be so small that the size of a
-    /// workspace that is computed from it cannot overflow.
+    /// Checks the next argument, `n`, a number of things such as blocks or rows. `n` must be so small that the size of
+    /// a workspace that is computed from `n` cannot overflow.
     pub(crate) fn count(&mut self, n: usize) -> Result<usize, Failure> {
         self.skip();
         counted(n, self.position - 1)
@@ -382,8 +382,8 @@ impl<'a> Arguments<'a> {
     }
 
     /// Notes that `memory` belongs to a handle (an opaque pointer, such as to an allocator), which is argument number
-    /// `position`. No argument that is written may overlap this memory. Fails if an argument that was checked before is
-    /// written and overlaps it; if a later one does, its own check fails.
+    /// `position`. No argument that is written may overlap `memory`. Fails if an argument that was checked before does
+    /// so. If an argument that is checked later does so, the check of that argument fails.
     pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
         self.holds_range(position, (range.start.addr(), range.end.addr()))
@@ -391,7 +391,8 @@ impl<'a> Arguments<'a> {
 
     /// Notes that the memory from address `begin` up to `end` belongs to a handle (an opaque pointer, such as to an
     /// allocator), which is argument number `position`. No argument that is written may overlap this memory. Fails if
-    /// an argument that was checked before is written and overlaps it; if a later one does, its own check fails.
+    /// an argument that was checked before does so. If an argument that is checked later does so, the check of that
+    /// argument fails.
     pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
         self.take(Range { begin, end, position, written: false })
     }

@@ -34,8 +34,8 @@ pub unsafe extern "C" fn sublet_lower_bound_workspace(
 }
 
 /// Writes to `lower_bound` a lower bound, in bytes, on the peak (the highest end of a block) of every placement of
-/// these blocks. The bound is at least the max load, the most bytes that are alive at one step, and equals it where
-/// there are neither alignments nor pins. `constraints` may be NULL.
+/// `blocks`. The bound is at least the max load, the most bytes that are alive at one step, and equals the max load
+/// where there are neither alignments nor pins. `constraints` may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lower_bound(

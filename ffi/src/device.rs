@@ -77,8 +77,8 @@ impl From<Device> for sublet_device {
     }
 }
 
-/// Writes to `device` the properties of the device of this name, such as "h200": its bandwidths, latencies and so on.
-/// Only the field `struct_size` must be set before. The command `sublet fit --help` lists the names.
+/// Writes to `device` the properties of the device that is called `name`, such as "h200": bandwidths, latencies and so
+/// on. Of `device`, only the field `struct_size` must be set before. The command `sublet fit --help` lists the names.
 ///
 /// SUBLET_STATUS_UNKNOWN_NAME: there is no device of this name.
 #[must_use]

@@ -35,7 +35,7 @@ pub unsafe extern "C" fn sublet_format_error(
 /// A buffer that text is written to. Text that does not fit is left out, but its length is counted.
 pub(crate) struct Text<'a> {
     pub(crate) buffer: &'a mut [c_char],
-    /// How many bytes the whole text has so far, also those for which there was no room.
+    /// How many bytes the whole text has so far. Bytes for which `buffer` had no room count too.
     pub(crate) len: usize,
 }
 

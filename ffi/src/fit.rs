@@ -149,8 +149,8 @@ pub struct sublet_fit_output {
     /// Receives, for each residency (each time that a block is on the device), the number of its block, and how often
     /// that block was on the device before. May be NULL.
     pub names: *mut sublet_residency,
-    /// How many residencies (times that a block is on the device) there is room for in `offsets`, and in `blocks` and
-    /// `names` unless these are NULL.
+    /// How many residencies (times that a block is on the device) there is room for in `offsets`, and in each of
+    /// `blocks` and `names` that is not NULL.
     pub residency_capacity: usize,
 }
 

@@ -78,7 +78,8 @@ mod kind {
         drop(unsafe { (*FORKING.0.get()).take() });
     }
 
-    /// Adds an allocator to the list of those whose locks are taken before a fork: forks wait for its lock from now on.
+    /// Adds an allocator to the list of the allocators whose locks are taken before a fork. From now on each fork waits
+    /// for the lock of this allocator.
     pub(crate) fn enter(one: &'static dyn Held) {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
@@ -88,7 +89,7 @@ mod kind {
         list().push(one);
     }
 
-    /// Removes an allocator from the list of those whose locks are taken before a fork.
+    /// Removes an allocator from the list of the allocators whose locks are taken before a fork.
     pub(crate) fn leave(one: &dyn Held) {
         list().retain(|&other| !std::ptr::addr_eq(other, one));
     }

@@ -142,8 +142,8 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// The most rows that `graph::rows` can write for a graph with these counts. sublet_graph_rows adds a row for each
-    /// tensor with SUBLET_STORAGE_ITERATION: a read at the end.
+    /// The most rows that `graph::rows` can write for a graph with this many tensors, operators and operands.
+    /// sublet_graph_rows adds a row for each tensor with SUBLET_STORAGE_ITERATION: a read at the end.
     const fn most_rows(self) -> usize {
         3 * self.tensors + 3 * self.nodes + self.operands
     }

@@ -144,11 +144,11 @@ pub enum sublet_action {
     /// The operator of number `subject`, which has run, is recomputed, with each memory (a tensor's storage) at the
     /// place where it is bound now.
     Run = 1,
-    /// The memory (a tensor's storage) of number `subject` is copied to the host: to `offset`, in bytes, of the memory
-    /// that the host has for such copies.
+    /// The memory (a tensor's storage) of number `subject` is copied to the host: to `offset` bytes after the begin of
+    /// the memory that the host has for memories that are copied out.
     CopyOut = 2,
-    /// The memory (a tensor's storage) of number `subject` is copied back from `offset`, in bytes, of the memory that
-    /// the host has for such copies, to where it is bound in the arena now.
+    /// The memory (a tensor's storage) of number `subject` is copied back to where it is bound in the arena now. Its
+    /// copy lies `offset` bytes after the begin of the memory that the host has for memories that are copied out.
     CopyIn = 3,
 }
 
@@ -367,11 +367,11 @@ impl From<Planned> for sublet_network_planned {
     }
 }
 
-/// Tells in `step_capacity` the most steps that a plan of this network can have, and in `layout` the workspace that
-/// sublet_network_plan needs with these parameters. The size of the workspace is linear in the counts of memories
+/// Tells in `step_capacity` the most steps that a plan of `network` can have, and in `layout` the workspace that
+/// sublet_network_plan needs for `network` with `params`. The size of the workspace is linear in the counts of memories
 /// (storages of tensors), operators and accesses, and far smaller without a limit. But with up to 6,000 live ranges of
-/// memories in the arena the exact search for offsets runs, and its part of the workspace grows with the square of
-/// their number.
+/// memories in the arena the exact search for offsets runs, and the search's part of the workspace grows with the
+/// square of the number of live ranges.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_workspace(

@@ -217,13 +217,14 @@ fn needed(solver: Solver, n: usize, position: u32) -> Result<Needed, Failure> {
     Ok(Needed::workspace(place::workspace_of(solver, n)).and::<Block>(n))
 }
 
-/// The name of the solver of this number, or NULL if there is no such solver. The text lives as long as the program.
+/// The name of the solver whose number, a sublet_solver, is `solver`; NULL if no solver has this number. The text lives
+/// as long as the program.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_solver_name(solver: u32) -> *const c_char {
     SOLVERS.iter().find(|(number, ..)| *number as u32 == solver).map_or(ptr::null(), |(_, _, name)| name.as_ptr())
 }
 
-/// Finds the sublet_solver that has this name, one of those that sublet_solver_name returns.
+/// Writes to `solver` the sublet_solver that is called `name`, a name as sublet_solver_name returns them.
 ///
 /// SUBLET_STATUS_UNKNOWN_NAME: there is no solver of this name.
 #[must_use]

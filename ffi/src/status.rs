@@ -209,7 +209,7 @@ pub enum sublet_status {
     Interrupted = 151,
     /// The plan keeps `needed` bytes on the host, but host and device share one memory, so that this frees nothing.
     HostIsDevice = 152,
-    /// A call of the operating system failed, with the error number `got` (errno), or 0 if there is no such number. The
+    /// A call of the operating system failed. `got` is the error number (errno), or 0 if the error has no number. The
     /// file that blocks are swapped to could not be opened, made long enough, read or written; or its file system
     /// cannot open it past the page cache (O_DIRECT); or a thread that reads and writes it could not be started. Or, on
     /// a GPU that shares the host's memory, how much memory is available could not be read.

@@ -153,8 +153,8 @@ pub struct RecordNeeded {
 }
 
 impl RecordNeeded {
-    /// The lengths of the slices and the workspace of [`record`], for a network with these numbers of memories
-    /// (storages of tensors) and accesses (uses of a memory by an operator).
+    /// The lengths of the slices and the workspace of [`record`], for a network of `memories` memories (storages of
+    /// tensors) and `accesses` accesses (uses of a memory by an operator).
     #[must_use]
     pub const fn of(memories: usize, accesses: usize) -> Self {
         let rows = residency::most_rows(accesses);

@@ -254,8 +254,8 @@ impl Memories<'_> {
         Ok(())
     }
 
-    /// Whether an operator with these accesses writes a kept memory (a tensor's storage that is no part of the plan).
-    /// If so, it must not be recomputed, since it might update the memory twice.
+    /// Whether an operator whose accesses are `accesses` writes a kept memory (a tensor's storage that is no part of
+    /// the plan). If so, the operator must not be recomputed, since it might update the memory twice.
     fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
         accesses.iter().any(|a| self.what[a.memory] & (KEPT | EMPTY) == KEPT && a.how != Use::Read)
     }

@@ -22,8 +22,8 @@ use super::lifetime_tree::{LifetimeTree, Lifetimes};
 use crate::table::{Table, at, count};
 use crate::{Block, Workspace, WorkspaceLen, sort};
 
-/// Which hole a block takes, of those that are large enough. A hole is a range of free addresses between placed blocks
-/// that are alive with the block.
+/// Which hole a block takes, of the holes that are large enough for it. A hole is a range of free addresses between
+/// placed blocks that are alive at some step together with the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fit {
     /// The lowest hole that is large enough.
@@ -41,8 +41,8 @@ pub(crate) struct Gaps<'a> {
     low: Table<'a, u32>,
     /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
     high: Table<'a, u32>,
-    /// The lifetimes of the placed blocks, in a tree that finds those that share a step with a given block; empty where
-    /// `stacked` holds the placed blocks.
+    /// The lifetimes of the placed blocks, in a tree that finds the placed blocks which share a step with a given
+    /// block. Empty where `stacked` holds the placed blocks.
     placed: LifetimeTree<'a>,
     /// The begin and the end in memory, in bytes, of each placed block that is alive together with the block to place.
     neighbours: Table<'a, [u64; 2]>,

@@ -54,7 +54,7 @@ pub struct Options {
     /// instance. Beam search ([`beam`]) gets the time that so many nodes take. [`auto`] divides the budget among its
     /// methods.
     pub nodes: u64,
-    /// Which of its techniques the exact search uses; the others are turned off.
+    /// The techniques that the exact search uses; its other techniques are turned off.
     pub techniques: search::Techniques,
 }
 
@@ -98,7 +98,7 @@ pub struct Summary {
 /// that could go on; the method then returns the best result that it has.
 pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 
-/// Whether a method of placement is one of those that [`portfolio`] runs in turn, and on which instances.
+/// Whether [`portfolio`], which runs several methods of placement in turn, runs a method too, and on which instances.
 #[derive(Clone, Copy)]
 enum Part {
     /// [`portfolio`] never runs this method of placement.
@@ -143,8 +143,8 @@ macro_rules! solvers {
                 }
             }
 
-            /// Whether this method of placement is one of those that [`portfolio`] runs in turn, and on which
-            /// instances.
+            /// Whether [`portfolio`], which runs several methods of placement in turn, runs this method too, and on
+            /// which instances.
             const fn part(self) -> Part {
                 match self {
                     $(Self::$variant { .. } => Part::$part,)*

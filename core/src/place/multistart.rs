@@ -38,8 +38,8 @@ use crate::{Block, Error, Workspace, WorkspaceLen};
 /// are ranked, and by which rule the next block is picked.
 #[derive(Clone, Copy, Debug)]
 struct Start {
-    /// How the next block is chosen among those that fit on the lowest part of the skyline (for each step, the height
-    /// up to which memory is taken).
+    /// How the next block is chosen among the blocks that fit on the lowest part of the skyline (for each step, the
+    /// height up to which memory is taken).
     rule: Rule,
     /// Sets the exponents of a block's worth, `width^α ⋅ size^β`: α is the cosine and β the sine of `angle` times 90
     /// degrees. At 0 only the width counts, the number of steps alive; at 1 only the size. The block of greatest worth

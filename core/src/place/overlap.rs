@@ -86,7 +86,8 @@ pub fn place(
     finish(best, options)
 }
 
-/// Places the blocks by first fit in several orders and random changes of these, and keeps the best plan in `offsets`.
+/// Places the blocks by first fit in several orders and in random changes of these orders. Keeps the best plan in
+/// `offsets`.
 fn by_order(
     pairs: &Pairs<'_>,
     options: &Options,

@@ -85,15 +85,15 @@ pub(crate) struct Skyline<'a> {
     max_load: u64,
 }
 
-/// Which block is placed next, of those whose lifetime lies within the lowest line of the skyline (a stretch of time
-/// with one height).
+/// Which block is placed next, of the blocks whose lifetime lies within the lowest line of the skyline (a stretch of
+/// time with one height).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// The block of the best rank, the first in the order of preference.
     Rank,
-    /// Of the blocks whose lifetime lies within the line (a stretch of time with one height), those that are alive at
-    /// its busiest step come first: the step at which most load is still to be placed. Among these, the block of the
-    /// best rank. If there are none, the block of the best rank among all within the line.
+    /// The block of the best rank among the blocks that are alive at the busiest step of the line: the step at which
+    /// most load is still to be placed. A line is a stretch of time with one height. If no such block has its whole
+    /// lifetime within the line, the block of the best rank among all blocks within the line.
     BusiestFirst,
     /// As [`BusiestFirst`](Self::BusiestFirst), but no block is placed that would rise above a far fuller neighbouring
     /// line. Instead, its own line is raised to the height of that neighbour, and the bytes between stay unused. A line
@@ -113,9 +113,9 @@ pub(crate) enum Rule {
 /// fuller: these bytes shifted right by this number of bits. The fullness of a line is its height plus the load still
 /// to be placed over it.
 const LEVEL: u32 = 7;
-/// [`Rule::Flush`] chooses the next block from this number of blocks, those of best rank in the order of preference.
+/// [`Rule::Flush`] chooses the next block from this number of blocks: the ones of best rank in the order of preference.
 const FLUSH_CHOICE: usize = 8;
-/// [`Rule::WideFlush`] chooses the next block from this number of blocks, those of best rank in the order of
+/// [`Rule::WideFlush`] chooses the next block from this number of blocks: the ones of best rank in the order of
 /// preference.
 const WIDE_CHOICE: usize = 64;
 /// [`Rule::Flush`] and [`Rule::WideFlush`] divide the room that a block would leave unused by the slack there, the room

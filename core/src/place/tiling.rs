@@ -506,9 +506,9 @@ impl Tiling<'_> {
         }
     }
 
-    /// Looks at the `ahead` sections of time after `section`, and counts those in which blocks end together that are
-    /// side by side in no order of the item. An item is a set of orders of the living blocks, as a PQ-tree. Only blocks
-    /// that are alive already count.
+    /// Looks at the `ahead` sections of time after `section`. Counts the sections whose ending blocks are side by side
+    /// in no order of the item. Only blocks that are alive in `section` already count. An item is a set of orders of
+    /// the living blocks, as a PQ-tree.
     fn scattered(&mut self, item: u32, section: u32, ahead: u32) -> u64 {
         let Self { tree, items, mark, marks, by_end, first_end, ranges: [low, high], sections, forward, .. } = self;
         let len = items.len[item];

@@ -136,8 +136,8 @@ const fn high(word: u64) -> u32 {
 }
 
 impl<'a> Replay<'a> {
-    /// A replay (it answers requests from a plan) that has no plan yet. `blocks` is the most blocks that an iteration
-    /// of its plan may request, placed or not.
+    /// A replay (it answers requests from a plan) that has no plan yet. `blocks` bounds the plans that it can be given:
+    /// the most blocks that an iteration may request in a plan, blocks without a place in the arena included.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says.

@@ -64,8 +64,8 @@ impl<S: Source> Allocator<'_, S> {
         planned.fold(beside, |(bytes, blocks), (_, size, _)| (bytes + size, blocks + 1))
     }
 
-    /// Returns to its [`Source`] each range of addresses in which no block lives. Does nothing if the source never
-    /// gives a second range.
+    /// Returns each range of addresses in which no block lives to the allocator's [`Source`]. Does nothing if the
+    /// source never gives a second range.
     pub fn trim(&mut self) {
         if self.source.grows() {
             self.give_back_empty(0);
@@ -116,7 +116,8 @@ mod tests {
         Allocator::new(config, Memory { blocks, words, indices }).unwrap()
     }
 
-    /// An iteration that requests these sizes; each block lives until `span` more are requested. Returns the addresses.
+    /// Runs an iteration that requests blocks of `sizes` bytes, in this order. Each block is freed right before the
+    /// `span`-th request after its own, or where that request would be. Returns the blocks' addresses.
     fn iteration(allocator: &mut Allocator<'_, Fixed>, sizes: &[u64], span: usize) -> Vec<u64> {
         allocator.begin_iteration();
         let mut addresses: Vec<u64> = Vec::new();

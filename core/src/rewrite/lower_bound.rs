@@ -112,7 +112,7 @@ ids! {
     /// The index of an idle time (the time between two accesses of a block) in the list of all idle times.
     pub(super) struct IdleId;
 
-    /// The index of a block among those that may be on the host at a given time.
+    /// The index of a block in the list of the blocks that may be on the host at a given time ([`Away`]).
     pub(super) struct AwayId;
 }
 
@@ -338,8 +338,8 @@ workspace! {
             /// For each block that may be on the host, whether it must be back on the device in the next iteration, not
             /// in this one.
             later[AwayId]: bool[most],
-            /// For each idle time (time between two accesses of a block), the index of its block among those that may
-            /// be on the host; none if the block is not among them.
+            /// For each idle time (time between two accesses of a block), the index of its block in the list of the
+            /// blocks that may be on the host; none if the block is not in the list.
             pub(super) index[IdleId]: Option<AwayId>[most],
         }
         state {
@@ -350,7 +350,7 @@ workspace! {
 }
 
 impl Away<'_> {
-    /// Finds the blocks that may be on the host at the time of a row: those that are idle then and read later.
+    /// Finds the blocks that may be on the host at the time of a row: the blocks that are idle then and read later.
     fn find_at(&mut self, row: u32, program: &Program<'_>, idle: &IdleBlocks<'_>) {
         let time = at(program.rows, row).time_ns;
         self.clear();

@@ -18,7 +18,8 @@ workspace! {
     /// once.
     pub(super) struct Program<'a>(rows, blocks; trace: &'a [Row]) {
         tables {
-            /// For each operator, its first row. One more entry after the last operator's holds the number of rows.
+            /// For each operator, the index of its first row in the trace. One more entry, after the last operator's
+            /// entry, holds the number of rows.
             pub(super) first_row: u32[rows + 2],
             /// For each operator, the row of its first access, and one past the row of its last access. For the last
             /// operator, if it has no accesses, both are the number of rows.

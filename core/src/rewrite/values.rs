@@ -153,8 +153,9 @@ workspace! {
             /// For each operator, the most bytes that it adds to the load (bytes alive) while it runs. Only its
             /// workspaces count, and the blocks that are allocated and freed as recorded.
             pub(super) most: u64[rows + 1],
-            /// For each operator, the bytes that it allocates less those that it frees. Only blocks that are allocated
-            /// and freed as recorded count. In two's complement, as an operator may free more than it allocates.
+            /// For each operator, the bytes of the blocks that it allocates, minus the bytes of the blocks that it
+            /// frees. Only blocks that are allocated and freed as recorded count. In two's complement, as an operator
+            /// may free more than it allocates.
             pub(super) left: u64[rows + 1],
             /// For each operator, the most bytes that its workspaces take at one time.
             pub(super) local: u64[rows + 1],
@@ -236,7 +237,7 @@ impl<'a> Values<'a> {
     }
 
     /// The references of an operator to managed blocks (which the plan of recomputation allocates and frees), as
-    /// indices in the list of all such references: the first, and one past the last.
+    /// indices in `managed`, the list of all operators' references to managed blocks: the first, and one past the last.
     #[inline]
     pub(super) fn managed_range(&self, operator: u32) -> (u32, u32) {
         (self.first_managed[operator], self.first_managed[operator + 1])

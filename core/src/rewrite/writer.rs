@@ -10,7 +10,7 @@ use crate::trace::{Event, Op, Row};
 /// many are needed.
 pub(super) struct Writer<'a> {
     out: &'a mut [Row],
-    /// How many rows were pushed, those for which `out` was too short included.
+    /// How many rows were pushed. Rows for which `out` was too short count too.
     len: usize,
     /// The time of the row that was pushed last, in ns.
     time_ns: u64,
@@ -21,7 +21,7 @@ impl<'a> Writer<'a> {
         Self { out, len: 0, time_ns: 0 }
     }
 
-    /// How many rows were pushed, those for which `out` was too short included.
+    /// How many rows were pushed. Rows for which `out` was too short count too.
     pub(super) fn len(&self) -> usize {
         self.len
     }

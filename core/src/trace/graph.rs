@@ -117,9 +117,9 @@ struct Writer<'a, 'g> {
 }
 
 impl Writer<'_, '_> {
-    /// Writes the rows of a trace that come before those of the first operator. First the persistent tensors (weights
-    /// and their state) are allocated: only a block that is allocated before the first access counts as holding its
-    /// value from the iteration before. Then the inputs of the iteration are allocated and written.
+    /// Writes the rows of a trace that come before the rows of the first operator. First the persistent tensors
+    /// (weights and their state) are allocated: only a block that is allocated before the first access counts as
+    /// holding its value from the iteration before. Then the inputs of the iteration are allocated and written.
     fn given(&mut self, dependencies: &Dependencies<'_>) -> Result<(), Error> {
         for (tensor, t) in (0..).zip(self.graph.tensors) {
             self.users[tensor] = dependencies.users(tensor);

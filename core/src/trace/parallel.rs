@@ -203,7 +203,7 @@ enum Extend {
 }
 
 /// For each operator, its place (its index in the topological order). For each place, how far a lifetime that ends or
-/// begins there is extended, because other operators may run at the same time.
+/// begins at this place is extended, because other operators may run at the same time.
 struct Orders<'a> {
     /// For each node (operator): its place, which is its index in the topological order.
     place: Table<'a, u32>,

@@ -77,7 +77,7 @@ pub struct Detector<'a> {
     head: u32,
     /// The position in the stream of the newest event.
     position: u32,
-    /// How many events the ring holds, counting only those since the last [`restart`](Detector::restart).
+    /// How many events the ring holds. Only events since the last [`restart`](Detector::restart) count.
     held: u32,
     longest: u32,
     fingerprint: u64,
@@ -268,7 +268,7 @@ impl<'a> Detector<'a> {
         self.age(position).map(|age| self.ring[self.place(age)][0])
     }
 
-    /// How many events the ring holds, counting only those since the last [`restart`](Self::restart).
+    /// How many events the ring holds. Only events since the last [`restart`](Self::restart) count.
     pub(crate) const fn held(&self) -> u32 {
         self.held
     }
@@ -378,8 +378,8 @@ impl<'a> Detector<'a> {
     ///
     /// - Every event of a whole period equals the event one period before it.
     /// - As many bytes are allocated as one period ago.
-    /// - If the candidate has the events of the accepted period that ended last, once or several times over, it has
-    ///   repeated for longer than that period did, by at least its own length.
+    /// - If the candidate consists of the events of the accepted period that ended last, once or several times over,
+    ///   the candidate has repeated for longer than that period did, by at least the candidate's length.
     fn accept(&mut self) {
         let Some(mut c) = self.candidate else { return };
         let (period, run) = (u64::from(c.period), c.run());

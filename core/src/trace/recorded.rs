@@ -68,9 +68,9 @@ impl Operator {
 
 /// An iteration as it was recorded.
 ///
-/// In a trace that is rewritten from it, blocks have the numbers that they have here, and `blocks + b` is the number of
-/// the mask of block `b`: one bit for each element of a block that a ReLU reads or writes, kept in the block's place
-/// for the gradient.
+/// In a trace that is rewritten from this recording, blocks keep the numbers that they have in the recording, and
+/// `blocks + b` is the number of the mask of block `b`: one bit for each element of a block that a ReLU reads or
+/// writes, kept in the block's place for the gradient.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded<'a> {
     /// The rows of the iteration, in the order in which they happened.

@@ -191,9 +191,9 @@ pub fn schedule<'a>(
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Checks a rewritten trace by all rules that the documentation of this module lists, except those on addresses. Live
-/// ranges are numbered in the order of their mallocs. For each, `taken_over` gets 1 + the number of the live range
-/// whose memory it reuses in place; 0 if none.
+/// Checks a rewritten trace by all rules that the documentation of this module lists, except the rules on addresses.
+/// Live ranges are numbered in the order of their mallocs. For each live range, `taken_over` gets 1 + the number of the
+/// live range whose memory it reuses in place; 0 if it reuses none.
 fn values(
     recorded: &Recorded<'_>,
     rewritten: &[Row],

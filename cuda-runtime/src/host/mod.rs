@@ -151,7 +151,7 @@ impl HostBackend {
         lock(&self.shared.state).races.as_ref().map_or_else(Vec::new, |races| races.found().to_vec())
     }
 
-    /// Waits until all streams, also those that have been dropped, have done the work that they were given. With
+    /// Waits until all streams, dropped streams included, have done the work that they were given. With
     /// [`Mode::Ordered`] this thread does the work.
     ///
     /// # Errors

@@ -531,8 +531,9 @@ pub fn backward_in_place<E: Element>(activation: Activation, dy: &mut [E], mask:
 mod tests {
     use super::*;
 
-    /// Conversions give what those of the crate `half` give: for every number of 16 bits, and for f32 numbers at, above
-    /// and below the middle between two neighbouring numbers of 16 bits, where rounding changes.
+    /// Conversions between f32 and numbers of 16 bits give the same results as the conversions of the crate `half`: for
+    /// every number of 16 bits, and for f32 numbers at, above and below the middle between two neighbouring numbers of
+    /// 16 bits, where rounding changes.
     #[test]
     fn conversions_round_to_the_nearest() {
         for bits in 0..=u16::MAX {

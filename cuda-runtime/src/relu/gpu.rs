@@ -95,7 +95,7 @@ pub struct Operands {
 }
 
 impl Operands {
-    /// Checks the alignment, overlaps and lengths of these operands; returns how many thread blocks the launch takes.
+    /// Checks the alignment, overlaps and lengths of the operands; returns how many thread blocks the launch takes.
     fn check(&self) -> Result<u32, Error> {
         let width = self.format.bytes() as u64;
         for (address, alignment) in [(self.from, width), (self.to, width), (self.mask, 4)] {

@@ -159,7 +159,7 @@ impl Cuda {
 }
 
 impl Cuda {
-    /// Adds an allocation by `cuMemAlloc`, of `bytes` bytes at `address`, to those that are counted.
+    /// Adds an allocation by `cuMemAlloc`, of `bytes` bytes at `address`, to the allocations that `plain` counts.
     fn note(&mut self, address: u64, bytes: u64) {
         let (each, all, most) = &mut self.plain;
         each.insert(address, bytes);

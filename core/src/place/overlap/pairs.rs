@@ -69,11 +69,11 @@ impl<'a> Pairs<'a> {
         all.filter(|&(input, _)| input > 0).map(|(input, distance)| (input - 1, distance))
     }
 
-    /// The most bytes that an output may share with those of its inputs for which `beside` is true. With one input, it
-    /// may share its own size less the least distance from its begin up to the input's. The result is the smaller of
-    /// two figures:
-    /// - the highest of these numbers;
-    /// - their sum, in which none counts for more than the size of its input.
+    /// The most bytes that an output may share with its inputs, counting only inputs for which `beside` is true. With
+    /// one input the output may share its own size, less the least distance that the input must begin above it. The
+    /// result is the smaller of two figures:
+    /// - the most bytes that the output may share with any one of the inputs;
+    /// - the sum of the bytes that it may share with each input, in which no input counts for more than its size.
     pub(super) fn spared(&self, output: u32, beside: impl Fn(u32) -> bool) -> u64 {
         let size = at(self.blocks, output).size;
         let (mut most, mut sum) = (0, 0);

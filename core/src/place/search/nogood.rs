@@ -67,8 +67,9 @@ impl<'a> Nogoods<'a> {
     }
 
     /// Whether it is known that the blocks still to be placed in the sections of time `part` (the first, and one past
-    /// the last) have no placement within the state's capacity. It is known if [`add`](Self::add) has noted the same
-    /// words of [`State::each_word`] at this capacity or a higher one: the same blocks, with the same least offsets.
+    /// the last) have no placement within the state's capacity. It is known if [`add`](Self::add) was called for this
+    /// part, at this capacity or a higher one, when the same blocks were still to be placed and had the same least
+    /// offsets: when [`State::each_word`] gave the same words.
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
         // There is no such state, or what was written later has overwritten it.

@@ -12,8 +12,9 @@ pub enum Technique {
     Twins,
     /// Ranges of time are searched one by one if no block that is still to be placed crosses from one to the other.
     Components,
-    /// Where unplaced blocks can lie only on each other, raising the least offset of one raises those of others, which
-    /// raise the first again, in many small steps. Shortest paths give the offsets after the last step at once.
+    /// Where unplaced blocks can lie only on each other, raising the least offset of one block raises the least offsets
+    /// of others. These raise that of the first block again, and so on in many small steps. Shortest paths give the
+    /// least offsets after the last step at once.
     Climbs,
     /// In small instances, the search finds blocks that must lie below a set of others, as not all of the set would fit
     /// within the capacity otherwise. The method, edge finding, comes from the scheduling of jobs on a machine that
@@ -26,8 +27,8 @@ pub enum Technique {
     /// lifetimes and sizes, by which they are sorted, are changed at random.
     Restarts,
     /// Blocks are preferred that keep the top of the placed blocks level. Where the top is level over a range of time,
-    /// these are blocks that begin or end with the range, as they leave no notch there. They are preferred more if their
-    /// own top is as high as that of the placed blocks beside the range.
+    /// these are blocks that begin or end with the range, as they leave no notch there. They are preferred more if
+    /// their own top is as high as the top of the placed blocks beside the range.
     Level,
     /// States of the search that were refuted (shown to have no placement) are kept, and fail at once when they come
     /// again.

@@ -5,12 +5,12 @@
 /// of other blocks, all such parts are tried. Of a larger group only these are tried: the first block alone or with one
 /// other, and all blocks but one other.
 const MOST_DIVIDED: u32 = 10;
-/// The search for those parts of a group of blocks that have a given total size ends once it has looked at more than
-/// this number of blocks.
+/// The search for the parts of a group of blocks that have a given total size ends once it has looked at more than this
+/// number of blocks.
 const MOST_STEPS: u32 = 500;
 
-/// Some of the blocks that end in a section of time, or of those that begin there: bit i stands for the i-th of them.
-/// If there are more than 63 such blocks, the only group is that of all of them.
+/// Some of the blocks that end in a section of time, or some of the blocks that begin in it. Bit i stands for the i-th
+/// block that ends (or begins) there. If more than 63 do, the only group is the one of all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group(pub u64);
 
@@ -53,7 +53,7 @@ impl Group {
     }
 
     /// Selects members of the group: bit k of `which` stands for the group's k-th member, counted from 0. Returns the
-    /// group's bits of the selected members. The group 0b1101 and `which` 0b101 give 0b1001: its first and third member.
+    /// group's bits of the selected members. The group 0b1101 and `which` 0b101 give 0b1001: the first and third member.
     fn spread(self, which: impl Into<u64>) -> u64 {
         let which = which.into();
         self.members().zip(0..).fold(0, |mask, (i, place)| mask | (which >> place & 1) << i)

@@ -154,8 +154,8 @@ impl PqTree<'_> {
         }
     }
 
-    /// The number of leaves below token `i` (a node or leaf) of the loaded PQ-tree, and how many of these are to be
-    /// replaced.
+    /// The number of leaves below token `i` (a node or leaf) of the loaded PQ-tree, and how many of these leaves are to
+    /// be replaced.
     fn below(&self, i: u32) -> [u32; 2] {
         let end = i + span(self.token[i]);
         [self.leaves[end] - self.leaves[i], self.marked[end] - self.marked[i]]
@@ -284,8 +284,8 @@ impl PqTree<'_> {
         })
     }
 
-    /// Writes to `next`, the tree in the making, those of the first `n` children in `child` of which no leaf is to be
-    /// replaced.
+    /// Looks at the first `n` children in `child`, and writes each one with no leaf that is to be replaced to `next`,
+    /// the tree in the making.
     fn put_kept(&mut self, n: u32) {
         for i in 0..n {
             let c = self.child[i];

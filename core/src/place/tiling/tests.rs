@@ -50,8 +50,8 @@ fn permutations(n: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// The orders that `order` becomes if the leaves for which `replaced` holds become `new`, in all orders of these; none
-/// if those leaves are not consecutive.
+/// The orders that `order` becomes if the leaves for which `replaced` holds give way to the leaves `new`, one result
+/// for each order of `new`. No result if the replaced leaves are not consecutive in `order`.
 fn exchanged(order: &[u32], replaced: impl Fn(u32) -> bool, new: &[u32]) -> Vec<Vec<u32>> {
     let first = order.iter().position(|&b| replaced(b)).unwrap();
     let count = order.iter().filter(|&&b| replaced(b)).count();

@@ -56,8 +56,8 @@ const ROUNDS: usize = 3;
 /// - one for each of the [`DELAYS`] of the iteration with each of the [`SHARES`] of the values;
 /// - four neighbours of the best level in each of the [`ROUNDS`].
 const LOOKS: usize = 8 + 7 + DELAYS.len() * SHARES.len() + 4 * ROUNDS;
-/// Schedules are made for this many [`Level`]s (how much is recomputed before swaps), those with the best estimates
-/// first. If none of the schedules fits, more levels follow until one does.
+/// Schedules are made for this many [`Level`]s (how much is recomputed before swaps): the ones with the best estimates,
+/// the best first. If none of the schedules fits, more levels follow until one does.
 const TRIED: usize = 6;
 /// How much time a [`Level`] of recomputation adds is estimated by short searches. They may do the work of a whole
 /// search divided by this.
@@ -73,8 +73,8 @@ const POOR: f64 = 2.0;
 /// much time ([`POOR`]). So levels that add little are estimated even if the best one is estimated to add nothing: the
 /// schedule of the best may not fit once it is placed.
 const LITTLE: f64 = 0.01;
-/// A last, longer search is made for at most this many [`Level`]s of recomputation, those whose schedules take least
-/// time.
+/// A last, longer search is made for at most this many [`Level`]s of recomputation: the ones whose schedules take the
+/// least time.
 const CLIMBED: usize = 2;
 /// The last, longer search is made for a [`Level`] of recomputation only if its schedule adds less than this many times
 /// the time that the best schedule adds to the original.
@@ -88,7 +88,8 @@ type Estimate = (f64, Level);
 /// more.
 struct Estimates<'e, 'a, 'w, 's> {
     pass: &'e mut Pass<'a, 'w, 's>,
-    /// What each estimate plans, namely recomputation and then swaps, and how much work the searches for these may do.
+    /// What each estimate plans, namely recomputation and then swaps; and how much work the searches for recomputation
+    /// and for swaps may do.
     quick: Arrangement<'e>,
     found: [Estimate; LOOKS],
     len: usize,

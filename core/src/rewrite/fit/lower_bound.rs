@@ -278,12 +278,12 @@ impl Sources<'_> {
 }
 
 workspace! {
-    /// For each operator, the bytes of the blocks that it touches and of those that are idle while it runs. Idle blocks
-    /// are used later: they are on the device too, or have to come back.
+    /// For each operator, the bytes of the blocks that it touches and of the blocks that are idle while it runs. Idle
+    /// blocks are used later: they are on the device too, or have to come back.
     struct Needs<'a>(rows, blocks) {
         tables {
-            /// For each operator, the bytes of the blocks that it touches, plus those of the blocks that are idle while
-            /// it runs.
+            /// For each operator, the bytes of the blocks that it touches, plus the bytes of the blocks that are idle
+            /// while it runs.
             need: u64[rows + 1],
             /// The operators, the one with the most bytes in `need` first.
             by_need: u32[rows + 1],
@@ -420,7 +420,9 @@ workspace! {
 }
 
 impl Returns<'_> {
-    /// Finds what it costs to recompute the block of each idle time, in ns per byte, and whether blocks may be swapped.
+    /// Finds for each idle time what it costs to recompute its block, in ns per byte (infinite if the block cannot be
+    /// recomputed), and sorts the idle times by that. Also counts the idle times, and finds whether blocks may be
+    /// swapped.
     fn price(&mut self, network: &Network<'_>, idle: &IdleBlocks<'_>, needs: &Needs<'_>) {
         let Network { program, using, .. } = *network;
         (self.swaps, self.ever) = (using.has(Means::Swap) || using.has(Means::Layer), idle.list.len());

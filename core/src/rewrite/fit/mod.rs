@@ -207,8 +207,8 @@ pub struct Fitted<'a> {
     pub load_min: u64,
 }
 
-/// Length of the workspace that [`fit`] needs for a trace of `rows` rows and `blocks` blocks, if `lengths` are those of
-/// its output.
+/// Length of the workspace that [`fit`] needs for a trace of `rows` rows and `blocks` blocks. `lengths` are the lengths
+/// of the slices of the [`Output`] that it is given.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let base = means::most_rows(rows);
@@ -372,9 +372,9 @@ fn fit_patiently<'a>(
     Ok(Fitted { schedule, policy, original_peak, load_min: load_min.unwrap_or_default() })
 }
 
-/// Checks that persistent blocks (those that are allocated at time 0 and never freed) are allocated before the first
-/// row that reads or writes a block; [`Error::Row`] if one is not. `residencies` are the live ranges of the blocks, in
-/// numbers of rows.
+/// Checks that each persistent block (allocated at time 0 and never freed) is allocated before the first row that reads
+/// or writes any block; [`Error::Row`] if one is not. `residencies` are the live ranges of the blocks, counted in rows:
+/// from the row of the malloc to the row of the free.
 fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
     let first_access = rows.iter().position(|r| r.event.is_access()).and_then(|row| u32::try_from(row).ok());
     let late = |residency: &&Block| {

@@ -107,8 +107,8 @@ pub(super) struct Pass<'a, 'w, 's> {
     stage: Stage<'a, 'w>,
 }
 
-/// Length of the workspace (lent memory) that a [`Pass`], the work on one trace, needs besides those of its recomputer
-/// and of its [`Stage`] (the memory of the schedules). It is enough for [`Stage::prove`] too.
+/// Length of the workspace (lent memory) that a [`Pass`], the work on one trace, needs besides the workspaces of its
+/// recomputer and of its [`Stage`] (the memory of the schedules). It is enough for [`Stage::prove`] too.
 pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let (base, most, residencies) = (means::most_rows(rows), interim_rows(rows), lengths.residencies);
     let judge = verify::workspace(rows, blocks, residencies)

@@ -280,7 +280,7 @@ impl<'a, 'w> Stage<'a, 'w> {
     }
 }
 
-/// Gives the blocks in `rows` the sizes that they were recorded with, in place of those rounded up to the alignment.
+/// Gives the blocks in `rows`, whose sizes are rounded up to the alignment, the sizes that they were recorded with.
 /// Masks (bits kept in place of recorded blocks) keep the sizes that they have.
 fn unalign(recorded: &Recorded<'_>, rows: &mut [Row], mut scratch: Workspace<'_>) {
     let mut size = scratch.words(recorded.blocks);

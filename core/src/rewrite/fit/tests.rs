@@ -345,8 +345,8 @@ fn said(operators: &[u32]) -> Vec<Operator> {
     said.collect()
 }
 
-/// The footprint in bytes and the overhead of a fit with these means, or the least limit in bytes that its refusal
-/// names.
+/// Fits the recording within `limit` bytes by the means `using`. The footprint in bytes and the overhead of the fit; or
+/// the least limit in bytes that its refusal names.
 fn with(recorded: &Recorded<'_>, limit: u64, using: Using) -> Result<(u64, f64), u64> {
     let options = Options { using, work: 500, ..Options::new(limit, Device::symmetric(12e9)) };
     match run_recorded(recorded, &options) {

@@ -160,10 +160,10 @@ impl Trial<'_, '_, '_, '_> {
         }
     }
 
-    /// Tries these policies (rules that decide which blocks are swapped) one after the other. [`Policy::Auto`] searches
-    /// for better schedules twice: from its own first schedule that fits and, after all policies, from the best of
-    /// their schedules. `work` is how many operators and gaps (idle times of blocks) a search may look at. `Err` if a
-    /// row of the trace is invalid or the lent memory is too short.
+    /// Tries the `policies` (rules that decide which blocks are swapped) one after the other. [`Policy::Auto`] searches
+    /// for better schedules twice: from its own first schedule that fits and, after all policies, from the best
+    /// schedule of any policy. `work` is how many operators and gaps (idle times of blocks) a search may look at. `Err`
+    /// if a row of the trace is invalid or the lent memory is too short.
     fn by(&mut self, policies: &[Policy], work: u64) -> Result<Outcome, Error> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;

@@ -70,8 +70,8 @@ means! {
     /// after their last access before that operator, and back one operator before their next reader. This is the rule
     /// of Jin et al. 2018, and serves only to compare other means with it.
     Layer = 16 "layer": "the swaps of Layrub: out after the last forward reader, back one operator ahead",
-    /// Operators run in another order, except those that have to [keep their place](crate::trace::Operator::ordered)
-    /// ([`order`]).
+    /// The operators run in another order, except the operators that have to
+    /// [keep their place](crate::trace::Operator::ordered) ([`order`]).
     Order = 32 "order": "operators run in another order, updates of parameters right after their gradients",
 }
 

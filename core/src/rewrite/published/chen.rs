@@ -45,9 +45,10 @@ pub enum Plan {
     /// The results of cheap operators are dropped: those that take less time for each byte of their results than the
     /// average of the forward pass.
     Cheap,
-    /// The forward pass is cut into parts, these are cut again, and so on. The number says how many cuts are made in
-    /// each part; 0 counts as 1. Results that live across one of the first cuts are kept, and so are those after the
-    /// last cut. The other results are dropped and recomputed, those between deeper cuts more often.
+    /// The forward pass is cut into parts, each part is cut into smaller parts, and so on. The number says how many
+    /// cuts are made in each part; 0 counts as 1. Results that live across one of the first cuts are kept, and so are
+    /// the results after the last cut. The other results are dropped and recomputed; results between deeper cuts are
+    /// recomputed more often.
     Recursive(u32, Cuts),
 }
 

@@ -147,9 +147,9 @@ impl Selection<'_> {
         true
     }
 
-    /// Returns the gap (a time in which a block is not used) that has the highest weighted score now, of those that end
-    /// after `operator` and for which `over` returns true. None if there is no such gap. `swdoa` is the weight of the
-    /// fourth score, the only one that changes while gaps are chosen ([`Weights`]).
+    /// Returns the gap (a time in which a block is not used) that has the highest weighted score now. Only gaps that
+    /// end after `operator` and for which `over` returns true count; none if there is no such gap. `swdoa` is the
+    /// weight of the fourth score, the only one that changes while gaps are chosen ([`Weights`]).
     fn best_left(&mut self, gaps: &Gaps<'_>, operator: u32, swdoa: f64, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let first = gaps.first_after(operator);
         self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - first);
@@ -168,9 +168,9 @@ impl Selection<'_> {
         best.map(|(_, gap)| gap)
     }
 
-    /// Returns the gap (a time in which a block is not used) with the highest score, of those for which `over` returns
-    /// true and that were not returned before. None if there is no such gap. Goes through the gaps in the order of
-    /// `ranked`. The chains in `next` lead past gaps that were returned, and are shortened on the way, as in
+    /// Returns the gap (a time in which a block is not used) with the highest score. Only gaps for which `over` returns
+    /// true, and that were not returned before, count; none if there is no such gap. Goes through the gaps in the order
+    /// of `ranked`. The chains in `next` lead past gaps that were returned, and are shortened on the way, as in
     /// union-find.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(GapId) -> bool) -> Option<GapId> {
         let mut rank = 0;

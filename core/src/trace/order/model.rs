@@ -346,7 +346,7 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Adds an operator to the set of those that have run, and updates which operators are ready.
+    /// Adds an operator to the set of operators that have run, and updates which operators are ready.
     fn put_in(&mut self, operator: u32) {
         self.done[operator / 64] |= 1 << (operator % 64);
         self.unready(operator);
@@ -362,7 +362,7 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Takes an operator out of the set of those that have run, and updates which operators are ready.
+    /// Takes an operator out of the set of operators that have run, and updates which operators are ready.
     fn take_out(&mut self, operator: u32) {
         self.done[operator / 64] &= !(1 << (operator % 64));
         let model = self.model;
@@ -443,17 +443,17 @@ impl<'m, 's> Walk<'m, 's> {
         self.take_out(operator);
     }
 
-    /// An operator that can safely run next, with the bytes that are alive while it runs and those after it; `None` if
-    /// there is none. The operator is ready, needs no more than the max load so far, and does not raise the load. No
-    /// other choice leads to a lower max load in the end, since running this operator first makes no other one need
-    /// more memory.
+    /// An operator that can safely run next, with the bytes that are alive while it runs and the bytes that are alive
+    /// after it; `None` if there is no such operator. The operator is ready, needs no more than the max load so far,
+    /// and does not raise the load. No other choice leads to a lower max load in the end, since running this operator
+    /// first makes no other one need more memory.
     pub(super) fn safe(&self) -> Option<(u32, (u64, u64))> {
         let mut steps = self.ready().iter().map(|&operator| (operator, self.step(operator)));
         steps.find(|&(_, (peak, load))| peak <= self.key && load <= self.load)
     }
 
-    /// Runs all operators in the order `order`, but those that are put off. Returns the max load, the most bytes that
-    /// are alive at once.
+    /// Runs all operators in the order `order`, except the operators that are put off ([`Model::put_off_sources`]).
+    /// Returns the max load, the most bytes that are alive at once.
     pub(super) fn max_load(&mut self, order: &[u32]) -> u64 {
         self.begin();
         for &operator in order.iter().filter(|&&operator| !self.model.is_late(operator)) {

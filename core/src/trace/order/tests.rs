@@ -132,8 +132,8 @@ impl Random {
     }
 }
 
-/// Calls `then` for each order that begins with `order` and in which each operator comes after those whose results it
-/// reads.
+/// Calls `then` for each order that begins with `order` and in which each operator comes after the operators whose
+/// results it reads.
 fn each_order(inputs: &[Vec<u32>], outputs: &[Vec<u32>], order: &mut Vec<u32>, then: &mut impl FnMut(&[u32])) {
     if order.len() == inputs.len() {
         return then(order);

@@ -58,8 +58,8 @@ impl Stream {
         assert_eq!(self.load[n], self.load[n - period]);
     }
 
-    /// Pushes a malloc and a free for each of these sizes; each free comes `late` mallocs after the malloc of its
-    /// block.
+    /// Pushes a malloc and a free for each block of an iteration, whose sizes are `sizes`. The free of a block comes
+    /// after `late` further mallocs, or at the end if fewer follow.
     fn iteration(&mut self, sizes: &[u64], late: usize) {
         let mut waiting = VecDeque::new();
         for &size in sizes {

@@ -411,10 +411,10 @@ impl<'a> State<'a> {
         v
     }
 
-    /// Calls `f` with each of the words that describe the open blocks (those not placed yet) that begin in the sections
-    /// of time `part` (the first, and one past the last). The words say which blocks these are; then, for each, its
-    /// least offset and whether it can lie there only on another open block. If two states give the same words, these
-    /// blocks can be placed in the same ways in both.
+    /// Calls `f` with each of the words that describe the open blocks (blocks not placed yet) which begin in the
+    /// sections of time `part` (the first, and one past the last). The words say which blocks are open; and for each
+    /// open block its least offset, and whether it can lie at that offset only on another open block. If two states
+    /// give the same words, the open blocks of the part can be placed in the same ways in both states.
     #[inline]
     pub(super) fn each_word(&self, part: (u32, u32), mut f: impl FnMut(u64)) {
         let (from, to) = (self.first[part.0], self.first[part.1]);

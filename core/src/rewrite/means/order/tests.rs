@@ -117,8 +117,8 @@ impl Random {
         accesses.chunk_by(|a, b| a.op == b.op && a.op != Op::None).map(<[Row]>::to_vec).collect()
     }
 
-    /// The rows of the operators in this order, and the max load of these rows in bytes. All blocks that an operator
-    /// accesses are allocated before its first access and freed, if at all, after its last.
+    /// The rows of the operators in the order `order`, and the max load of these rows in bytes. All blocks that an
+    /// operator accesses are allocated before the operator's first access and freed, if at all, after its last access.
     fn naive(&self, order: &[usize]) -> (Vec<Row>, u64) {
         let operators = self.accesses();
         let malloc = |b: u32| *self.rows.iter().find(|r| r.event == Event::Malloc && r.block == b).unwrap();

@@ -95,7 +95,8 @@ const ROUNDS: u32 = 6;
 /// The limit is bisected until the interval in which it lies is no wider than 1/2^`NEAR` of the highest limit.
 const NEAR: u32 = 9;
 
-/// A block and its weight, a factor of the score by which blocks are chosen to be evicted: the lowest score goes first.
+/// A block and its weight. The weight is a factor of the block's score; the block with the lowest score is evicted
+/// first.
 #[derive(Clone, Copy)]
 struct Weight {
     block: BlockId,

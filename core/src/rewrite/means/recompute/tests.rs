@@ -161,7 +161,7 @@ fn equal_layers() {
 /// An operator: its time in ns, the blocks that it reads, and the blocks that it writes with their sizes in bytes.
 type Made = (u64, Vec<u32>, Vec<(u32, u64)>);
 
-/// The rows of these operators, and how many blocks there are. A block is freed after its last reader.
+/// The rows of the `operators`, and how many blocks there are. A block is freed after its last reader.
 fn network(operators: &[Made]) -> (Vec<Row>, usize) {
     let row = |time_ns, event, block, bytes, op| Row { time_ns, event, block, bytes, op: Op::First(op) };
     let (mut rows, mut time) = (Vec::new(), 1);

@@ -162,7 +162,7 @@ workspace! {
             /// A search finds what a value is made from (to add up the cost of recomputing it), or what is made from
             /// it.
             count: u32 = 0,
-            /// Whether operators write their outputs over their inputs where they may.
+            /// Whether operators write their outputs over their inputs (in-place reuse), where this is allowed.
             pub(in crate::rewrite) in_place: bool = false,
             /// The bytes on the device at this point of the planning walk, in two's complement.
             load: u64 = 0,
@@ -430,11 +430,11 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Puts the operator that writes a version (a block's value between two writes) on the stack of those to recompute.
-    /// Pins the blocks that it accesses: they are not evicted until the operator has run. Frees each of these blocks
-    /// that holds a later version than the operator accesses. Returns none if the operator may not be recomputed, if a
-    /// block to be freed is also pinned by another operator, if the list of steps is full, or if the steps cost more
-    /// than allowed.
+    /// Puts the operator that writes a version (a block's value between two writes) on the stack of the operators to
+    /// recompute. Pins the blocks that the operator accesses: they are not evicted until it has run. Frees each of
+    /// these blocks that holds a later version than the operator accesses. Returns none if the operator may not be
+    /// recomputed, if a block to be freed is also pinned by another operator, if the list of steps is full, or if the
+    /// steps cost more than allowed.
     fn enter(&mut self, version: VersionId) -> Option<()> {
         let values = self.values;
         self.work += 1;

@@ -151,8 +151,8 @@ workspace! {
 }
 
 impl<'a> Swapper<'a> {
-    /// Makes a swapper for the blocks that may leave the device in these gaps (times without access). `seed` determines
-    /// its random choices.
+    /// Makes a swapper for the blocks that may leave the device in the `gaps` (times without access). `seed` determines
+    /// the random choices of the swapper.
     pub(in crate::rewrite) fn new(gaps: &'a Gaps<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let program = gaps.program;
         Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)

@@ -474,9 +474,10 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Adds a gap (a time in which no operator accesses a block) to the list of those whose block is freed (list 0) or
-    /// allocated again (list 1) at a boundary between operators. Each list is sorted by the gaps' numbers. So the rows
-    /// that are written depend on the boundaries of the gaps alone, and not on the order in which these were set.
+    /// Adds a gap (a time in which no operator accesses a block) to a list of a boundary between operators: list 0 has
+    /// the gaps whose block is freed at the boundary, list 1 the gaps whose block is allocated again there. Each list
+    /// is sorted by the gaps' numbers. So the rows that are written depend on the boundaries of the gaps alone, and not
+    /// on the order in which the boundaries were set.
     fn link(&mut self, list: usize, boundary: u32, gap: GapId) {
         // Only 0 and 1 can be meant; the mask shows the compiler that no index is out of range.
         let list = list & 1;
@@ -493,8 +494,8 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Removes a gap (a time in which no operator accesses a block) from the list of those whose block is freed (list
-    /// 0) or allocated again (list 1) at a boundary.
+    /// Removes a gap (a time in which no operator accesses a block) from a list of a boundary between operators: list 0
+    /// has the gaps whose block is freed at the boundary, list 1 the gaps whose block is allocated again there.
     fn unlink(&mut self, list: usize, boundary: u32, gap: GapId) {
         let list = list & 1;
         self.agenda.remove(boundary);
@@ -513,14 +514,16 @@ impl<'a> Schedule<'a> {
         place[list & 1] = next.keep();
     }
 
-    /// The first gap (a time in which no operator accesses a block) in the list of those whose block is freed (list 0)
-    /// or allocated again (list 1) at a boundary; none if the list is empty.
+    /// The first gap (a time in which no operator accesses a block) in a list of a boundary between operators; none if
+    /// the list is empty. List 0 has the gaps whose block is freed at the boundary, list 1 the gaps whose block is
+    /// allocated again there.
     fn first(&self, list: usize, boundary: u32) -> Option<GapId> {
         Field::kept(self.first[boundary][list & 1])
     }
 
-    /// The gap (a time in which no operator accesses a block) after this one in the list of those whose block is freed
-    /// (list 0) or allocated again (list 1) at the same boundary; none if it is the last.
+    /// The gap (a time in which no operator accesses a block) that comes after `gap` in a list; none if `gap` is the
+    /// last. List 0 has the gaps whose block is freed at the same boundary as the block of `gap`; list 1 has the gaps
+    /// whose block is allocated again at the same boundary.
     fn after(&self, list: usize, gap: GapId) -> Option<GapId> {
         Field::kept(self.after[gap][list & 1])
     }
