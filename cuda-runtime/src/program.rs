@@ -267,8 +267,8 @@ fn footprint(step: &Step, arena: u64) -> Footprint {
 /// persistent blocks, whose value passes to the next iteration.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
-    /// The block's offset on the device before the iteration's first access or copy of any block; `None` if it is not
-    /// there then.
+    /// The block's offset on the device before the iteration's first access or copy of any block; `None` if the block
+    /// is not on the device then.
     start: Option<u64>,
     /// The block's offset on the device at its first use in the iteration, if that use needs the block's value: a read
     /// or a copy out. `None` if the first use replaces the value (a write or a copy in), or if there is no use.
@@ -285,7 +285,7 @@ struct Reader<'r> {
     steps: Vec<Step>,
     ends: Vec<Ends>,
     /// For each block, by its number: in which of its live ranges it is on the device at the present row (event of the
-    /// trace), as an index into the blocks of the plan. `None` if it is not there.
+    /// trace), as an index into the blocks of the plan. `None` if the block is not on the device.
     resident: Vec<Option<usize>>,
     residencies: usize,
     accesses: Accesses,

@@ -73,9 +73,9 @@ pub struct Runtime<B: Backend> {
     ends: [B::Event; LANES],
     pub(crate) streams: [B::Stream; LANES],
     pub(crate) tier: Tier<B>,
-    /// The events that time one iteration: the first one that begins after the latest call of `measure`. `None` if
-    /// there was no such call since the runtime was made or changed to its present program, or if a restart has dropped
-    /// it.
+    /// The events that time one iteration: the first iteration that begins after the latest call of `measure`. `None`
+    /// if `measure` was not called since the runtime was made or changed to its present program, or if a restart has
+    /// dropped the measurement.
     pub(crate) timers: Option<Timers<B::Event>>,
     /// Pinned memory through which values of persistent blocks pass between the caller and the device, when the caller
     /// reads or writes them between iterations.

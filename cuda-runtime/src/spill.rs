@@ -170,7 +170,8 @@ pub(crate) struct Spill<B: Backend> {
     threads: Vec<JoinHandle<()>>,
     buffers: Vec<B::Pinned>,
     part: u64,
-    /// For each stream, how many parts of blocks it has been given so far: the parts use the stream's buffers in turn.
+    /// For each stream, how many parts of blocks the stream has been given so far. The parts use the stream's buffers
+    /// in turn.
     given: [AtomicUsize; LANES],
 }
 

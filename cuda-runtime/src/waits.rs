@@ -30,8 +30,8 @@ pub(crate) const LANES: usize = 3;
 /// of these does. The computation ends sooner if nothing changes any more.
 const MOST: usize = 16;
 
-/// What decides which others a step (a launch or a copy) has to wait for: its stream, the bytes that it uses, and other
-/// steps that it has to follow.
+/// What decides which other steps a step (a launch or a copy) has to wait for: its stream, the bytes that it uses, and
+/// the steps that it has to follow in any case.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Footprint {
     pub(crate) lane: usize,

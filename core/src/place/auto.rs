@@ -358,8 +358,8 @@ struct Told<'a> {
     /// The capacity of the constraints, in bytes: a plan with a peak within it is good enough. 0 if there is no
     /// capacity.
     enough: u64,
-    /// How many nodes of the search tree the searches so far have looked at; one that still runs is not counted. A
-    /// search that is not exact adds as many nodes as the exact search would look at in the same time.
+    /// How many nodes of the search tree the searches that have ended have looked at. A search that is not exact adds
+    /// as many nodes as the exact search would look at in the same time.
     nodes: u64,
     /// Whether the caller's `watch` has asked the placement to stop: it has returned `ControlFlow::Break`.
     stopped: bool,

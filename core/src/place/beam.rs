@@ -211,8 +211,8 @@ struct Beam<'a> {
     timeline: Timeline<'a>,
     /// The blocks in the order in which they are placed.
     order: Table<'a, u32>,
-    /// The step (the index of a block in `order`) at which the present attempt to place all blocks turns: it goes on
-    /// in the other direction of time, from the section of time at which it has begun.
+    /// The step (the index of a block in `order`) at which the present attempt to place all blocks turns. From this
+    /// step on, the attempt goes in the other direction of time, from the section of time at which it has begun.
     turn: u32,
     /// The section (a stretch of time, numbered from 0) that the last attempt to place all blocks had come to when it
     /// was given up; at first the busiest section.
@@ -244,7 +244,8 @@ struct Beam<'a> {
     /// The descriptions of possible places for the next block, three words for each; `way` holds indices into this
     /// table. The first word is the hash of the arrangement (a list of the living blocks with their offsets) that comes
     /// out if the block takes this place. The second is the index of the arrangement to which the block is added (upper
-    /// half), and how many blocks lie below it there (lower half). The third is the offset of the block, in bytes.
+    /// half), and how many blocks of this arrangement lie below the added block (lower half). The third is the offset
+    /// of the added block, in bytes.
     rest: Table<'a, [u64; 3]>,
     /// How many possible places for the next block are in `way`.
     ways: u32,

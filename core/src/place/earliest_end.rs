@@ -17,8 +17,9 @@ pub(crate) struct EarliestEnd<'a> {
     /// By section, a numbered stretch of time: the index of the first block that begins there or later; `n`, the number
     /// of blocks, if there is none.
     first: Table<'a, u32>,
-    /// By node of the tree: the earliest end, as a section of time, of the blocks below it that queries find;
-    /// `u32::MAX` if there are none. Node i has the children 2i and 2i + 1; the blocks are the leaves `n..2n`.
+    /// By node of the tree: the earliest end, as a section of time, of the blocks below the node that queries find;
+    /// `u32::MAX` if there are no such blocks. Node i has the children 2i and 2i + 1; the blocks are the leaves
+    /// `n..2n`.
     earliest: Table<'a, u32>,
 }
 

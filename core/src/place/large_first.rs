@@ -137,8 +137,9 @@ struct Division<'a> {
     /// The load of the small blocks, in bytes, by section of time (numbered stretch).
     load: LoadTree<'a>,
     section_count: u32,
-    /// By block: the first section in which it is alive, and one past the last.
+    /// By block: the first section in which it is alive; sections are stretches of time, numbered from 0.
     low: Table<'a, u32>,
+    /// By block: one past the last section in which it is alive; sections are stretches of time, numbered from 0.
     high: Table<'a, u32>,
 }
 

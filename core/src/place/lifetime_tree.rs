@@ -33,8 +33,8 @@ pub(crate) struct LifetimeTree<'a> {
     /// By block: the index in `points` of its lifetime and rank.
     position: Table<'a, u32>,
     /// By node of the tree: the least and the highest begin, the least and the highest end, and the best rank of the
-    /// blocks below it. Blocks that queries are not to find do not count. A rank is a block's place in an order of
-    /// preference. The children of node i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
+    /// blocks below the node. Blocks that queries are not to find do not count. A rank is a block's place in an order
+    /// of preference. The children of node i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
     nodes: Table<'a, Node>,
 }
 
@@ -55,8 +55,8 @@ const HIGH_MAX: usize = 3;
 const BEST: usize = 4;
 const EMPTY: Node = [u32::MAX, 0, u32::MAX, 0, ABSENT];
 
-/// A set of lifetimes that a query of the tree asks for: those whose first section of time is in the range `low`, and
-/// whose end, one past the last section, is in the range `high`.
+/// A set of lifetimes that a query of the tree asks for: the lifetimes whose first section of time is in the range
+/// `low`, and whose end, one past the last section, is in the range `high`.
 #[derive(Clone)]
 pub(crate) struct Lifetimes {
     pub(crate) low: Range<u32>,

@@ -164,14 +164,14 @@ workspace! {
             /// By section of time: the index in `by_begin` of the first block that begins there or later.
             first_begin: u32[n + 2],
             /// By section of time: the index in `by_end` of the first block that ends there or later. A block ends in
-            /// the first section after those in which it is alive.
+            /// the first section after the last one in which it is alive.
             first_end: u32[n + 2],
             aside: u32[n],
-            /// By block: the first one in `by_end` that has the same size and end. Such blocks can change places while
-            /// both are alive.
+            /// By block: the first block in `by_end` that has the same size and end. Two blocks of the same size and
+            /// end can change places while both are alive.
             kind: u32[n],
-            /// By block: the number of the last group that it was in, of those looked at so far. A group is a set of
-            /// blocks that end together.
+            /// By block: the number of the last group that the block was in, of the groups looked at so far. A group is
+            /// a set of blocks that end together.
             mark: u32[n],
             /// By number k: the base-2 logarithm of k!, the number of orders of k things, as fixed point with 8
             /// fraction bits.

@@ -42,8 +42,8 @@ enum Direction {
     Backward,
 }
 
-/// The ReLU kernels, loaded into one CUDA context. When dropped they are unloaded there, whatever context is current
-/// then.
+/// The ReLU kernels, loaded into one CUDA context. Dropping this unloads the kernels from that context, whatever
+/// context is current then.
 pub struct Kernels {
     functions: Functions,
     context: CUcontext,

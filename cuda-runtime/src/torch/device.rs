@@ -123,7 +123,7 @@ impl Aparts {
 pub struct Statistics {
     /// How many requests got their address from a plan.
     pub planned: u64,
-    /// How many requests were served without a plan; those that belong to CUDA graphs are not counted.
+    /// How many requests were served without a plan; requests that belong to CUDA graphs are not counted.
     pub unplanned: u64,
     /// How many plans were made.
     pub plans: u64,
@@ -147,10 +147,10 @@ pub struct Device<D> {
     backing: Option<Backing>,
     /// The driver's allocations that backed the arenas of earlier plans, and still have live blocks.
     retired: Vec<Backing>,
-    /// The driver's latest refusal of memory for the arena, and how many requests are to come before it is asked again.
+    /// The driver's latest refusal of memory for the arena, and how many requests come before the driver is asked again.
     refused: Refused,
-    /// How many requests that the plan has a place for have come while its arena was not allocated, because too many
-    /// other blocks were live.
+    /// How many requests for which the plan has a place have come while the plan's arena was not allocated, because too
+    /// many other blocks were live.
     crowded: u32,
     /// The blocks that the driver allocated one by one.
     apart: Aparts,

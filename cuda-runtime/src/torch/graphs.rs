@@ -29,7 +29,7 @@ struct Live {
     pool: PoolId,
     /// The size of the block, in bytes.
     bytes: u64,
-    /// The stream that uses the block; `None` if several do.
+    /// The stream that uses the block; `None` if several streams use it.
     stream: Option<Stream>,
 }
 

@@ -127,8 +127,8 @@ struct States<'a> {
     /// For each state (a set of blocks to put in the bank of memory): which blocks of the set are alive now, as bits.
     /// The number of a block's bit is its slot.
     mask: Table<'a, u64>,
-    /// For each state (a set of blocks to put in the bank of memory): the bytes that the blocks of the set take there
-    /// now; only living blocks count.
+    /// For each state (a set of blocks to put in the bank of memory): the bytes that the blocks of the set take in the
+    /// bank now; only living blocks count.
     load: Table<'a, u64>,
     /// For each state (a set of blocks to put in the bank of memory): the cost that the set saves. Blocks that have
     /// ended count too.
@@ -137,8 +137,9 @@ struct States<'a> {
     /// block saves is spread evenly over its lifetime; if the block is still alive, only the steps that have passed
     /// count.
     score: Table<'a, u64>,
-    /// For each state (a set of blocks to put in the bank of memory): all blocks of the set, as bits, those that have
-    /// ended too. Bit p stands for the block at index p of `by_start`. Each state has `words` words in this table.
+    /// For each state (a set of blocks to put in the bank of memory): all blocks of the set, as bits. Blocks that have
+    /// ended stay in the set. Bit p stands for the block at index p of `by_start`. Each state has `words` words in this
+    /// table.
     taken: Table<'a, u64>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,

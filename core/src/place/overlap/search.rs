@@ -152,7 +152,7 @@ struct Search<'a, 'b> {
     /// By block: the least offset that it can still have, in bytes; its offset once it is placed.
     least: Table<'b, u64>,
     /// Bit set: the blocks that, at the least offset that they can still have, lie on a block that is not placed yet,
-    /// and on no placed one.
+    /// and on no placed block.
     lifted: Table<'b, u64>,
     /// Bit set: blocks that are not placed yet.
     open: Table<'b, u64>,
@@ -181,10 +181,10 @@ struct Search<'a, 'b> {
     /// Whether the try to place all blocks within the present capacity is given up: `trail` (the list of changes that
     /// can be taken back) has no room left, or no block was found that could be placed next.
     full: bool,
-    /// By depth of the search tree: the block that was placed there.
+    /// By depth of the search tree: the block that was placed at this depth.
     placed: Table<'b, u32>,
-    /// By depth of the search tree: how many changes were recorded in `trail` before a block was placed there. To take
-    /// that back, all later changes are undone.
+    /// By depth of the search tree: how many changes were recorded in `trail` before a block was placed at this depth.
+    /// To take the placement back, all later changes are undone.
     marks: Table<'b, u32>,
     depth: u32,
     nodes: u64,

@@ -30,14 +30,14 @@ pub(super) enum End {
 
 /// The decisions on the way from the root of the search tree to the present node. Each has placed one block.
 pub(super) struct Tree<'a> {
-    /// For each depth in the search tree, the block that was placed there.
+    /// For each depth in the search tree, the block that was placed at this depth.
     block: Table<'a, u32>,
-    /// For each depth in the search tree, how many changes to blocks were recorded before a block was placed there. To
-    /// take that back, all later changes are undone.
+    /// For each depth in the search tree, how many changes to blocks were recorded before a block was placed at this
+    /// depth. To take the placement back, all later changes are undone.
     block_mark: Table<'a, u32>,
     /// For each depth in the search tree, how many changes to sections' records were recorded before a block was placed
-    /// there. To take that back, all later changes are undone. A section is a stretch of time; its record sums up the
-    /// blocks there that are still to be placed.
+    /// at this depth. To take the placement back, all later changes are undone. A section is a stretch of time; its
+    /// record sums up the blocks there that are still to be placed.
     section_mark: Table<'a, u32>,
     /// For each depth in the search tree: the first section of time of the component from which a block was placed
     /// there. A component is a range of sections such that no block still to be placed is alive both in it and outside

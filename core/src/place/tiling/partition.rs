@@ -53,7 +53,8 @@ impl Group {
     }
 
     /// Selects members of the group: bit k of `which` stands for the group's k-th member, counted from 0. Returns the
-    /// group's bits of the selected members. The group 0b1101 and `which` 0b101 give 0b1001: the first and third member.
+    /// group's bits of the selected members. The group 0b1101 and `which` 0b101 give 0b1001: the first and the third
+    /// member.
     fn spread(self, which: impl Into<u64>) -> u64 {
         let which = which.into();
         self.members().zip(0..).fold(0, |mask, (i, place)| mask | (which >> place & 1) << i)

@@ -112,8 +112,8 @@ pub(super) struct State<'a> {
     /// By block: an offset and the block's end there, in units of a number of bytes that divides all sizes. For a
     /// placed block, the offset is where it lies; for any other, the least offset that it can still have.
     pub span: Table<'a, [u64; 2]>,
-    /// Bit set: blocks not placed yet that can lie at their least offset only on another such block, and not on one
-    /// that is placed already.
+    /// Bit set: the unplaced blocks that can lie at their least offset only on another unplaced block, and not on a
+    /// block that is placed already.
     lifted: Table<'a, u64>,
     /// Bit set: blocks that are not placed yet.
     open: Table<'a, u64>,
