@@ -189,8 +189,8 @@ impl<'a> Arguments<'a> {
     }
 
     /// Checks the next argument, the pointer to an array of `len` values that is written, and returns the array. If the
-    /// pointer is NULL, the caller does not want the array, and an empty one is returned. The length is held by argument
-    /// number `holder`.
+    /// pointer is NULL, the caller does not want the array, and an empty one is returned. Argument number `holder`
+    /// holds the length.
     ///
     /// # Safety
     /// As for `output`.

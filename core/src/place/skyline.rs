@@ -91,9 +91,9 @@ pub(crate) struct Skyline<'a> {
 pub(crate) enum Rule {
     /// The block of the best rank, the first in the order of preference.
     Rank,
-    /// The block of the best rank among the blocks that are alive at the busiest step of the line: the step at which
-    /// most load is still to be placed. A line is a stretch of time with one height. If no such block has its whole
-    /// lifetime within the line, the block of the best rank among all blocks within the line.
+    /// Of the blocks whose lifetime lies within the line (a stretch of time with one height) and that are alive at the
+    /// line's busiest step, the block of the best rank. The busiest step is the one at which most load is still to be
+    /// placed. If there is no such block, the block of the best rank of all whose lifetime lies within the line.
     BusiestFirst,
     /// As [`BusiestFirst`](Self::BusiestFirst), but no block is placed that would rise above a far fuller neighbouring
     /// line. Instead, its own line is raised to the height of that neighbour, and the bytes between stay unused. A line

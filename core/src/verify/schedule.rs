@@ -23,8 +23,8 @@
 //!   value was used: then the host must have its final value at the end.
 //! - Addresses: as [`verify`](super::verify) judges. Time: as [`simulate`] says.
 //!
-//! Values are numbered: 0 is undefined, 1 + b the initial value of block b; the value that an operator writes to a block
-//! is numbered by the first row that writes it. The mask of a value has the value's number.
+//! Values are numbered: 0 is undefined, 1 + b the initial value of block b; the value that an operator writes to a
+//! block is numbered by the first row that writes it. The mask of a value has the value's number.
 //! Cost: O(n log n) time, linear workspace. The module uses no code of the passes that rewrite traces.
 
 use crate::error::{Buffer, RowFault};

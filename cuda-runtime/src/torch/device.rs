@@ -147,7 +147,8 @@ pub struct Device<D> {
     backing: Option<Backing>,
     /// The driver's allocations that backed the arenas of earlier plans, and still have live blocks.
     retired: Vec<Backing>,
-    /// The driver's latest refusal of memory for the arena, and how many requests come before the driver is asked again.
+    /// The driver's latest refusal of memory for the arena, and how many requests come until the driver is asked
+    /// again.
     refused: Refused,
     /// How many requests for which the plan has a place have come while the plan's arena was not allocated, because too
     /// many other blocks were live.

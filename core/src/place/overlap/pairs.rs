@@ -70,8 +70,8 @@ impl<'a> Pairs<'a> {
     }
 
     /// The most bytes that an output may share with its inputs, counting only inputs for which `beside` is true. With
-    /// one input the output may share its own size, less the least distance that the input must begin above it. The
-    /// result is the smaller of two figures:
+    /// one input the output may share its own size, less the least distance by which the output must begin below the
+    /// input. The result is the smaller of two figures:
     /// - the most bytes that the output may share with any one of the inputs;
     /// - the sum of the bytes that it may share with each input, in which no input counts for more than its size.
     pub(super) fn spared(&self, output: u32, beside: impl Fn(u32) -> bool) -> u64 {
