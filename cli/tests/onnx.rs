@@ -60,10 +60,14 @@ fn model(nodes: &[Vec<u8>], constants: &str, values: [&[Vec<u8>]; 3]) -> Vec<u8>
 }
 
 fn plan(model: &[u8], options: &[&str]) -> Ran {
+    run("plan", model, options)
+}
+
+fn run(command: &str, model: &[u8], options: &[&str]) -> Ran {
     let folder = Folder::new();
     let file = folder.path("model.onnx");
     fs::write(&file, model).unwrap();
-    sublet(&[&["plan", &file], options].concat())
+    sublet(&[&[command, &file], options].concat())
 }
 
 /// The peak of a plan with in-place reuse, in bytes.
@@ -91,6 +95,31 @@ fn what_a_model_gives_back_is_not_written_over() {
     assert_eq!(peak(&model(&last, "", [&floats("x"), &floats("probs"), &floats("logits")])), 64);
     let through = [node("Relu", "x", "y")];
     assert_eq!(peak(&model(&through, "", [&floats("x"), &floats("x y"), &[]])), 128);
+}
+
+#[test]
+fn recomputation_keeps_all_that_a_model_gives_back() {
+    let fit = |model: &[u8], limit: &str| {
+        run("fit", model, &["--using", "recompute", "--alignment", "1", "--json", "--limit", limit])
+    };
+    // While a is made x, y1 and a are needed, and y1, a and b while b is made: the output y1 stays to the end.
+    let chain = [node("Neg", "x", "y1"), node("Exp", "x", "a"), node("Exp", "a", "b"), node("Exp", "b", "y2")];
+    let chain = model(&chain, "", [&floats("x"), &floats("y1 y2"), &floats("a b")]);
+    // Three outputs of 64 bytes, each cheap to compute again from eight bytes.
+    let wide = [node("Neg", "x", "y1"), node("Exp", "x", "y2"), node("Abs", "x", "y3")];
+    let wide = model(&wide, "", [&[value("x", FLOAT, &[2])], &floats("y1 y2 y3"), &[]]);
+    for (model, needed) in [(&chain, 192), (&wide, 200)] {
+        let refused = fit(model, &format!("{}B", needed - 1));
+        assert!(refused.status != 0 && refused.err.contains(&format!("one within {needed} bytes was")), "{refused:?}");
+        let fitted = fit(model, &format!("{needed}B"));
+        assert_eq!((fitted.status, fitted.json()["footprint"].as_u64()), (0, Some(needed)), "{fitted:?}");
+        // A model has no times.
+        let json = fitted.json();
+        assert!(json["overhead"].is_null() && json["overhead_lower_bound"].is_null(), "{fitted:?}");
+        let untimed = "the input has no times of operators, so overheads cannot be told";
+        assert!(json["notes"].as_array().unwrap().iter().any(|note| note == untimed), "{fitted:?}");
+        assert!(fitted.err.contains(untimed), "{fitted:?}");
+    }
 }
 
 #[test]

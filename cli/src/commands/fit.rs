@@ -46,10 +46,11 @@ struct Outcome<'a> {
     /// The lower limit for which the schedule was made; none where it was made for `limit` itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     fitted_to: Option<u64>,
-    /// How much longer the run takes than the original, as a fraction of the original's time.
+    /// How much longer the run takes than the original, as a fraction of the original's time; none where the input has
+    /// no times.
     #[serde(skip_serializing_if = "Option::is_none")]
     overhead: Option<f64>,
-    /// A lower bound on the overhead of every schedule within the limit.
+    /// A lower bound on the overhead of every schedule within the limit; none where the input has no times.
     #[serde(skip_serializing_if = "Option::is_none")]
     overhead_lower_bound: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,7 +76,7 @@ struct Outcome<'a> {
     seconds: f64,
     /// The means that were used.
     using: Vec<&'a str>,
-    /// Notes on what was assumed.
+    /// Notes on what was assumed and what cannot be told.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<&'a str>,
     /// The ways to combine the means that were tried, with `--explain`.
@@ -109,7 +110,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let asked = means(&args.common, &device, &args.common.using, &problem)?;
     asked.say();
     let block = args.explain.iter().find(|name| !name.is_empty()).map(|name| numbered(trace, name)).transpose()?;
-    let (using, notes) = (by_policy(args, asked.using)?, asked.note.into_iter().collect::<Vec<_>>());
+    let (using, notes) = (by_policy(args, asked.using)?, asked.notes);
     let limit = args.limit.of(problem.max_load());
     let alignment = args.common.alignment;
     let keep_persistent = args.common.keep_persistent;
@@ -153,8 +154,8 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         original_peak: Some(fitted.original_peak),
         load_min: Some(fitted.load_min),
         fitted_to: (fitted_to < limit).then_some(fitted_to),
-        overhead: Some(run.overhead()),
-        overhead_lower_bound: bound,
+        overhead: (time_ns > 0).then(|| run.overhead()),
+        overhead_lower_bound: bound.filter(|_| time_ns > 0),
         time_ns: Some(run.time_ns),
         swapped_bytes: Some(run.swapped_bytes),
         recomputed_ns: Some(run.recomputed_ns),
@@ -262,16 +263,16 @@ fn best_so_far(overhead_ns: f64, time_ns: u64) -> String {
     }
 }
 
-/// The means to use, and a note on them.
+/// The means to use, and notes on what is assumed and what cannot be told.
 pub(crate) struct Asked {
     pub(crate) using: Using,
-    pub(crate) note: Option<&'static str>,
+    pub(crate) notes: Vec<&'static str>,
 }
 
 impl Asked {
-    /// Prints the note to standard error.
+    /// Prints the notes to standard error.
     pub(crate) fn say(&self) {
-        if let Some(note) = self.note {
+        for note in &self.notes {
             // It does not matter if standard error is closed.
             let _ = writeln!(io::stderr(), "note: {note}");
         }
@@ -316,9 +317,11 @@ pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], proble
             note.unwrap_or_default()
         )));
     }
-    Ok(Asked { using: using.on(device), note })
+    let untimed = trace.rows.last().is_none_or(|row| row.time_ns == 0).then_some(UNTIMED);
+    Ok(Asked { using: using.on(device), notes: note.into_iter().chain(untimed).collect() })
 }
 
+const UNTIMED: &str = "the input has no times of operators, so overheads cannot be told";
 const MASKED: &str = "no ReLU keeps a mask: the name of a block ends in ~, like those of masks";
 const NOT_RECOMPUTED: &str = "no operator is recomputed, since no file says which give the same result: the column rerun does, \
                               in a graph or in NAME.ops.csv beside a trace NAME.csv; --using recompute assumes that all do";

@@ -27,6 +27,8 @@ pub(crate) struct Schedule {
     pub(crate) lives: Vec<Option<[u32; 2]>>,
     /// By tensor: whether it is an output of a graph. Such a tensor does not die when an operator has read it.
     pub(crate) kept: Vec<bool>,
+    /// The outputs of graphs, at each run of the graph: the time at which its last operator runs, and the tensor.
+    pub(crate) results: Vec<(u32, u32)>,
     /// The scratch that operators ask for: the first and the last time at which it is needed, and its bytes.
     pub(crate) scratch: Vec<([u32; 2], u64)>,
 }
@@ -39,8 +41,8 @@ impl Schedule {
     /// Graphs that call themselves, or far too many calls.
     pub(crate) fn new(model: &Model, order: &[u32], scratch: &[(u32, u64)]) -> Result<Self, String> {
         let tensors = model.tensors.len();
-        let mut new =
-            Self { steps: Vec::new(), lives: vec![None; tensors], kept: vec![false; tensors], scratch: Vec::new() };
+        let (lives, kept) = (vec![None; tensors], vec![false; tensors]);
+        let mut new = Self { steps: Vec::new(), lives, kept, results: Vec::new(), scratch: Vec::new() };
         let mut asked: HashMap<u32, Vec<u64>> = HashMap::new();
         for &(operator, bytes) in scratch {
             asked.entry(operator).or_default().push(bytes);
@@ -114,6 +116,7 @@ impl Schedule {
         }
         for &tensor in &graph.outputs {
             self.touch(tensor, self.now());
+            self.results.push((self.now(), tensor));
             if let Some(kept) = self.kept.get_mut(tensor as usize) {
                 *kept = true;
             }
@@ -189,7 +192,8 @@ struct Made {
     life: [u32; 2],
 }
 
-/// Writes a schedule as a trace.
+/// Writes a schedule as a trace. The last operator of a graph reads, beside its inputs, the outputs that others have
+/// written: so whatever rewrites the trace has all outputs together in the end.
 pub(crate) fn trace(model: &Model, schedule: &Schedule, sharing: &Sharing) -> Traced {
     let (blocks, of_tensor) = blocks(model, schedule, sharing);
     let row = |event, block, bytes, op| Row { time_ns: 0, bytes, block, op, event };
@@ -210,6 +214,12 @@ pub(crate) fn trace(model: &Model, schedule: &Schedule, sharing: &Sharing) -> Tr
             let own = tensors.iter().filter_map(|&tensor| of_tensor[tensor as usize]);
             at[time as usize][1].extend(own.map(|block| row(event, block, 0, op(time))));
         }
+    }
+    for &(time, tensor) in &schedule.results {
+        let last = time.checked_sub(1).map(|step| &model.operators[schedule.steps[step as usize] as usize]);
+        let is_there = last.is_some_and(|last| last.outputs.contains(&tensor));
+        let block = of_tensor[tensor as usize].filter(|_| !is_there);
+        at[time as usize][1].extend(block.map(|block| row(Event::Read, block, 0, op(time))));
     }
     let rows: Vec<Row> = at.into_iter().flatten().flatten().collect();
     let mut residency_of = vec![0; blocks.len()];
