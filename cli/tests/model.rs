@@ -86,6 +86,12 @@ fn a_header_and_what_kernels_ask_for() {
     assert_eq!(with["peak"], 2 * 288 + 1008);
     let text = fs::read_to_string(&header).unwrap();
     assert!(text.contains("#define SUBLET_ARENA_BYTES 1584u") && text.contains(":image */"), "{text}");
+    // The larger of the runtime's alignment and the one of the option.
+    for (option, alignment) in [("8", 16), ("64", 64)] {
+        plan(model, &["--header", &header, "--alignment", option]);
+        let text = fs::read_to_string(&header).unwrap();
+        assert!(text.contains(&format!("#define SUBLET_ARENA_ALIGNMENT {alignment}u\n")), "{text}");
+    }
     fs::write(&asked, "op,bytes\n5,1000\n").unwrap();
     assert!(fails(&["plan", model, "--workspace", &asked], 2).contains("the model has 5 operators"));
     let log = folder.path("boot.txt");
@@ -208,6 +214,20 @@ fn banks_have_alignments_blocks_of_their_own_and_engines() {
     let models = seed("small.tflite");
     fails(&["compare", models.to_str().unwrap(), "--bank", "slow=1MiB", "--bank", "dma=8:dma"], "only a DMA engine");
     fails(&["plan", models.to_str().unwrap(), "--bank", "dma=1MiB:dma"], "fits in no bank");
+}
+
+#[test]
+fn a_refusal_tells_the_least_bound_of_all_that_was_tried() {
+    let model = seed("small.onnx");
+    // In place 2,816 bytes are enough; with a block for each tensor 3,072 are needed.
+    let ran = sublet(&["plan", model.to_str().unwrap(), "--in-place", "--capacity", "2000", "--json"]);
+    let json = ran.json();
+    assert_eq!(
+        (ran.status, json["lower_bound"].as_u64(), json["peak"].as_u64()),
+        (1, Some(2816), Some(2816)),
+        "{ran:?}"
+    );
+    assert!(ran.err.contains("every plan takes at least 2816;"), "{ran:?}");
 }
 
 /// A map for each bank, with the blocks of that bank by name, and the layers that wrote them.

@@ -123,6 +123,23 @@ fn recomputation_keeps_all_that_a_model_gives_back() {
 }
 
 #[test]
+fn what_one_order_needs_is_no_bound_on_all_orders() {
+    // The order that is found needs 960 bytes; of other orders it is known that they need 896.
+    let sum = |j: usize| node("Sum", &format!("a{j} a{} a{}", (3 * j + 1) % 12, (7 * j + 2) % 12), &format!("b{j}"));
+    let mut nodes: Vec<Vec<u8>> = (0..12).map(|i| node("Neg", "x", &format!("a{i}"))).collect();
+    nodes.extend((0..12).map(sum));
+    let names = |letter: char| (0..12).map(|i| format!("{letter}{i}")).collect::<Vec<_>>().join(" ");
+    nodes.push(node("Sum", &names('b'), "y"));
+    let model = model(&nodes, "", [&floats("x"), &floats("y"), &floats(&format!("{} {}", names('a'), names('b')))]);
+    for (capacity, status, answer) in [("959B", 3, "none found"), ("895B", 1, "proved: none fits")] {
+        let ran = plan(&model, &["--reorder", "--json", "--capacity", capacity]);
+        let json = ran.json();
+        assert_eq!((ran.status, json["answer"].as_str()), (status, Some(answer)), "{ran:?}");
+        assert_eq!((json["peak"].as_u64(), json["lower_bound"].as_u64()), (Some(960), Some(896)), "{ran:?}");
+    }
+}
+
+#[test]
 fn only_an_operand_that_is_read_no_later_than_it_is_written_is_written_over() {
     // A kernel may take the maximum of the first two operands first, and of the result and the third one last. So the
     // output may lie over the first or the second operand, and not over the third.

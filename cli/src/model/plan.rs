@@ -27,7 +27,8 @@ pub(crate) struct Planned {
     pub(crate) solved: Solved,
     /// The operators of the first graph in their order.
     pub(crate) order: Vec<u32>,
-    /// The result of the search for the order; none where operators keep the order of the file.
+    /// The result of the search for the order; none where operators keep the order of the file, or where the figures of
+    /// the search are not those of the plan.
     pub(crate) ordered: Option<Ordered>,
     /// When each tensor is alive.
     pub(crate) schedule: Schedule,
@@ -150,7 +151,11 @@ impl<'a> Plans<'a> {
                 && other.solved.summary.peak < peak
             {
                 let other = Best::of(other);
-                let known = best.map_or(other.lower_bound, |best| best.lower_bound);
+                let known = match best {
+                    Ok(Best { lower_bound, .. })
+                    | Err(PlanError::Place(_, Error::OverCapacity { lower_bound, .. })) => lower_bound,
+                    Err(_) => other.lower_bound,
+                };
                 best = Ok(Best { lower_bound: other.lower_bound.min(known), ..other });
             }
         }
@@ -226,6 +231,8 @@ fn by_all_means(
     let own = model.graphs[0].operators.clone();
     let fault = |message: String| PlanError::Input(InputError::file(request.name, message));
     let (ordered, order) = order.unzip();
+    // Where operators run graphs, the search counts the memory of these graphs without in-place reuse.
+    let ordered = ordered.filter(|_| !means.in_place || model.operators.iter().all(|o| o.calls.is_empty()));
     let order: Vec<u32> = match order {
         Some(order) => order.iter().map(|&k| k + u32::try_from(own.start).unwrap_or(0)).collect(),
         None => own.filter_map(|i| u32::try_from(i).ok()).collect(),
@@ -236,7 +243,8 @@ fn by_all_means(
         return Ok(None);
     }
     let mut best: Option<(Solved, Candidate)> = None;
-    let mut refused = None;
+    // Of the candidates that were refused: the problem with the least lower bound, and the lowest peak.
+    let (mut refused, mut lowest) = (None, u64::MAX);
     // The least of the candidates' lower bounds.
     let mut least = u64::MAX;
     for candidate in candidates {
@@ -252,9 +260,11 @@ fn by_all_means(
                 }
             }
             // The other candidate may still fit.
-            Err(e @ Error::OverCapacity { lower_bound, .. }) => {
-                least = least.min(lower_bound);
-                refused = Some(PlanError::Place(Box::new(candidate.problem), e));
+            Err(Error::OverCapacity { peak, lower_bound, capacity }) => {
+                if lower_bound < least {
+                    refused = Some((Box::new(candidate.problem), capacity));
+                }
+                (least, lowest) = (least.min(lower_bound), lowest.min(peak));
             }
             Err(e) => return Err(PlanError::Place(Box::new(candidate.problem), e)),
         }
@@ -264,7 +274,12 @@ fn by_all_means(
             solved.summary.lower_bound = least;
             Ok(Some(Planned { problem, solved, order, ordered, schedule, residencies }))
         }
-        (None, Some(refused)) => Err(refused),
+        (None, Some((problem, capacity))) => {
+            // A plan in another order than the one that was found may be lower.
+            let of_orders = ordered.map_or(0, |ordered| ordered.lower_bound);
+            let lower_bound = if means.reorder { least.min(of_orders) } else { least };
+            Err(PlanError::Place(problem, Error::OverCapacity { peak: lowest, lower_bound, capacity }))
+        }
         (None, None) => Ok(None),
     }
 }

@@ -130,11 +130,7 @@ impl ModelOutcome {
         let unplanned =
             in_file_order(model, scratch).map_or_else(|_| Vec::new(), |schedule| buffers(model, &schedule, None));
         let offsets = planned.offsets();
-        // Where operators run graphs, the search counts the memory of these graphs without in-place reuse: with reuse
-        // its figures are not those of the plan.
-        let runs_graphs = model.operators.iter().any(|o| !o.calls.is_empty());
-        let counted = planned.ordered.filter(|_| !runs_graphs || !(own.in_place || own.overlap));
-        let order = counted.map(|o| OrderOutcome {
+        let order = planned.ordered.map(|o| OrderOutcome {
             file: o.given,
             found: o.max_load,
             lower_bound: o.lower_bound,
@@ -243,7 +239,7 @@ pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Plan
             let message = format!("the arena has {bytes} bytes; a header holds offsets below 2 GiB");
             return Err(Failure::Input(InputError::file(&args.input, message)));
         }
-        output::write(file, |out| output::header(model, planned, out))?;
+        output::write(file, |out| output::header(model, planned, constraints(args, model).alignment, out))?;
     }
     Ok(())
 }
