@@ -216,7 +216,12 @@ pub(crate) struct PlanArgs {
     /// One of several memories; given once for each. SIZE is its capacity, COST the cost of a byte that is read or
     /// written (1 by default), BYTES the alignment of offsets in it. With :dma only a DMA engine reaches it: it holds
     /// the blocks that name it in the instance's column `bank`, and no others
-    #[arg(long, value_name = "NAME=SIZE[:COST][:align=BYTES][:dma]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "certificate"])]
+    #[arg(
+        long,
+        value_name = "NAME=SIZE[:COST][:align=BYTES][:dma]",
+        value_parser = NamedBank::parse,
+        conflicts_with_all = ["capacity", "overlap", "certificate", "solver", "effort", "time_limit", "threads", "without"]
+    )]
     pub(crate) bank: Vec<NamedBank>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
@@ -345,7 +350,12 @@ pub(crate) struct VerifyArgs {
     #[arg(long, requires = "rewritten")]
     pub(crate) reorder: bool,
     /// One of the memories of a plan with the column bank, as in `plan`; given for all of them or for none
-    #[arg(long, value_name = "NAME=SIZE[:COST][:align=BYTES]", value_parser = NamedBank::parse, conflicts_with_all = ["overlap", "rewritten"])]
+    #[arg(
+        long,
+        value_name = "NAME=SIZE[:COST][:align=BYTES]",
+        value_parser = NamedBank::parse,
+        conflicts_with_all = ["capacity", "overlap", "rewritten"]
+    )]
     pub(crate) bank: Vec<NamedBank>,
     /// The device whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti", requires = "rewritten")]

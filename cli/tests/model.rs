@@ -214,6 +214,18 @@ fn banks_have_alignments_blocks_of_their_own_and_engines() {
     let models = seed("small.tflite");
     fails(&["compare", models.to_str().unwrap(), "--bank", "slow=1MiB", "--bank", "dma=8:dma"], "only a DMA engine");
     fails(&["plan", models.to_str().unwrap(), "--bank", "dma=1MiB:dma"], "fits in no bank");
+    // Options of the search for one arena, of which the placement in banks knows nothing.
+    for (option, value) in
+        [("solver", "search"), ("effort", "max"), ("time-limit", "1"), ("threads", "2"), ("without", "twins")]
+    {
+        let ran = sublet(&[&["plan", &file, &format!("--{option}"), value], &banks[..]].concat());
+        assert!(ran.status == 2 && ran.err.contains("cannot be used with"), "{option}: {ran:?}");
+    }
+    let planned = folder.path("planned.tflite");
+    assert_eq!(sublet(&["plan", models.to_str().unwrap(), "--output", &planned]).status, 0);
+    let ran = sublet(&["verify", &planned, "--bank", "tiny=16B"]);
+    assert!(ran.status == 2 && ran.err.contains("--bank: a model holds a plan for one memory"), "{ran:?}");
+    fails(&["verify", &file, &plan, "--bank", "slow=64", "--capacity", "64"], "cannot be used with");
 }
 
 #[test]

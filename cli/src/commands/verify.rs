@@ -30,6 +30,10 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
         let Some((model, _)) = problem.model.as_deref() else {
             return Err(Failure::Usage(format!("which plan for {}? Only a model may hold one itself", args.input)));
         };
+        if !args.bank.is_empty() {
+            let message = "--bank: a model holds a plan for one memory; name a plan with the column bank";
+            return Err(Failure::Usage(message.into()));
+        }
         return embedded::run(args, model);
     };
     let offsets = match input::plan::read_in_banks(file, &problem) {
