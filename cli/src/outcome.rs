@@ -37,6 +37,9 @@ pub(crate) struct Outcome<'a> {
     pub(crate) answer: Option<&'static str>,
     /// Whether the plan satisfies every constraint.
     pub(crate) verified: bool,
+    /// How many tensors the plan in a model leaves to the runtime, if there are any: they are in no other figure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) left_out: Option<usize>,
     /// A lower bound on the peak: where no plan fits, or where a search has looked for a bound above the max load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lower_bound: Option<u64>,
@@ -65,6 +68,7 @@ impl<'a> Outcome<'a> {
             seconds: 0.0,
             answer: None,
             verified: true,
+            left_out: None,
             lower_bound: None,
             nodes: None,
             model: None,
@@ -85,6 +89,7 @@ impl<'a> Outcome<'a> {
             seconds: 0.0,
             answer: None,
             verified: false,
+            left_out: None,
             lower_bound: None,
             nodes: None,
             model: None,
@@ -112,6 +117,10 @@ impl<'a> Outcome<'a> {
             writeln!(out, "search    {nodes} nodes, at least {}", size(lower_bound))?;
         }
         writeln!(out, "verified  {}", if self.verified { "yes" } else { "no" })?;
+        if let Some(left_out) = self.left_out {
+            let tensors = if left_out == 1 { "1 tensor" } else { &format!("{left_out} tensors") };
+            writeln!(out, "note      the plan leaves {tensors} to the runtime, not counted here")?;
+        }
         self.model.map_or(Ok(()), |model| model.text(out))
     }
 }

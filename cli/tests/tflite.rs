@@ -15,12 +15,17 @@ const STRING: i8 = 5;
 const INT8: i8 = 9;
 const RESOURCE: i8 = 13;
 /// The schema's codes of the operators that are used here. The constants after it are indices into it.
-const CODES: [i32; 5] = [47, 118, 67, 142, 1];
+const CODES: [i32; 8] = [47, 118, 67, 142, 1, 0, 129, CUSTOM_CODE];
+/// The schema's code of an operator with a name of its own, which here is `Own`.
+const CUSTOM_CODE: i32 = 32;
 const EXP: u32 = 0;
 const IF: u32 = 1;
 const TRANSPOSE_CONV: u32 = 2;
 const VAR_HANDLE: u32 = 3;
 const AVERAGE_POOL_2D: u32 = 4;
+const ADD: u32 = 5;
+const CALL_ONCE: u32 = 6;
+const CUSTOM: u32 = 7;
 /// The weights that lie behind the tables.
 const WEIGHTS: [u8; 16] = *b"weights far away";
 /// Stands in the file for the position of the weights until it is known.
@@ -43,7 +48,7 @@ struct Operator {
     code: u32,
     inputs: &'static [i32],
     outputs: &'static [i32],
-    /// The graphs that an `IF` runs.
+    /// The graphs that an `IF` runs; of the two the first alone for a `CALL_ONCE`.
     branches: Option<[i32; 2]>,
 }
 
@@ -113,7 +118,11 @@ fn operator_table(b: &mut FlatBufferBuilder<'_>, o: &Operator) -> Table {
 fn model(graphs: &[Graph], newer: Option<u16>) -> Vec<u8> {
     let b = &mut FlatBufferBuilder::new();
     let codes = CODES.map(|code| {
+        let name = b.create_string("Own");
         table(b, |b| {
+            if code == CUSTOM_CODE {
+                b.push_slot_always(slot(1), name);
+            }
             b.push_slot(slot(0), i8::try_from(code).unwrap_or(127), 0);
             b.push_slot(slot(3), code, 0);
         })
@@ -325,4 +334,65 @@ fn the_plan_in_a_model_can_be_written_as_a_table_and_its_verifier_knows_what_was
     assert_eq!(sublet(&["convert", &out, &csv, "--overlap", "reference"]).status, 0);
     let text = fs::read_to_string(&csv).unwrap();
     assert_eq!((text.lines().count(), text.lines().next()), (4, Some("id,lower,upper,size,offset")));
+}
+
+#[test]
+fn calls_that_access_too_many_tensors_are_refused() {
+    let folder = Folder::new();
+    let called = |calls, operands| {
+        let call = Operator { branches: Some([1, 0]), ..operator(CALL_ONCE, &[], &[]) };
+        let outer = Graph { tensors: vec![tensor(&[1])], operators: vec![call; calls], inputs: &[0], outputs: &[0] };
+        let reads: &[i32] = (0..operands).collect::<Vec<_>>().leak();
+        let count = usize::try_from(operands).unwrap();
+        let inner = Graph {
+            tensors: vec![tensor(&[1]); count],
+            operators: vec![operator(CUSTOM, reads, &[])],
+            inputs: &[],
+            outputs: &[],
+        };
+        plan(&folder, &model(&[outer, inner], None), &[])
+    };
+    assert_eq!(called(64, 64).status, 0);
+    let ran = called(2_100, 2_100);
+    let says = "its operators read and write more than 4194304 tensors, over all calls";
+    assert!(ran.status == 2 && ran.err.contains(says), "{}", ran.err);
+}
+
+#[test]
+fn no_model_holds_an_offset_of_2_gib() {
+    let (folder, mut sum) = (Folder::new(), chain(ADD, &[1 << 30]));
+    sum.tensors.iter_mut().for_each(|t| t.kind = INT8);
+    sum.operators = vec![operator(ADD, &[0, 1], &[2])];
+    sum.inputs = &[0, 1];
+    let (bytes, out, header) = (model(&[sum], None), folder.path("planned.tflite"), folder.path("plan.h"));
+    for (what, options) in [("model", &["--output", &out][..]), ("header", &["--header", &header])] {
+        let ran = plan(&folder, &bytes, options);
+        let says = format!("the arena has 3221225472 bytes; a {what} holds offsets below 2 GiB");
+        assert!(ran.status == 2 && ran.err.contains(&says), "{} {}", ran.out, ran.err);
+    }
+    assert_eq!(folder.names(), ["model.tflite"]);
+    assert_eq!(plan(&folder, &bytes, &[]).status, 0);
+}
+
+#[test]
+fn tensors_that_a_plan_leaves_to_the_runtime_are_told() {
+    let folder = Folder::new();
+    let out = folder.path("planned.tflite");
+    assert_eq!(plan(&folder, &model(&[chain(EXP, &[4])], None), &["--output", &out]).status, 0);
+    let planned = fs::read(&out).unwrap();
+    // A plan: version 1, one graph, three offsets.
+    let begin = [1u32, 1, 3].map(u32::to_le_bytes).concat();
+    let at = planned.windows(12).position(|window| window == begin).unwrap() + 12;
+    for (count, note) in [(0, ""), (1, "leaves 1 tensor to the runtime"), (3, "leaves 3 tensors to the runtime")] {
+        let mut bytes = planned.clone();
+        bytes[at..at + 4 * count].fill(0xff);
+        let file = folder.file("left.tflite", bytes);
+        let (text, json) = (sublet(&["verify", &file]), sublet(&["verify", &file, "--json"]).json());
+        assert_eq!((text.status, &json["verified"], &json["optimal"]), (0, &true.into(), &(count == 0).into()));
+        assert_eq!(
+            (json["blocks"].as_u64(), json["left_out"].as_u64().unwrap_or(0)),
+            (Some(3 - count as u64), count as u64)
+        );
+        assert!(text.out.contains(note) && text.out.contains("optimal") == (count == 0), "{}", text.out);
+    }
 }

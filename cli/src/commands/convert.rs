@@ -100,8 +100,8 @@ fn plan(args: &ConvertArgs, problem: &Problem) -> Result<(), Failure> {
     if let Some((model, _)) = problem.model.as_deref()
         && let Some(held) = &model.plan
     {
-        let (problem, offsets) = told(&args.input, model, held, args.overlap.is_some())?;
-        return write_plan(args, &problem, &offsets);
+        let held = told(&args.input, model, held, args.overlap.is_some())?;
+        return write_plan(args, &held.problem, &held.offsets);
     }
     let offset = |(id, block): (&String, &sublet_core::Block)| {
         let none = || format!("block {id} has no offset; `sublet plan` gives it one");

@@ -37,7 +37,7 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// The offset of each tensor; -1 where the runtime decides.
+    /// The offset of each tensor; -1 where the runtime decides, and where no number of 32 bits with a sign is as large.
     pub(crate) fn offsets(&self) -> Vec<i32> {
         let offset = |residency: &Option<u32>| {
             residency.and_then(|residency| i32::try_from(self.solved.offsets[residency as usize]).ok())
@@ -84,17 +84,27 @@ pub(crate) fn overlaps_in_file_order(model: &Model) -> Result<Vec<Overlap>, Stri
     Ok(overlaps(model, &schedule, &sharing, &traced.residencies))
 }
 
+/// The plan that a model's file holds.
+pub(crate) struct Held {
+    pub(crate) problem: Problem,
+    pub(crate) offsets: Vec<u64>,
+    /// How many tensors are no part of it, since the runtime decides their offsets.
+    pub(crate) left_out: usize,
+}
+
 /// The blocks of the plan that a model's file holds, and their offsets. Where an output and an input that it may be
 /// written over have the same offset, they share a block. Tensors whose offset the runtime decides are left out. With
 /// `overlap`, outputs may lie over a part of their dying inputs.
 ///
 /// # Errors
 /// A model that cannot run; blocks that do not make a valid trace.
-pub(crate) fn told(name: &str, model: &Model, plan: &[i32], overlap: bool) -> Result<(Problem, Vec<u64>), InputError> {
-    let schedule = in_file_order(model, &[]).map_err(|message| InputError::file(name, message))?;
+pub(crate) fn told(name: &str, model: &Model, plan: &[i32], overlap: bool) -> Result<Held, InputError> {
+    let mut schedule = in_file_order(model, &[]).map_err(|message| InputError::file(name, message))?;
     let offset = |tensor: u32| plan.get(tensor as usize).and_then(|&offset| u64::try_from(offset).ok());
-    let told: Vec<_> = (0..).zip(&schedule.lives).map(|(t, life)| life.filter(|_| offset(t).is_some())).collect();
-    let schedule = Schedule { lives: told, ..schedule };
+    let mut left_out = 0;
+    for (life, tensor) in schedule.lives.iter_mut().zip(0..) {
+        left_out += usize::from(life.take_if(|_| offset(tensor).is_none()).is_some());
+    }
     let sharing = Sharing::where_allowed(model, &schedule, |input, output| offset(input) == offset(output));
     let traced = trace(model, &schedule, &sharing);
     let mut problem = traced.problem(name, model, &schedule)?;
@@ -107,7 +117,7 @@ pub(crate) fn told(name: &str, model: &Model, plan: &[i32], overlap: bool) -> Re
             offsets[residency as usize] = offset;
         }
     }
-    Ok((problem, offsets))
+    Ok(Held { problem, offsets, left_out })
 }
 
 /// The plans of a model by different means; each plan is made once.

@@ -17,6 +17,9 @@ use crate::problem::Problem;
 const DEEPEST: usize = 16;
 /// How many operators may run; those of a graph are counted at each call.
 const LONGEST: usize = 1 << 20;
+/// How many inputs, outputs and scratch buffers operators and graphs may have together; those of a graph are counted at
+/// each call. A small file can list a few calls, and many operands, so often that a schedule of all fills the memory.
+const MOST_OPERANDS: usize = 1 << 22;
 
 /// When which operator runs, and when which tensor is alive.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(crate) struct Schedule {
     pub(crate) results: Vec<(u32, u32)>,
     /// The scratch that operators ask for: the first and the last time at which it is needed, and its bytes.
     pub(crate) scratch: Vec<([u32; 2], u64)>,
+    /// How many operands have been scheduled, of at most [`MOST_OPERANDS`].
+    operands: usize,
 }
 
 impl Schedule {
@@ -38,11 +43,17 @@ impl Schedule {
     /// file. `scratch` has operators, and the bytes that each asks for besides its operands.
     ///
     /// # Errors
-    /// Graphs that call themselves, or far too many calls.
+    /// Graphs that call themselves; far too many calls, or operands over all calls.
     pub(crate) fn new(model: &Model, order: &[u32], scratch: &[(u32, u64)]) -> Result<Self, String> {
         let tensors = model.tensors.len();
-        let (lives, kept) = (vec![None; tensors], vec![false; tensors]);
-        let mut new = Self { steps: Vec::new(), lives, kept, results: Vec::new(), scratch: Vec::new() };
+        let mut new = Self {
+            steps: Vec::new(),
+            lives: vec![None; tensors],
+            kept: vec![false; tensors],
+            results: Vec::new(),
+            scratch: Vec::new(),
+            operands: 0,
+        };
         let mut asked: HashMap<u32, Vec<u64>> = HashMap::new();
         for &(operator, bytes) in scratch {
             asked.entry(operator).or_default().push(bytes);
@@ -72,6 +83,14 @@ impl Schedule {
         }
     }
 
+    fn count(&mut self, operands: usize) -> Result<(), String> {
+        self.operands += operands;
+        if self.operands > MOST_OPERANDS {
+            return Err(format!("its operators read and write more than {MOST_OPERANDS} tensors, over all calls"));
+        }
+        Ok(())
+    }
+
     fn mark(
         &mut self,
         model: &Model,
@@ -84,6 +103,7 @@ impl Schedule {
             return Err(format!("its graphs call each other more than {DEEPEST} deep"));
         }
         let graph = &model.graphs[graph];
+        self.count(graph.inputs.len() + graph.outputs.len())?;
         for &tensor in &graph.inputs {
             self.touch(tensor, self.now());
         }
@@ -92,6 +112,8 @@ impl Schedule {
             if self.steps.len() >= LONGEST {
                 return Err(format!("it runs more than {LONGEST} operators"));
             }
+            let scratch = asked.get(&number).map_or(&[][..], Vec::as_slice);
+            self.count(operator.inputs.len() + operator.outputs.len() + scratch.len())?;
             self.steps.push(number);
             let time = self.now();
             for &tensor in &operator.outputs {
@@ -110,7 +132,7 @@ impl Schedule {
                 }
                 self.touch(tensor, self.now());
             }
-            for &bytes in asked.get(&number).into_iter().flatten() {
+            for &bytes in scratch {
                 self.scratch.push(([time, self.now()], bytes.next_multiple_of(model.alignment)));
             }
         }

@@ -225,20 +225,22 @@ pub(crate) fn buffers(model: &Model, schedule: &Schedule, offsets: Option<&[i32]
 }
 
 /// Writes the files that only models have: the model with the plan, made of the `bytes` of its file, and a C header with
-/// the offsets.
+/// the offsets. Refuses a plan for which their offsets are too small, before it writes any of them.
 pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Planned) -> Result<(), Failure> {
-    if let Some(file) = args.output.as_ref().filter(|file| is_model(file)) {
+    let into_model = args.output.as_ref().filter(|file| is_model(file));
+    let holders = [(into_model, "model"), (args.model.header.as_ref(), "header")];
+    let peak = planned.solved.summary.peak;
+    if let Some((_, what)) = holders.iter().find(|(file, _)| file.is_some() && i32::try_from(peak).is_err()) {
+        let message = format!("the arena has {peak} bytes; a {what} holds offsets below 2 GiB");
+        return Err(Failure::Input(InputError::file(&args.input, message)));
+    }
+    if let Some(file) = into_model {
         let first = u32::try_from(model.graphs[0].operators.start).unwrap_or(0);
         let order: Vec<u32> = planned.order.iter().map(|&k| k - first).collect();
         let spliced = output::splice(&args.input, bytes, &order, &planned.offsets())?;
         output::write(file, |out| out.write_all(&spliced))?;
     }
     if let Some(file) = &args.model.header {
-        let bytes = planned.solved.summary.peak;
-        if i32::try_from(bytes).is_err() {
-            let message = format!("the arena has {bytes} bytes; a header holds offsets below 2 GiB");
-            return Err(Failure::Input(InputError::file(&args.input, message)));
-        }
         output::write(file, |out| output::header(model, planned, constraints(args, model).alignment, out))?;
     }
     Ok(())

@@ -8,7 +8,7 @@ use crate::args::VerifyArgs;
 use crate::commands::plan::verified_by;
 use crate::failure::{Failure, InputError};
 use crate::model::Model;
-use crate::model::plan::told;
+use crate::model::plan::{Held, told};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use sublet_core::owned::Scratch;
@@ -22,7 +22,7 @@ pub(super) fn run(args: &VerifyArgs, model: &Model) -> Result<(), Failure> {
     let plan = model.plan.as_ref().ok_or_else(|| {
         input("there is no plan in the file; name one, or write one with sublet plan --output".into())
     })?;
-    let (problem, offsets) = told(&args.input, model, plan, args.overlap.is_some())?;
+    let Held { problem, offsets, left_out } = told(&args.input, model, plan, args.overlap.is_some())?;
     let given = args.constraints.get();
     let constraints = Constraints { alignment: given.alignment.max(model.alignment), ..given };
     let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
@@ -35,8 +35,8 @@ pub(super) fn run(args: &VerifyArgs, model: &Model) -> Result<(), Failure> {
             // A plan that is valid with overlaps was made with them: the user is told to give the option here too.
             let mut hint = "";
             if args.overlap.is_none() {
-                let (with, offsets) = told(&args.input, model, plan, true)?;
-                if verified_by(&with, &offsets, &constraints, &mut scratch).is_ok() {
+                let with = told(&args.input, model, plan, true)?;
+                if verified_by(&with.problem, &with.offsets, &constraints, &mut scratch).is_ok() {
                     hint = "; it is valid with --overlap reference";
                 }
             }
@@ -44,7 +44,10 @@ pub(super) fn run(args: &VerifyArgs, model: &Model) -> Result<(), Failure> {
         }
         Err(e) => return Err(input(problem.explain(&e))),
     };
-    super::print(args, &Outcome { seconds, ..Outcome::of(&plan, &args.input) })
+    let outcome = Outcome { seconds, ..Outcome::of(&plan, &args.input) };
+    // Of a part of the tensors no peak is the least for all of them.
+    let optimal = outcome.optimal && left_out == 0;
+    super::print(args, &Outcome { optimal, left_out: (left_out > 0).then_some(left_out), ..outcome })
 }
 
 fn refuse(
