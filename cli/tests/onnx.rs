@@ -6,16 +6,16 @@ use std::fs;
 use crate::support::{Folder, Ran, sublet};
 
 /// A field of a message with a length: text, bytes or another message.
-fn field(number: u8, content: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![number << 3 | 2];
+fn field(number: usize, content: &[u8]) -> Vec<u8> {
+    let mut bytes = varint(number << 3 | 2);
     bytes.extend(varint(content.len()));
     bytes.extend(content);
     bytes
 }
 
 /// A field with a number.
-fn number(field: u8, value: usize) -> Vec<u8> {
-    let mut bytes = vec![field << 3];
+fn number(field: usize, value: usize) -> Vec<u8> {
+    let mut bytes = varint(field << 3);
     bytes.extend(varint(value));
     bytes
 }
@@ -202,6 +202,17 @@ fn what_is_not_counted_is_told_and_what_is_random_is_counted() {
         "{}",
         ran.out
     );
+    // Functions that the file defines, of which one is called.
+    let calls = [node("my.Block", "x", "t"), node("Relu", "t", "y")];
+    let function = |name: &str, domain: &str| {
+        let body = field(7, &node("Neg", "a", "b"));
+        field(25, &[field(1, name.as_bytes()), body, field(10, domain.as_bytes())].concat())
+    };
+    let plain = model(&calls, "", [&floats("x"), &floats("y"), &floats("t")]);
+    let functions = [plain.clone(), function("Block", "my"), function("Relu", "my"), function("Neg", "")].concat();
+    assert_eq!(plan(&functions, &["--json"]).json()["inner_graphs"], serde_json::json!(["my.Block"]));
+    assert!(plan(&functions, &[]).out.contains("the graphs inside of my.Block need"));
+    assert_eq!(plan(&plain, &["--json"]).json()["inner_graphs"], serde_json::json!([]));
     let random = |kind: &str| [node(kind, "K", "r"), node("Add", "x r", "y")];
     for (kind, peak) in [("RandomNormalLike", 192), ("Neg", 128)] {
         let model = model(&random(kind), "K", [&floats("x"), &floats("y"), &floats("r")]);

@@ -3,7 +3,7 @@
 //! Weights, and what is computed from weights alone, take no memory in the arena. The file has to have the shape of
 //! every other value, as `onnx.shape_inference` writes it if all dimensions of the inputs are fixed. Otherwise the
 //! model is refused with the value's name. Graphs inside of an operator are not planned; what they read of the outer
-//! graph counts as read by the operator.
+//! graph counts as read by the operator. Nor are the bodies of functions that the file defines.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::BufRead;
@@ -23,6 +23,17 @@ const BEGIN: u8 = 0x08;
 struct ModelProto {
     #[prost(message, optional, tag = "7")]
     graph: Option<GraphProto>,
+    #[prost(message, repeated, tag = "25")]
+    functions: Vec<FunctionProto>,
+}
+
+/// An operator that the file defines by others.
+#[derive(Clone, PartialEq, Message)]
+struct FunctionProto {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "10")]
+    domain: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -124,7 +135,7 @@ pub(super) fn read(file: &str, mut reader: impl BufRead) -> Result<Problem, Inpu
     let fault = |message: String| InputError::file(file, message);
     let model = ModelProto::decode(bytes.as_slice()).map_err(|e| fault(format!("this is no ONNX model: {e}")))?;
     let graph = model.graph.ok_or_else(|| fault("the ONNX model has no graph".into()))?;
-    schedule::problem(file, read_graph(&graph).map_err(fault)?, bytes)
+    schedule::problem(file, read_graph(&graph, &model.functions).map_err(fault)?, bytes)
 }
 
 /// The values of a graph that take memory, by their names.
@@ -183,7 +194,8 @@ impl<'a> Values<'a> {
     }
 }
 
-fn read_graph(graph: &GraphProto) -> Result<Model, String> {
+fn read_graph(graph: &GraphProto, functions: &[FunctionProto]) -> Result<Model, String> {
+    let functions: HashSet<String> = functions.iter().map(|f| kind(&f.domain, &f.name)).collect();
     let mut values = Values::default();
     values.constants.extend(graph.initializer.iter().map(|t| t.name.as_str()));
     let sparse = graph.sparse_initializer.iter().filter_map(|t| t.values.as_ref());
@@ -221,8 +233,8 @@ fn read_graph(graph: &GraphProto) -> Result<Model, String> {
         if let Some(&twice) = outputs.iter().find(|&&t| !written.insert(t)) {
             return Err(format!("tensor {} is written twice", values.tensors[twice as usize].name));
         }
-        let kind = kind(node);
-        if node.attribute.iter().any(|a| a.g.is_some() || !a.graphs.is_empty()) {
+        let kind = kind(&node.domain, &node.op_type);
+        if functions.contains(&kind) || node.attribute.iter().any(|a| a.g.is_some() || !a.graphs.is_empty()) {
             with_graphs.insert(kind.clone());
         }
         let operand = |place: usize| values.numbers.get(node.input.get(place)?.as_str()).copied();
@@ -242,9 +254,9 @@ fn read_graph(graph: &GraphProto) -> Result<Model, String> {
 }
 
 /// What an operator is called; with its domain, if that is not ONNX's own.
-fn kind(node: &NodeProto) -> String {
-    let domain = if matches!(node.domain.as_str(), "" | "ai.onnx") { "" } else { &node.domain };
-    let name = domain.chars().chain((!domain.is_empty()).then_some('.')).chain(node.op_type.chars());
+fn kind(domain: &str, name: &str) -> String {
+    let domain = if domain == "ai.onnx" { "" } else { domain };
+    let name = domain.chars().chain((!domain.is_empty()).then_some('.')).chain(name.chars());
     name.take(64).map(|c| if c.is_control() || ",\"".contains(c) { '_' } else { c }).collect()
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Model {
     pub(crate) alignment: u64,
     /// Whether TFLM runs it: the format holds a plan, and its kernels are known.
     pub(crate) for_tflm: bool,
-    /// The kinds of operators that have graphs inside of them which are not planned.
+    /// The kinds of operators that have graphs inside of them which are not planned, as functions of a file have too.
     pub(crate) inner: Vec<String>,
     /// The plan that the file holds, an offset for each tensor, negative where the runtime decides.
     pub(crate) plan: Option<Vec<i32>>,

@@ -37,7 +37,8 @@ pub(crate) struct ModelOutcome {
     open_shapes: Vec<String>,
     /// The graphs that are not run by the first: their tensors have no place in the plan.
     unplanned_graphs: Vec<usize>,
-    /// The kinds of operators that have graphs inside of them. The tensors of these graphs have no place in the plan.
+    /// The kinds of operators that have graphs inside of them, or are functions that the file defines. The tensors of
+    /// these graphs have no place in the plan.
     inner_graphs: Vec<String>,
 }
 
