@@ -396,3 +396,77 @@ fn tensors_that_a_plan_leaves_to_the_runtime_are_told() {
         assert!(text.out.contains(note) && text.out.contains("optimal") == (count == 0), "{}", text.out);
     }
 }
+
+/// The operators of the first graph in the order that `--reorder` finds.
+fn reordered(folder: &Folder, graph: Graph) -> Vec<u32> {
+    let header = folder.path("plan.h");
+    let ran = plan(folder, &model(&[graph], None), &["--reorder", "--header", &header]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let text = folder.read("plan.h");
+    let lines = text.split_once("sublet_operators[SUBLET_OPERATORS]").unwrap().1.lines();
+    lines.filter_map(|line| line.trim_start().split_once("u, /*")?.0.parse().ok()).collect()
+}
+
+#[test]
+fn what_takes_no_memory_keeps_operators_in_order() {
+    let folder = Folder::new();
+    let graph = |last: Tensor, between: [Operator; 2]| {
+        let shapes: [&[i32]; 6] = [&[8], &[64], &[64], &[1], &[8], &[1]];
+        let mut tensors = shapes.map(tensor).to_vec();
+        tensors.push(last);
+        let [early, late] = between;
+        let operators = vec![
+            operator(CUSTOM, &[0], &[1]),
+            operator(CUSTOM, &[0], &[2]),
+            early,
+            late,
+            operator(CUSTOM, &[2], &[4]),
+            operator(CUSTOM, &[3, 4], &[5]),
+        ];
+        Graph { tensors, operators, inputs: &[0], outputs: &[5] }
+    };
+    let (empty, handle) = (tensor(&[0]), Tensor { kind: RESOURCE, ..tensor(&[1]) });
+    let fourth_is_later = |last, between| {
+        let order = reordered(&folder, graph(last, between));
+        order.iter().position(|&k| k == 2) < order.iter().position(|&k| k == 3)
+    };
+    // Without a tie between them, the fourth operator runs before the second large tensor is made for the third.
+    assert!(!fourth_is_later(empty, [operator(CUSTOM, &[2], &[]), operator(CUSTOM, &[1], &[3])]));
+    // The third makes what the fourth reads.
+    let makes = [operator(CUSTOM, &[2], &[6]), operator(CUSTOM, &[6, 1], &[3])];
+    // The third changes what the handle stands for.
+    let changes = [operator(CUSTOM, &[6, 2], &[]), operator(CUSTOM, &[6, 1], &[3])];
+    for (last, between) in [(empty, makes), (handle, makes), (handle, changes)] {
+        assert!(fourth_is_later(last, between));
+    }
+}
+
+#[test]
+fn no_order_is_proved_least_where_a_graph_is_called_twice() {
+    let folder = Folder::new();
+    let graphs = |second| {
+        let shapes: [&[i32]; 7] = [&[64], &[256], &[512], &[64], &[64], &[64], &[64]];
+        let call = |inputs, outputs, branches| Operator { branches: Some(branches), ..operator(IF, inputs, outputs) };
+        let operators = vec![
+            operator(CUSTOM, &[0], &[2]),
+            operator(CUSTOM, &[2], &[3]),
+            call(&[1], &[4], [1, 3]),
+            call(&[3, 4], &[5], [second, 4]),
+        ];
+        let inner = || Graph {
+            tensors: vec![tensor(&[384])],
+            operators: vec![operator(CUSTOM, &[], &[0])],
+            inputs: &[],
+            outputs: &[],
+        };
+        let outer = Graph { tensors: shapes.map(tensor).to_vec(), operators, inputs: &[0, 1], outputs: &[5] };
+        let none = || Graph { tensors: vec![], operators: vec![], inputs: &[], outputs: &[] };
+        [outer, inner(), inner(), none(), none()]
+    };
+    // The first call early frees the second input, but keeps what the graph has written until the second call.
+    assert_eq!(peak(&folder, &graphs(1), &[]), 13 * 256);
+    assert_eq!(peak(&folder, &graphs(1), &["--reorder"]), 13 * 256);
+    let of = |second| plan(&folder, &model(&graphs(second), None), &["--reorder", "--json"]).json()["order"].clone();
+    assert_eq!((of(1)["found"].as_u64(), of(2)["found"].as_u64()), (None, Some(12 * 256)));
+    assert_eq!(peak(&folder, &graphs(2), &["--reorder"]), 12 * 256);
+}

@@ -163,7 +163,7 @@ impl<'a> Values<'a> {
             name: cell_name(self.tensors.len(), name),
             bytes,
             shape,
-            variable: false,
+            stateful: false,
             open: false,
         });
         self.numbers.insert(name, number);

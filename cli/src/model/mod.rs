@@ -43,8 +43,9 @@ pub(crate) struct Tensor {
     /// Size in bytes; 0 where no memory of the arena is needed, as for weights and variables.
     pub(crate) bytes: u64,
     pub(crate) shape: Vec<u64>,
-    /// Whether its value lasts from one run to the next.
-    pub(crate) variable: bool,
+    /// Whether its value lasts from one run to the next, or is a handle to something that does: operators that read or
+    /// write it keep their order among themselves.
+    pub(crate) stateful: bool,
     /// Whether the model leaves some of its dimensions open; `shape` has what the file says in their place.
     pub(crate) open: bool,
 }

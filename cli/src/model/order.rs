@@ -1,5 +1,7 @@
 //! The order of the first graph's operators that needs the least memory.
 
+use std::collections::HashSet;
+
 use sublet_core::owned::Scratch;
 use sublet_core::trace::graph::{self, Graph, Node, Storage};
 use sublet_core::trace::order::{self, Options, Ordered, Reuse};
@@ -16,9 +18,17 @@ pub(crate) struct Operators<'a> {
     operands: Vec<[Vec<u32>; 2]>,
     /// By operator: the bytes that it needs besides its operands.
     asked: Vec<u64>,
-    /// Whether some operators keep their order among each other: each of these reads and writes one more tensor, of one
-    /// byte.
-    any_state: bool,
+    /// The bytes of tensors that take no memory, and are here so that operators keep their order: one byte each.
+    added: u64,
+}
+
+/// Whether the search for an order counts what plans by these means need. The memory of a graph that an operator runs is
+/// counted without in-place reuse. Where it is run more than once, it is counted for the operators that come between in
+/// the file, and others may come between in another order.
+pub(crate) fn is_exact(model: &Model, means: Means) -> bool {
+    let mut calls = model.operators.iter().flat_map(|o| &o.calls).peekable();
+    let mut seen = HashSet::new();
+    (calls.peek().is_none() || !(means.in_place || means.overlap)) && calls.all(|graph| seen.insert(graph))
 }
 
 impl<'a> Operators<'a> {
@@ -26,32 +36,36 @@ impl<'a> Operators<'a> {
     pub(crate) fn new(model: &'a Model, scratch: &[(u32, u64)]) -> Self {
         let graph = &model.graphs[0];
         let operators = &model.operators[graph.operators.clone()];
-        // An operator that keeps a value from one run to the next, or runs graphs, keeps its place among such
-        // operators: as if each of them read and wrote one more tensor.
+        // An operator that has to do with values that last, or runs graphs, keeps its place among such operators: as if
+        // each of them read and wrote one more tensor.
         let state = u32::try_from(graph.tensors.len()).unwrap_or(u32::MAX);
         let stateful = |k: usize| {
             let o = &operators[k];
             !o.calls.is_empty()
                 || ["VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"].contains(&o.kind.as_str())
-                || o.inputs.iter().any(|&t| model.tensor(t).is_some_and(|t| t.variable))
+                || o.inputs.iter().chain(&o.outputs).any(|&t| model.tensor(t).is_some_and(|t| t.stateful))
         };
-        let storage = |t| if graph.outputs.contains(&t) { Storage::Iteration } else { Storage::Transient };
-        let mut tensors: Vec<graph::Tensor> =
-            (0..state).map(|t| graph::Tensor { bytes: model.bytes(t), storage: storage(t) }).collect();
         let any_state = (0..operators.len()).any(stateful);
-        tensors.push(graph::Tensor {
-            bytes: u64::from(any_state),
-            storage: if any_state { Storage::Persistent } else { Storage::Transient },
-        });
+        // What is written is read after that, even if it takes no memory.
+        let written: HashSet<u32> = operators.iter().flat_map(|o| &o.outputs).copied().collect();
+        let is_added = |t| t == state || written.contains(&t) && !model.is_planned(t);
+        let tensor = |t| match () {
+            () if is_added(t) => graph::Tensor { bytes: 1, storage: Storage::Persistent },
+            () if graph.outputs.contains(&t) => graph::Tensor { bytes: model.bytes(t), storage: Storage::Iteration },
+            () => graph::Tensor { bytes: model.bytes(t), storage: Storage::Transient },
+        };
+        let all = || (0..state).chain(any_state.then_some(state));
+        let added = all().filter(|&t| is_added(t)).count() as u64;
         let operands = (0..operators.len())
             .map(|k| {
                 [&operators[k].inputs, &operators[k].outputs].map(|list| {
-                    let own = list.iter().copied().filter(|&t| model.is_planned(t));
+                    let own = list.iter().copied().filter(|&t| model.is_planned(t) || is_added(t));
                     own.chain(stateful(k).then_some(state)).collect()
                 })
             })
             .collect();
-        Self { model, tensors, operands, asked: workspaces(model, scratch), any_state }
+        let tensors = all().map(tensor).collect();
+        Self { model, tensors, operands, asked: workspaces(model, scratch), added }
     }
 
     /// Searches for the order that needs the least memory by these means. Returns figures of the order, whose `given`
@@ -90,7 +104,7 @@ impl<'a> Operators<'a> {
         let mut order = vec![0; nodes.len()];
         let mut found = order::least_load_reusing(&graph, &reuses, options, scratch.lend(), &mut order)?;
         for load in [&mut found.max_load, &mut found.given, &mut found.lower_bound] {
-            *load = load.saturating_sub(u64::from(self.any_state));
+            *load = load.saturating_sub(self.added);
         }
         Ok((found, order.iter().map(|&i| start[i as usize]).collect()))
     }

@@ -9,7 +9,7 @@ use sublet_core::place::{Summary, overlap};
 use sublet_core::trace::order::Ordered;
 use sublet_core::{Constraints, Error, Overlap};
 
-use super::order::Operators;
+use super::order::{self, Operators};
 use super::schedule::{Schedule, Sharing, in_file_order, trace};
 use super::{Means, Model, kernels};
 use crate::args::SolveArgs;
@@ -143,8 +143,8 @@ impl<'a> Plans<'a> {
         }
     }
 
-    /// Plans by these means. Where the peak of that plan is not equal to its lower bound, smaller sets of means are
-    /// tried too, and the plan with the lowest peak counts.
+    /// Plans by these means. Where the peak of that plan is not equal to its lower bound, or the search for its order
+    /// has not counted what it needs, smaller sets of means are tried too, and the plan with the lowest peak counts.
     ///
     /// # Errors
     /// A model that cannot run; no plan within the capacity.
@@ -152,8 +152,10 @@ impl<'a> Plans<'a> {
         let mut best = self.by(means, u64::MAX, bar).and_then(|plan| {
             plan.map(Best::of).ok_or_else(|| PlanError::Input(InputError::file(self.request.name, "there is no plan")))
         });
+        let may_be_worse = means.reorder && !order::is_exact(self.model, means);
         for fewer in means.fewer() {
-            if self.is_over() || best.as_ref().is_ok_and(|best| best.peak() == best.lower_bound) {
+            let is_least = best.as_ref().is_ok_and(|best| best.peak() == best.lower_bound);
+            if self.is_over() || is_least && !may_be_worse {
                 break;
             }
             let peak = best.as_ref().map_or(u64::MAX, Best::peak);
@@ -241,8 +243,7 @@ fn by_all_means(
     let own = model.graphs[0].operators.clone();
     let fault = |message: String| PlanError::Input(InputError::file(request.name, message));
     let (ordered, order) = order.unzip();
-    // Where operators run graphs, the search counts the memory of these graphs without in-place reuse.
-    let ordered = ordered.filter(|_| !means.in_place || model.operators.iter().all(|o| o.calls.is_empty()));
+    let ordered = ordered.filter(|_| order::is_exact(model, means));
     let order: Vec<u32> = match order {
         Some(order) => order.iter().map(|&k| k + u32::try_from(own.start).unwrap_or(0)).collect(),
         None => own.filter_map(|i| u32::try_from(i).ok()).collect(),

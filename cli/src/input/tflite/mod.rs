@@ -187,7 +187,8 @@ impl<'a> Reader<'a> {
             open |= dimension? < 0;
         }
         let open = open && bytes > 0;
-        Ok(Tensor { name, bytes, shape: shape.unwrap_or_default(), variable, open })
+        let stateful = variable || kind == RESOURCE;
+        Ok(Tensor { name, bytes, shape: shape.unwrap_or_default(), stateful, open })
     }
 
     fn operator(&mut self, table: FlatTable<'a>, first: usize, graphs: usize) -> Result<Operator, InputError> {
