@@ -13,6 +13,7 @@ type Table = WIPOffset<TableFinishedWIPOffset>;
 const FLOAT32: i8 = 0;
 const STRING: i8 = 5;
 const INT8: i8 = 9;
+const INT4: i8 = 17;
 const RESOURCE: i8 = 13;
 /// The schema's codes of the operators that are used here. The constants after it are indices into it.
 const CODES: [i32; 8] = [47, 118, 67, 142, 1, 0, 129, CUSTOM_CODE];
@@ -280,6 +281,10 @@ fn what_no_arena_holds_takes_none_and_what_kernels_need_is_planned() {
     summing.tensors.iter_mut().for_each(|t| t.kind = INT8);
     assert_eq!(peak(&folder, &[summing], &[]), 64 + 64 + 4 * 64);
     assert_eq!(peak(&folder, &[chain(TRANSPOSE_CONV, &[64])], &[]), 2 * 256);
+    // A value of 4 bits takes a byte.
+    let mut narrow = chain(EXP, &[64]);
+    narrow.tensors.iter_mut().for_each(|t| t.kind = INT4);
+    assert_eq!(peak(&folder, &[narrow], &[]), 2 * 64);
     // A model whose output is its input.
     let identity = Graph { tensors: vec![tensor(&[4])], operators: vec![], inputs: &[0], outputs: &[0] };
     assert_eq!(peak(&folder, &[identity], &[]), 16);
@@ -469,4 +474,36 @@ fn no_order_is_proved_least_where_a_graph_is_called_twice() {
     let of = |second| plan(&folder, &model(&graphs(second), None), &["--reorder", "--json"]).json()["order"].clone();
     assert_eq!((of(1)["found"].as_u64(), of(2)["found"].as_u64()), (None, Some(12 * 256)));
     assert_eq!(peak(&folder, &graphs(2), &["--reorder"]), 12 * 256);
+}
+
+/// Tensors that nothing uses, and those of graphs that nothing runs, are all alive at the time -1 for TFLM.
+#[test]
+fn tflm_places_what_is_never_used() {
+    let folder = Folder::new();
+    let mut outer = chain(EXP, &[4]);
+    outer.tensors.push(tensor(&[16]));
+    let bytes = model(&[outer, chain(EXP, &[8])], None);
+    let log = |size: u32, unused: i32| {
+        let lives = [[0, 1], [1, 2], [2, 2], [-1, -1], [unused, -1], [-1, -1], [-1, -1], [1, 1], [-1, -1]];
+        let sizes = [16, 16, 16, 64, 32, 32, 32, size, 77];
+        let line = |(id, ([first, last], size)): (usize, ([i32; 2], u32))| {
+            format!("{id} (id={id}): size={size}, offset=0, first_used={first} last_used={last}\n")
+        };
+        lives.into_iter().zip(sizes).enumerate().map(line).collect::<String>()
+    };
+    let json = plan(&folder, &bytes, &["--json"]).json();
+    let compared = sublet(&["compare", &folder.path("model.tflite"), "--json"]).json();
+    let today = compared["today"].as_array().unwrap().iter().find(|row| row["allocator"] == "tflm-greedy").unwrap();
+    let unused = 64 + 3 * 32;
+    assert_eq!(
+        (&json["tflm_greedy"], &json["tflm_head"], &today["peak"]),
+        (&unused.into(), &unused.into(), &unused.into())
+    );
+    assert_eq!(json["peak"], 32);
+    let printed = folder.file("boot.txt", log(1_000, -1));
+    let json = plan(&folder, &bytes, &["--tflm-log", &printed, "--json"]).json();
+    assert_eq!((&json["peak"], &json["tflm_head"]), (&(1_008 + 32).into(), &(1_008 + 32).into()));
+    let wrong = folder.file("wrong.txt", log(16, 0));
+    let ran = plan(&folder, &bytes, &["--tflm-log", &wrong]);
+    assert!(ran.status == 2 && ran.err.contains("tensor of 32 bytes, used from -1 to -1"), "{}", ran.err);
 }

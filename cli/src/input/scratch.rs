@@ -10,16 +10,15 @@ use crate::model::schedule::in_file_order;
 
 /// Reads the lines that TFLM prints of its plan when it is built with `TF_LITE_SHOW_MEMORY_USE`: one for each buffer,
 /// `0 (id=0): size=64, offset=0, first_used=0 last_used=1`. The model's tensors come first. All other buffers are
-/// scratch, each of the operator that runs when it is first used. Returns operators, and the bytes that each asks for.
+/// scratch, each of the operator that runs when it is first used; at the time -1 that is one of a graph that never runs,
+/// whose scratch is left out. Returns operators, and the bytes that each asks for.
 ///
 /// # Errors
 /// A log of another model.
 pub(crate) fn of_log(file: &str, model: &Model) -> Result<Vec<(u32, u64)>, InputError> {
     let schedule = in_file_order(model, &[]).map_err(|message| InputError::file(file, message))?;
-    let expected: Vec<[u64; 3]> = (0..)
-        .zip(&schedule.lives)
-        .filter_map(|(tensor, life)| life.map(|[first, last]| [model.bytes(tensor), first.into(), last.into()]))
-        .collect();
+    let expected: Vec<(u64, [i64; 2])> =
+        schedule.placed_by_tflm(model).map(|(tensor, life)| (model.bytes(tensor), life)).collect();
     let (mut found, mut buffers) = (Vec::new(), 0);
     for (line, number) in open(file)?.lines().zip(1u64..) {
         let line = line.map_err(|e| unreadable(file, &e))?;
@@ -27,21 +26,20 @@ pub(crate) fn of_log(file: &str, model: &Model) -> Result<Vec<(u32, u64)>, Input
         let fault = |message: String| InputError::line(file, number, message);
         let value = |name: &str| {
             let text = line.split_once(name).map_or("", |(_, rest)| rest);
-            let digits = text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
-            digits.parse::<u64>().map_err(|_| fault(format!("expected {name} and a number")))
+            let digits = text.split(|c: char| c != '-' && !c.is_ascii_digit()).next().unwrap_or_default();
+            digits.parse::<i64>().map_err(|_| fault(format!("expected {name} and a number")))
         };
-        let buffer = [value("size=")?, value("first_used=")?, value("last_used=")?];
-        if let Some(tensor) = expected.get(buffers) {
-            if *tensor != buffer {
-                let [bytes, first, last] = tensor;
+        let (size, used) = (value("size=")?, [value("first_used=")?, value("last_used=")?]);
+        if let Some(&(bytes, [first, last])) = expected.get(buffers) {
+            if u64::try_from(size) != Ok(bytes) || used != [first, last] {
                 return Err(fault(format!(
                     "expected the model's tensor of {bytes} bytes, used from {first} to {last}: is the log of this model, without a plan?"
                 )));
             }
-        } else {
-            let step = usize::try_from(buffer[1]).ok().and_then(|time| schedule.steps.get(time.checked_sub(1)?));
-            let operator = step.ok_or_else(|| fault(format!("there is no operator at time {}", buffer[1])))?;
-            found.push((*operator, bytes(buffer[0], fault)?));
+        } else if used[0] != -1 {
+            let step = usize::try_from(used[0]).ok().and_then(|time| schedule.steps.get(time.checked_sub(1)?));
+            let operator = step.ok_or_else(|| fault(format!("there is no operator at time {}", used[0])))?;
+            found.push((*operator, bytes(u64::try_from(size).unwrap_or(u64::MAX), fault)?));
         }
         buffers += 1;
     }

@@ -76,6 +76,13 @@ impl Schedule {
         life.map_or(0, |[_, last]| if kept { u32::MAX } else { last })
     }
 
+    /// The tensors that TFLM places, with the first and the last time of each. It places tensors that are never used,
+    /// those of graphs that never run among them, as if all of them were alive at the time -1.
+    pub(crate) fn placed_by_tflm(&self, model: &Model) -> impl Iterator<Item = (u32, [i64; 2])> {
+        let planned = (0..).zip(&self.lives).filter(|&(tensor, _)| model.is_planned(tensor));
+        planned.map(|(tensor, life)| (tensor, life.map_or([-1; 2], |life| life.map(i64::from))))
+    }
+
     fn touch(&mut self, tensor: u32, time: u32) {
         if let Some(life) = self.lives.get_mut(tensor as usize) {
             let [first, last] = life.unwrap_or([time, time]);

@@ -9,8 +9,8 @@
 pub(crate) struct Buffer {
     /// Its size, in bytes.
     pub(crate) bytes: u64,
-    /// The first and the last time at which it is needed.
-    pub(crate) life: [u32; 2],
+    /// The first and the last time at which it is needed; -1 twice where it never is.
+    pub(crate) life: [i64; 2],
     /// The offset that the model tells, in bytes; none where the planner chooses it.
     pub(crate) offset: Option<u64>,
 }
@@ -52,7 +52,7 @@ pub(crate) fn head(buffers: &[Buffer]) -> u64 {
 mod tests {
     use super::*;
 
-    fn buffer(bytes: u64, first: u32, last: u32) -> Buffer {
+    fn buffer(bytes: u64, first: i64, last: i64) -> Buffer {
         Buffer { bytes, life: [first, last], offset: None }
     }
 

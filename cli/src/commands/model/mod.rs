@@ -218,10 +218,10 @@ impl ModelOutcome {
 /// `offsets` are those of a plan, one for each tensor; TFLM places what has none, or a negative one.
 pub(crate) fn buffers(model: &Model, schedule: &Schedule, offsets: Option<&[i32]>) -> Vec<Buffer> {
     let told = |tensor: u32| offsets.and_then(|offsets| u64::try_from(*offsets.get(tensor as usize)?).ok());
-    let tensors = (0..)
-        .zip(&schedule.lives)
-        .filter_map(|(tensor, life)| Some(Buffer { bytes: model.bytes(tensor), life: (*life)?, offset: told(tensor) }));
-    let scratch = schedule.scratch.iter().map(|&(life, bytes)| Buffer { bytes, life, offset: None });
+    let tensors = schedule.placed_by_tflm(model);
+    let tensors = tensors.map(|(tensor, life)| Buffer { bytes: model.bytes(tensor), life, offset: told(tensor) });
+    let scratch = schedule.scratch.iter();
+    let scratch = scratch.map(|&(life, bytes)| Buffer { bytes, life: life.map(i64::from), offset: None });
     tensors.chain(scratch).collect()
 }
 

@@ -283,10 +283,11 @@ fn bytes(kind: u8, shape: &[u64]) -> Option<u64> {
     let size = match kind {
         0 | 2 | 15 => 32,
         1 | 7 | 16 | 18 => 16,
-        3 | 6 | 9 | 21 | 22 => 8,
+        // A value of 4 bits takes a byte: TFLM gives it one, and kernels write one. Only weights are packed.
+        3 | 6 | 9 | 17 | 21 | 22 => 8,
         4 | 8 | 10 | 12 => 64,
         11 => 128,
-        17 | 20 => 4,
+        20 => 4,
         19 => 2,
         _ => return None,
     };
