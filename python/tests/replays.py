@@ -7,11 +7,17 @@ the bits of eager PyTorch, or its error, as lines of JSON.
 from __future__ import annotations
 
 import copy
+import ctypes
 import json
+import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+import torch.distributed as distributed
+import torch.distributed._functional_collectives as functional_collectives
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -19,6 +25,11 @@ import sublet.torch
 
 CALLS = 8
 ROWS, WIDTH = 16, 20
+
+
+@torch.library.custom_op("replays::doubled", mutates_args=())
+def doubled(x: Tensor) -> Tensor:
+    return torch.from_numpy(x.numpy() * 2)
 
 
 class Case:
@@ -208,6 +219,61 @@ class Rates(Case):
         self.optimizer.param_groups[0]["lr"] = 0.05 if i < 4 else 0.01
 
 
+class Scalars(Rates):
+    """As before, with numbers of NumPy."""
+
+    def change(self, i: int) -> None:
+        self.optimizer.param_groups[0]["lr"] = np.linspace(0.1, 0.01, CALLS)[i // 3]
+
+
+class Betas(MovedAdam):
+    """Numbers in a list of the optimizer and in a dictionary of the network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network.options = {"scales": [1.0, 1.0]}
+
+    def change(self, i: int) -> None:
+        super().change(i)
+        self.optimizer.param_groups[0]["betas"] = [0.9 if i < 3 else 0.5, 0.999]
+        self.network.options["scales"][0] = 1.0 if i < 5 else 3.0
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().loss(x, y) * self.network.options["scales"][0]
+
+
+class Attributes(Case):
+    """A tensor that is an attribute of the network is replaced between calls."""
+
+    def change(self, i: int) -> None:
+        if i in (0, 3, 4):
+            self.network.scale = torch.tensor(1.0 + i)
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().loss(x, y) * self.network.scale
+
+
+class Own(Case):
+    """An operator of the user, which runs NumPy inside."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().loss(doubled(x), y)
+
+
+class Passed(Case):
+    """Arguments that are no tensors: functions, and the network itself."""
+
+    def arguments(self, i: int) -> Any:
+        return *super().arguments(i), nn.functional.mse_loss, self.network, (1, "a", slice(1, 9, 2))
+
+    def step(self, x: Tensor, y: Tensor, function: Any, network: nn.Module, rest: Any) -> Any:
+        loss = function(network(x[rest[2]]), y[rest[2]])
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+
 class Adam(Case):
     def made(self, params: Any) -> torch.optim.Optimizer:
         return torch.optim.Adam(params)
@@ -257,6 +323,116 @@ class List(Case):
 class Array(Case):
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return super().loss(x, y) * float(x.numpy().max())
+
+
+class Close(Case):
+    """A branch by an operator whose result is a flag of Python."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        loss = super().loss(x, y)
+        return 2 * loss if torch.allclose(x[:1], y[:1, :1], atol=1.0) else loss
+
+
+class Address(Case):
+    """Code that is no operator of PyTorch writes to a tensor."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        x = x * 2
+        ctypes.memset(x.data_ptr(), 0, 4 * WIDTH)
+        return super().loss(x, y)
+
+
+class Storage(Address):
+    """As before, by the storage of the tensor."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        x = x * 2
+        ctypes.memset(x.untyped_storage().data_ptr(), 0, 4 * WIDTH)
+        return super().loss(x, y)
+
+
+class Shared(Case):
+    """NumPy writes to a tensor."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        x = x * 2
+        np.from_dlpack(x)
+        return super().loss(x, y)
+
+
+class Options(Case):
+    """An argument that holds a number, which changes."""
+
+    options = types.SimpleNamespace(scale=1.0)
+
+    def arguments(self, i: int) -> Any:
+        self.options.scale = 1.0 + i
+        return *super().arguments(i), self.options
+
+    def step(self, x: Tensor, y: Tensor, options: Any) -> Any:
+        return super().step(x * options.scale, y)
+
+
+@dataclass
+class Output:
+    loss: Tensor
+
+
+class Wrapped(Case):
+    """A result within an object."""
+
+    def step(self, x: Tensor, y: Tensor) -> Any:
+        return Output(super().step(x, y))
+
+
+class Packed(Case):
+    """Sequences whose lengths are an argument. Other lengths have the same sum."""
+
+    def arguments(self, i: int) -> Any:
+        return super().arguments(i)[0][:4], torch.tensor([9, 5, 4, 2] if i % 2 else [9, 6, 3, 2])
+
+    def loss(self, x: Tensor, lengths: Any) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return self.of_packed(packed)
+
+    def of_packed(self, packed: Any) -> Tensor:
+        scaled = packed._replace(data=packed.data[:, None] * self.network[3].weight[0, :2])
+        padded, _ = nn.utils.rnn.pad_packed_sequence(scaled, batch_first=True)
+        return padded[:, :5].square().mean()
+
+
+class Sequences(Packed):
+    """Sequences that are packed outside of the step."""
+
+    def arguments(self, i: int) -> Any:
+        return nn.utils.rnn.pack_padded_sequence(*super().arguments(i), batch_first=True), None
+
+    def loss(self, x: Any, _: None) -> Tensor:
+        return self.of_packed(x)
+
+
+class Lengths(Packed):
+    """Sequences whose lengths are a list."""
+
+    def arguments(self, i: int) -> Any:
+        return super().arguments(i)[0], [5, 9, 4, 2]
+
+
+class Reduced(Case):
+    """Gradients that are summed over all ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not distributed.is_initialized():
+            distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+        self.network = nn.parallel.DistributedDataParallel(self.network)
+
+
+class Functional(Case):
+    """A collective that is an operator by itself, as in graphs."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().loss(functional_collectives.all_reduce(x, "sum", [0]), y)
 
 
 class Rows(Case):
@@ -369,8 +545,10 @@ class Little(Case):
 
 SAME: list[type[Case]] = [Slices, Strided, Twice, Named, Transposed, Conjugates, Moved, MovedAdam]
 SAME += [Flags, Rates, RMSprop, Rprop, Adadelta, Adagrad, AdamW, Constants, Frozen, Normed]
+SAME += [Scalars, Betas, Attributes, Own, Passed, Lengths]
 REFUSED: list[type[Case]] = [Columns, Written, Parameter, Other, Adam, Item, Branch, List, Array, Rows]
 REFUSED += [Outside, Replaced, Counted, Carried, Seeded, Checkpointed, Little]
+REFUSED += [Close, Address, Storage, Shared, Options, Wrapped, Packed, Sequences, Reduced, Functional]
 
 
 def trained(make: Callable[[], Case], taped: bool) -> list[Tensor]:
@@ -382,6 +560,7 @@ def trained(make: Callable[[], Case], taped: bool) -> list[Tensor]:
     for i in range(CALLS):
         case.change(i)
         results = run(*case.arguments(i), **case.named(i))
+        results = results.loss if isinstance(results, Output) else results
         each = results if isinstance(results, tuple) else (results,)
         told += [r.resolve_conj().resolve_neg().clone() for r in each]
         case.after()

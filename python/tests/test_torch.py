@@ -163,6 +163,16 @@ REFUSED = {
     "Carried": "the step replaces state of the network",
     "Seeded": "the step sets the state of PyTorch's random numbers",
     "Checkpointed": "the step sets the state of PyTorch's random numbers",
+    "Close": "the step reads values of a tensor in Python",
+    "Address": "the step gives the memory of a tensor to code that is no operator of PyTorch",
+    "Storage": "the step gives the memory of a tensor to code that is no operator of PyTorch",
+    "Shared": "the step gives the memory of a tensor to code that is no operator of PyTorch",
+    "Options": "argument 2 is an object of SimpleNamespace, and what it holds cannot be compared between two calls",
+    "Wrapped": "the step returns an object of Output, which a replay could not make anew",
+    "Packed": "the step packs sequences whose lengths are a tensor among its arguments",
+    "Sequences": "argument 0 is an object of PackedSequence, and what it holds cannot be compared between two calls",
+    "Reduced": "the step runs a collective (c10d.",
+    "Functional": "the step runs a collective (_c10d_functional.all_reduce.default)",
     "Little": "the step has run, without the limit, and its update stays",
 }
 

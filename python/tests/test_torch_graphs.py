@@ -5,6 +5,7 @@ Without PyTorch nothing here is run.
 
 from __future__ import annotations
 
+import gc
 import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -265,9 +266,58 @@ def test_a_taped_step_holds_no_arguments_of_its_calls() -> None:
     assert [batch() for batch in batches] == [None] * 4
 
 
+def test_results_that_are_kept_hold_no_recording() -> None:
+    train, x = taped(), torch.randn(4, 8)
+    train(x)
+    losses = []
+    for i in range(10):
+        train._keep[1].param_groups[0]["lr"] = 0.1 / (1 + i)
+        losses.append(train(x))
+    gc.collect()
+    held = [each for each in gc.get_objects() if type(each) is sublet.torch.Recording]
+    assert [each is train._recording for each in held] == [True]
+
+
+made: list[Any] = []
+"""The storages that the last run of `ordered` has made, by weak references."""
+there: list[int] = []
+"""How many of these were still there, at each run of `ordered`."""
+
+
+@torch.library.custom_op("tests::ordered", mutates_args=())
+def ordered(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The numbers by size, and where they stood."""
+    there.append(sum(each() is not None for each in made))
+    values, at = x.sort()
+    made[:] = [weakref.ref(each.untyped_storage()) for each in (values, at)]
+    return values, at
+
+
+def test_an_output_that_is_still_there_is_computed_anew_in_its_place() -> None:
+    def train(x: Any) -> Any:
+        values, at = ordered(x)
+        total = values.sum()
+        for _ in range(3):
+            angles = at.float() + total
+            sines = angles.sin() + angles
+            cosines = sines.cos() * sines * angles
+            total = cosines.sum() * 1e-9 + at[0]
+            del angles, sines, cosines
+        return (values * total).sum() + at[-1]
+
+    x = torch.randn(1 << 16)
+    train, expected = sublet.torch.step(train, limit="90%"), train(x)
+    for _ in range(2):
+        train(x)
+    there.clear()
+    made.clear()
+    assert torch.equal(train(x), expected)
+    assert there == [0, 0]
+
+
 def test_threads_may_record_at_the_same_time() -> None:
     x, told = torch.ones(2), []
-    first, second = (reads_told(lambda n=n: told.append(n)) for n in (1, 2))
+    first, second = (reads_told(lambda *_, n=n: told.append(n)) for n in (1, 2))
     with ThreadPoolExecutor(1) as pool:
         first.__enter__()
         pool.submit(second.__enter__).result()

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_leaves, tree_map, tree_unflatten
 
 from .. import Fit, PlanError, Trace, fit
@@ -25,16 +26,19 @@ from ._joint import is_random
 from ._measure import HEAP, are_equal, clock, random_states
 from ._partition import Step, steps_of
 from ._watch import (
+    READS_VALUES,
     Argument,
     Marks,
     alone,
     attributes,
     check_unchanged,
+    is_plain,
     look,
     named_tensors,
     names_of,
     on,
     overlap,
+    place,
     reader,
     reads_told,
     seen,
@@ -45,11 +49,15 @@ BATCH_NORMS = (aten.native_batch_norm.default, aten.cudnn_batch_norm.default, at
 """Batch norm on the host and on GPUs. All have the same arguments up to whether the network trains."""
 STATISTICS = (3, 4)
 TRAINS = 5
-NUMBERS = (aten._local_scalar_dense.default, aten.equal.default)
-"""Operators that give a tensor's values to Python."""
+LENGTHS = 1
+"""Which argument of `_pack_padded_sequence` has the lengths."""
 RESEEDED = (
     "the step sets the state of PyTorch's random numbers, and a replay would not; seed them outside of the step, and "
     "leave out torch.utils.checkpoint where there is dropout: the plan recomputes"
+)
+PACKED = (
+    "the step packs sequences whose lengths are a tensor among its arguments, and replays would go on with those that were "
+    "recorded; give the lengths as a list"
 )
 RAN = "the step has run, without the limit, and its update stays"
 LEAST_SCRATCH = 4096
@@ -110,10 +118,8 @@ class Recording(TorchDispatchMode):
         self.left: set[int] = set()
         """Blocks that were still there at the end."""
         self.sizes: list[int] = []
-        self.read_at = ""
-        """Where Python first read the values of a tensor, and what to do about it; empty if nowhere."""
-        self.is_reseeded = False
-        """Whether something else than the recorded operators has changed the state of random numbers."""
+        self.refused = ""
+        """The first thing that happened and that replays would get wrong, and what to do about it; empty if none."""
         self._random: dict[torch.Generator, Tensor] = {}
         """The generators of random numbers, and the state of each after the last operator."""
         self._operators = Operators()
@@ -157,9 +163,24 @@ class Recording(TorchDispatchMode):
         """The blocks that were there before the recording and are written over."""
         return sorted({block for _, event, block, _, _ in self._rows if event == WRITE and block in self.before})
 
-    def tell_read(self) -> None:
-        """Python reads the values of a tensor."""
-        self.read_at = self.read_at or reader()
+    def packs_lengths_of(self, blocks: Iterable[int | None]) -> bool:
+        """Whether sequences are packed by lengths that come from one of these blocks."""
+        given, ops = set(blocks), set()
+        for _, event, block, _, op in self._rows:
+            if event == READ and block in given:
+                ops.add(op)
+            elif event == WRITE and op in ops:
+                given.add(block)
+        packs = (call.args[LENGTHS] for call in self.calls if call.target == aten._pack_padded_sequence.default)
+        return any(isinstance(lengths, Ref) and lengths.block in given for lengths in packs)
+
+    def tell(self, does: str, instead: str) -> None:
+        """The step takes the values or the memory of a tensor without an operator. Operators of the user may do so."""
+        if self in _get_current_dispatch_mode_stack():
+            self._refuse(reader(does, instead))
+
+    def _refuse(self, why: str) -> None:
+        self.refused = self.refused or why
 
     def ref(self, tensor: Tensor) -> Ref | None:
         """The tape's ref for a tensor; None if its storage has no block."""
@@ -171,8 +192,10 @@ class Recording(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in NUMBERS:
-            self.tell_read()
+        if torch.Tag.data_dependent_output in func.tags:
+            self._refuse(reader(*READS_VALUES))
+        if _is_collective(func):
+            self._refuse(f"the step runs a collective ({func}), and replays would not wait for it; run it elsewhere")
         if func is aten.lift_fresh.default and args[0].untyped_storage().resizable():
             # A tensor that is made of Python's numbers, such as torch.tensor(0.0). The step may write over it, so the
             # step gets a copy, and each replay makes that copy again. A storage that cannot be resized is memory of
@@ -213,20 +236,21 @@ class Recording(TorchDispatchMode):
         refs = [(self.ref(a) if isinstance(a, Tensor) else None) or a for a in flat]
         self.calls.append(Call(func, refs, spec, [self.ref(o) for o in outputs], set(made), torch.is_grad_enabled()))
         # An operator that writes no block has a number for Python as its result.
-        ordered = draws or "c10d" in func.namespace or not written
+        ordered = draws or _is_collective(func) or not written
         self._operators.add(str(func), rerun=self._may_run_again(func, draws, written), ordered=ordered)
         self.order.append(Step("run", op))
         return out
 
     def _look_at_random(self, states: dict[torch.Generator, Tensor]) -> None:
-        """Notes whether the state of random numbers has changed since the last operator."""
-        self.is_reseeded = self.is_reseeded or not are_equal(self._random, states)
+        """Notes whether something else than the last operator has changed the state of random numbers."""
+        if not are_equal(self._random, states):
+            self._refuse(RESEEDED)
 
     def _may_run_again(self, func: Any, draws: bool, written: list[int]) -> bool:
         """Whether an operator may be recomputed, with the same bits as result: not if it draws random numbers, is a
         collective, runs in the backward pass, or writes a block that persists. Batch norm may be recomputed, without an
         update of its running statistics."""
-        if torch._C._current_graph_task_id() != -1 or "c10d" in func.namespace or draws:
+        if torch._C._current_graph_task_id() != -1 or _is_collective(func) or draws:
             return False
         return func in BATCH_NORMS or not any(block in self.before for block in written)
 
@@ -251,16 +275,22 @@ class Recording(TorchDispatchMode):
                 self.before[block] = storage
             else:
                 self._rows.append((self._time_ns, MALLOC, block, storage.nbytes(), op))
-                weakref.finalize(storage, self._end, key, block).atexit = False
+                weakref.finalize(storage, _end, weakref.ref(self), key, block).atexit = False
         return self._live[key]
 
-    def _end(self, key: int, block: int) -> None:
-        """Records that the storage of a block is freed."""
-        if self._live.get(key) == block:
-            del self._live[key]
-            if self._on:
-                self._row(FREE, [block], -1)
-                self.order.append(Step("free", block))
+
+def _end(recording: weakref.ref[Recording], key: int, block: int) -> None:
+    """Records that the storage of a block is freed. The storage may outlive the recording, and does not hold it."""
+    here = recording()
+    if here is not None and here._live.get(key) == block:
+        del here._live[key]
+        if here._on:
+            here._row(FREE, [block], -1)
+            here.order.append(Step("free", block))
+
+
+def _is_collective(func: Any) -> bool:
+    return "c10d" in func.namespace or func.namespace in ("_dtensor", "symm_mem")
 
 
 def _changed(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
@@ -306,25 +336,32 @@ class TapedStep:
         if self._calls == 1:
             # Optimizers make their state in the first step.
             return self._function(*args, **kwargs)
-        leaves, spec = tree_flatten_with_path((args, dict(sorted(kwargs.items()))))
+        given = args, dict(sorted(kwargs.items()))
+        leaves, spec = tree_flatten_with_path(given, is_leaf=lambda x: isinstance(x, PackedSequence))
         names = names_of(path for path, _ in leaves)
-        values = [alone(value, name) for name, (_, value) in zip(names, leaves)]
+        values = [alone(value, name, self._keep) for name, (_, value) in zip(names, leaves)]
         now = seen(self._keep)
-        if self.fitted is None or now != self._seen:
+        if self.fitted is None or now != self._seen or self._has_other_attributes():
             return self._record(names, values, spec, now)
         return self._replay(values, spec)
+
+    def _has_other_attributes(self) -> bool:
+        """Whether a tensor that is an attribute of a network, and that the step has read, is now another one."""
+        now = attributes(self._keep)
+        return any(name not in now or place(now[name]) != was for name, was in self._attributes.items())
 
     def _record(self, names: list[str], values: list[Any], spec: Any, before: Marks) -> Any:
         self.fitted = None
         self._arguments = [Argument(name, look(value), None) for name, value in zip(names, values)]
         args, kwargs = tree_unflatten(values, spec)
         tensors = attributes(self._keep)
-        with record(*self._keep, values) as recording, reads_told(recording.tell_read):
+        with record(*self._keep, values) as recording, reads_told(recording.tell):
             result = self._function(*args, **kwargs)
         self._recording, self._seen, self._spec = recording, before, spec
         for argument, value in zip(self._arguments, values):
             ref = recording.ref(value) if isinstance(value, Tensor) else None
             argument.block = None if ref is None else ref.block
+        self._attributes = {name: place(x) for name, x in tensors.items() if recording.ref(x) is not None}
         self._written = recording.written
         self._result = tree_map(lambda x: (recording.ref(x) if isinstance(x, Tensor) else None) or x, result)
         try:
@@ -343,10 +380,14 @@ class TapedStep:
     def _check_recording(self, values: list[Any], tensors: dict[str, Tensor]) -> None:
         """ValueError if replays would do something else than the step. `tensors` are the attributes of the networks
         before the step."""
-        if self._recording.read_at:
-            raise ValueError(self._recording.read_at)
-        if self._recording.is_reseeded:
-            raise ValueError(RESEEDED)
+        if self._recording.refused:
+            raise ValueError(self._recording.refused)
+        if self._recording.packs_lengths_of(argument.block for argument in self._arguments):
+            raise ValueError(PACKED)
+        for x in tree_leaves(self._result):
+            if not (isinstance(x, (Ref, Tensor)) or is_plain(x) or any(x is each for each in self._keep)):
+                told = "which a replay could not make anew; return tensors and numbers in lists, tuples or dictionaries"
+                raise ValueError(f"the step returns an object of {type(x).__name__}, {told}")
         check_unchanged(self._seen, seen(self._keep))
         after = attributes(self._keep)
         for name, tensor in tensors.items():
@@ -391,6 +432,9 @@ class TapedStep:
     def _run(call: Call, again: bool, storages: dict[int, torch.UntypedStorage]) -> None:
         flat = [a.on(storages[a.block]) if isinstance(a, Ref) else a for a in call.args]
         args, kwargs = tree_unflatten(flat, call.spec)
+        # An output that is still there is computed anew too, in its place.
+        for block in call.made:
+            storages.pop(block, None)
         if again and call.target in BATCH_NORMS and args[TRAINS]:
             # The running statistics are updated once. Batch norm that does not train only reads them.
             args = (*args[:3], None, None, *args[5:])

@@ -1,11 +1,13 @@
 """What a taped step is checked for: that its arguments and what persists are as they were when it was recorded, and
-that Python reads no values of tensors."""
+that Python neither reads values of tensors nor gives their memory away."""
 
 from __future__ import annotations
 
+import enum
 import os
 import threading
 import traceback
+import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,15 +17,37 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves
 
 TORCH = os.path.dirname(torch.__file__)
 OPTIMIZERS = os.path.join(TORCH, "optim")
 HERE = os.path.dirname(__file__)
-READS = ("tolist", "numpy")
-"""Methods of tensors that give their values to Python and are no operators."""
+READS_VALUES = (
+    "reads values of a tensor in Python, and replays would go on with what was recorded",
+    "return tensors, read them outside of the step, and take torch.where for a branch",
+)
+"""What a step does that reads values in Python, and what to do about it."""
+GIVES_MEMORY = (
+    "gives the memory of a tensor to code that is no operator of PyTorch, and replays would leave that code out",
+    "make an operator of it, by torch.library.custom_op",
+)
+"""What a step does that takes the address of a tensor, and what to do about it."""
+WATCHED: tuple[tuple[Any, str, tuple[str, str]], ...] = (
+    (Tensor, "tolist", READS_VALUES),
+    (Tensor, "numpy", READS_VALUES),
+    (Tensor, "data_ptr", GIVES_MEMORY),
+    (Tensor, "__dlpack__", GIVES_MEMORY),
+    (torch.UntypedStorage, "data_ptr", GIVES_MEMORY),
+    (torch.utils.dlpack, "to_dlpack", GIVES_MEMORY),
+)
+"""What gives the values or the memory of tensors to Python and is no operator, by owner and name."""
 GRADIENT = "the gradient of "
-NUMBERS = {bool, int, float, str, type(None)}
+NAMES = (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum)
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type)
+PLAIN = (bool, int, float, complex, str, bytes, type(None), range, np.generic, *NAMES, *FUNCTIONS)
+"""Types whose values can be compared, and do not change."""
+OF_ALL_MODULES = vars(torch.nn.Module()).keys() - {"training"}
+"""Attributes that each module has, and that are no numbers of its own."""
 
 Marks = list[tuple[str, Any]]
 """What is compared between two calls of a step, with names for people."""
@@ -58,12 +82,14 @@ def seen(keep: Iterable[Any]) -> Marks:
     for kind in ("cpu", "cuda"):
         marks.append((f"autocast for {kind}", (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))))
     for name, tensor in named_tensors(keep):
-        marks.append((name, _place(tensor)))
+        marks.append((name, place(tensor)))
         if tensor.requires_grad and tensor.is_leaf:
-            marks.append((GRADIENT + name, None if tensor.grad is None else _place(tensor.grad)))
+            marks.append((GRADIENT + name, None if tensor.grad is None else place(tensor.grad)))
     for each in keep:
         if isinstance(each, torch.nn.Module):
-            marks += [(name or "the network", _numbers(vars(m))) for name, m in each.named_modules()]
+            for name, module in each.named_modules():
+                own = {key: value for key, value in vars(module).items() if key not in OF_ALL_MODULES}
+                marks.append((name or "the network", _numbers(own)))
         elif isinstance(each, torch.optim.Optimizer):
             marks += [("the optimizer", _numbers(group)) for group in each.param_groups]
     return marks
@@ -80,19 +106,30 @@ def attributes(keep: Iterable[Any]) -> dict[str, Tensor]:
     }
 
 
-def _place(tensor: Tensor) -> tuple[Any, ...]:
+def place(tensor: Tensor) -> tuple[Any, ...]:
     """Where a tensor's values are, and whether autograd follows it."""
-    place = tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride()
-    return *place, tensor.dtype, tensor.requires_grad
+    where = tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride()
+    return *where, tensor.dtype, tensor.requires_grad
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value can be compared with another, and does not change: a number, a flag, a text, a function, or what
+    is made of these."""
+    if isinstance(value, slice):
+        return is_plain((value.start, value.stop, value.step))
+    return all(map(is_plain, value)) if isinstance(value, (tuple, frozenset)) else isinstance(value, PLAIN)
 
 
 def _numbers(values: dict[str, Any]) -> dict[str, Any]:
-    """The numbers, flags and texts among attributes or options, and tuples of them."""
-
-    def is_number(value: Any) -> bool:
-        return type(value) in NUMBERS or (type(value) is tuple and all(type(x) in NUMBERS for x in value))
-
-    return {key: value for key, value in values.items() if is_number(value)}
+    """The numbers, flags and texts among attributes or options, and those in lists, tuples and dictionaries."""
+    numbers: dict[str, Any] = {}
+    for key, value in values.items():
+        if is_plain(value):
+            numbers[key] = value
+        elif isinstance(value, (list, tuple, dict)):
+            leaves, spec = tree_flatten(value)
+            numbers[key] = spec, [x if is_plain(x) else None for x in leaves]
+    return numbers
 
 
 def check_unchanged(before: Marks, after: Marks) -> None:
@@ -105,7 +142,7 @@ def check_unchanged(before: Marks, after: Marks) -> None:
                 continue
             raise ValueError(f"the step leaves {name}; call optimizer.zero_grad() at its end")
         if isinstance(old, dict) and isinstance(new, dict):
-            changed = next(k for k in {**new, **old} if old.get(k) != new.get(k))
+            changed = next(k for k in {**new, **old} if old.get(k, ...) != new.get(k, ...))
             raise ValueError(f"the step changes {changed} of {name}, and a replay would not; change it elsewhere")
         raise ValueError(f"the step replaces {name or was}, and a replay would not; write over it in place")
 
@@ -163,12 +200,16 @@ def names_of(paths: Iterable[tuple[Any, ...]]) -> list[str]:
     return [f"argument {first}" + "".join(f"[{key!r}]" for key in rest) for first, *rest in keys]
 
 
-def alone(value: Any, name: str) -> Any:
+def alone(value: Any, name: str, keep: Iterable[Any]) -> Any:
     """A tensor with the same memory, on a storage of its own that begins and ends with it. So it does not matter where
-    the tensor lies in a larger storage. Another value is returned as it is."""
+    the tensor lies in a larger storage. Another value is returned as it is, if it can be compared with that of another
+    call. `keep` are the networks and optimizers that are looked at anyway."""
     if isinstance(value, np.ndarray):
         raise ValueError(f"{name} is an array of NumPy, which a replay would not read anew; give a tensor")
     if not isinstance(value, Tensor):
+        if not (is_plain(value) or isinstance(value, torch.Generator) or any(value is each for each in keep)):
+            told = "what it holds cannot be compared between two calls; give its tensors and numbers as arguments"
+            raise ValueError(f"{name} is an object of {type(value).__name__}, and {told}")
         return value
     if value.grad_fn is not None:
         raise ValueError(f"{name} is the result of operators outside of the step that need gradients; detach it")
@@ -201,53 +242,59 @@ def overlap(one: torch.UntypedStorage, other: torch.UntypedStorage) -> bool:
     return begin < also + other.nbytes() and also < begin + one.nbytes()
 
 
-def reader() -> str:
-    """Which line of Python, outside of PyTorch, reads a tensor's values just now, and what to do about it."""
-    stale = "in Python, and replays would go on with what was recorded"
+def reader(does: str, instead: str) -> str:
+    """Which line of Python, outside of PyTorch, does something just now that replays would not, and what to do
+    instead."""
     for frame in reversed(traceback.extract_stack()):
         file = os.path.basename(frame.filename)
         if frame.filename.startswith(OPTIMIZERS) and file != "optimizer.py":
             return (
-                f"the optimizer reads its counter {stale} ({file}); take Adam, AdamW or Adagrad with fused=True, or "
-                "SGD, RMSprop, Rprop or Adadelta, or on a GPU capturable=True"
+                "the optimizer reads its counter in Python, and replays would go on with what was recorded "
+                f"({file}); take Adam, AdamW or Adagrad with fused=True, or SGD, RMSprop, Rprop or Adadelta, or on a "
+                "GPU capturable=True"
             )
         if not frame.filename.startswith((TORCH, HERE)):
-            return (
-                f"the step reads values of a tensor {stale} ({file}, line {frame.lineno}); return tensors, read them "
-                "outside of the step, and take torch.where for a branch"
-            )
-    return f"the step reads values of a tensor {stale}"
+            return f"the step {does} ({file}, line {frame.lineno}); {instead}"
+    return f"the step {does}; {instead}"
 
 
 @contextmanager
-def reads_told(tell: Callable[[], None]) -> Iterator[None]:
-    """Within it, `tell` is called where this thread reads the values of a tensor in Python without an operator."""
+def reads_told(tell: Callable[[str, str], None]) -> Iterator[None]:
+    """Within it, `tell` is called where this thread takes the values or the memory of a tensor in Python without an
+    operator: with what the step does, and what to do instead."""
     mine = threading.get_ident(), tell
     with _lock:
         if not _tells:
-            for name in READS:
-                setattr(Tensor, name, _told(getattr(Tensor, name)))
+            for owner, name, why in WATCHED:
+                _replaced.append((owner, name, vars(owner).get(name)))
+                setattr(owner, name, _told(getattr(owner, name), why))
         _tells.append(mine)
     try:
         yield
     finally:
         with _lock:
             _tells.remove(mine)
-            # `Tensor` inherits these methods: without the attributes here, the inherited methods are called again.
-            for name in READS if not _tells else ():
-                delattr(Tensor, name)
+            while _replaced and not _tells:
+                owner, name, own = _replaced.pop()
+                if own is None:
+                    # Without the attribute here, the inherited one is found again.
+                    delattr(owner, name)
+                else:
+                    setattr(owner, name, own)
 
 
 _lock = threading.Lock()
-_tells: list[tuple[int, Callable[[], None]]] = []
+_tells: list[tuple[int, Callable[[str, str], None]]] = []
 """The threads that are in `reads_told`, and what each of them calls."""
+_replaced: list[tuple[Any, str, Any]] = []
+"""What stands in the place of `WATCHED` otherwise, by owner and name; None if the owner inherits it."""
 
 
-def _told(read: Callable[..., Any]) -> Callable[..., Any]:
+def _told(read: Callable[..., Any], why: tuple[str, str]) -> Callable[..., Any]:
     def reading(*args: Any, **kwargs: Any) -> Any:
         for thread, tell in list(_tells):
             if thread == threading.get_ident():
-                tell()
+                tell(*why)
         return read(*args, **kwargs)
 
     return reading
