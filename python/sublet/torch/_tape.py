@@ -56,8 +56,8 @@ RESEEDED = (
     "leave out torch.utils.checkpoint where there is dropout: the plan recomputes"
 )
 PACKED = (
-    "the step packs sequences whose lengths are a tensor among its arguments, and replays would go on with those that were "
-    "recorded; give the lengths as a list"
+    "the step packs sequences whose lengths are a tensor among its arguments, and replays would go on with those that "
+    "were recorded; give the lengths as a list"
 )
 RAN = "the step has run, without the limit, and its update stays"
 LEAST_SCRATCH = 4096
@@ -176,11 +176,8 @@ class Recording(TorchDispatchMode):
 
     def tell(self, does: str, instead: str) -> None:
         """The step takes the values or the memory of a tensor without an operator. Operators of the user may do so."""
-        if self in _get_current_dispatch_mode_stack():
-            self._refuse(reader(does, instead))
-
-    def _refuse(self, why: str) -> None:
-        self.refused = self.refused or why
+        if not self.refused and self in _get_current_dispatch_mode_stack():
+            self.refused = reader(does, instead)
 
     def ref(self, tensor: Tensor) -> Ref | None:
         """The tape's ref for a tensor; None if its storage has no block."""
@@ -192,10 +189,10 @@ class Recording(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch.Tag.data_dependent_output in func.tags:
-            self._refuse(reader(*READS_VALUES))
-        if _is_collective(func):
-            self._refuse(f"the step runs a collective ({func}), and replays would not wait for it; run it elsewhere")
+        if not self.refused and torch.Tag.data_dependent_output in func.tags:
+            self.refused = reader(*READS_VALUES)
+        if not self.refused and _is_collective(func):
+            self.refused = f"the step runs a collective ({func}), and replays would not wait for it; run it elsewhere"
         if func is aten.lift_fresh.default and args[0].untyped_storage().resizable():
             # A tensor that is made of Python's numbers, such as torch.tensor(0.0). The step may write over it, so the
             # step gets a copy, and each replay makes that copy again. A storage that cannot be resized is memory of
@@ -243,8 +240,8 @@ class Recording(TorchDispatchMode):
 
     def _look_at_random(self, states: dict[torch.Generator, Tensor]) -> None:
         """Notes whether something else than the last operator has changed the state of random numbers."""
-        if not are_equal(self._random, states):
-            self._refuse(RESEEDED)
+        if not self.refused and not are_equal(self._random, states):
+            self.refused = RESEEDED
 
     def _may_run_again(self, func: Any, draws: bool, written: list[int]) -> bool:
         """Whether an operator may be recomputed, with the same bits as result: not if it draws random numbers, is a

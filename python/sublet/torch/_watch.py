@@ -42,9 +42,10 @@ WATCHED: tuple[tuple[Any, str, tuple[str, str]], ...] = (
 )
 """What gives the values or the memory of tensors to Python and is no operator, by owner and name."""
 GRADIENT = "the gradient of "
-NAMES = (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum)
-FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type)
-PLAIN = (bool, int, float, complex, str, bytes, type(None), range, np.generic, *NAMES, *FUNCTIONS)
+_NUMBERS = (bool, int, float, complex, np.generic, range, str, bytes, type(None))
+_NAMES = (torch.dtype, torch.device, torch.layout, torch.memory_format, enum.Enum)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type)
+PLAIN = _NUMBERS + _NAMES + _FUNCTIONS
 """Types whose values can be compared, and do not change."""
 OF_ALL_MODULES = vars(torch.nn.Module()).keys() - {"training"}
 """Attributes that each module has, and that are no numbers of its own."""
@@ -208,7 +209,7 @@ def alone(value: Any, name: str, keep: Iterable[Any]) -> Any:
         raise ValueError(f"{name} is an array of NumPy, which a replay would not read anew; give a tensor")
     if not isinstance(value, Tensor):
         if not (is_plain(value) or isinstance(value, torch.Generator) or any(value is each for each in keep)):
-            told = "what it holds cannot be compared between two calls; give its tensors and numbers as arguments"
+            told = "what it holds cannot be compared with other calls; give numbers and tensors, or what step was given"
             raise ValueError(f"{name} is an object of {type(value).__name__}, and {told}")
         return value
     if value.grad_fn is not None:
