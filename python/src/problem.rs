@@ -11,6 +11,12 @@ use sublet_core::trace::{Event, Kind, Op, Operator, Row};
 use crate::arrays::{Column, Rows};
 use crate::refused;
 
+/// The numbers of blocks without names may be up to so many times the number of rows. Numbers that no row has take
+/// memory too.
+const SPARSE: usize = 16;
+/// The numbers of blocks without names may be up to this in any trace.
+const FEW: usize = 1 << 16;
+
 /// Blocks as columns: start and end of the live ranges in steps, sizes and alignments in bytes.
 type Blocks<'py> =
     (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>);
@@ -151,6 +157,11 @@ impl Problem {
         };
         let rows = (0..n).map(row).collect::<PyResult<Vec<Row>>>()?;
         let most = rows.iter().map(|r| r.block as usize + 1).max().unwrap_or(0);
+        let bound = n.saturating_mul(SPARSE).max(FEW);
+        if names.is_none() && most > bound {
+            let told = format!("block {}: without names, the blocks of {n} rows have numbers below {bound}", most - 1);
+            return Err(refused(told));
+        }
         let names = names.unwrap_or_else(|| numbers(most));
         if names.len() < most {
             return Err(refused(format!("block {} has no name: there are {}", most - 1, names.len())));

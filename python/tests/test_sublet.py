@@ -211,6 +211,16 @@ def test_wrong_columns_are_named(columns: dict[str, list[int]], message: str) ->
         sublet.plan(ids=["x"], **columns)  # type: ignore[arg-type]
 
 
+def test_numbers_of_blocks_may_have_gaps_but_not_any() -> None:
+    def planned(block: int, names: list[str] | None = None) -> sublet.Plan:
+        return sublet.plan(sublet.Trace([0, 1, 2], [0, 3, 1], 3 * [block], [4, 0, 0], 3 * [-1], names))
+
+    assert planned(65_535).problem.ids == ["65535"]
+    assert planned(70_000, 70_001 * ["x"]).peak == 4
+    with pytest.raises(sublet.PlanError, match="block 4294967295: without names, .* below 65536"):
+        planned(2**32 - 1)
+
+
 def test_a_capacity_that_is_missed_says_what_it_would_take() -> None:
     with pytest.raises(sublet.PlanError, match="12"):
         sublet.plan(start=[0, 1, 2], end=[2, 3, 4], size=[4, 8, 4], capacity=11)
