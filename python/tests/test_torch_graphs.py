@@ -6,6 +6,8 @@ Without PyTorch nothing here is run.
 from __future__ import annotations
 
 import gc
+import operator
+import sys
 import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,8 @@ import networks
 import numpy as np
 import sublet
 import sublet.torch
+from processes import ran
+from sublet.torch import _measure
 from sublet.torch._watch import reads_told
 
 
@@ -130,6 +134,83 @@ def test_sparse_gradients_run_without_a_plan() -> None:
     assert torch.equal(network.weight.grad.to_dense(), gradient)
 
 
+def norms_by_name(x: Any, shape: Any, *others: Any) -> dict[str, Any]:
+    """Layer norm with names for its results, as kernels of Triton have them."""
+    return dict(zip(("y", "mean", "rstd"), torch.ops.aten.native_layer_norm.default(x, shape, *others)))
+
+
+class ByName(sublet.torch.Partitioner):
+    """Gives the results of layer norm names before the graph is cut."""
+
+    def __call__(self, joint_module: Any, inputs: Any, **options: Any) -> Any:
+        for node in joint_module.graph.nodes:
+            if node.target is torch.ops.aten.native_layer_norm.default:
+                node.target = norms_by_name
+                node.meta["val"] = dict(zip(("y", "mean", "rstd"), node.meta["val"]))
+                for item in [user for user in node.users if user.target is operator.getitem]:
+                    item.args = (node, ("y", "mean", "rstd")[item.args[1]])
+        joint_module.recompile()
+        return super().__call__(joint_module, inputs, **options)
+
+
+def test_results_with_names_run_without_a_plan() -> None:
+    torch._dynamo.reset()
+    network, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)), torch.randn(4, 8)
+    cut = ByName("100%")
+    with pytest.warns(UserWarning, match="kernels whose results have names cannot be planned"):
+        torch.compile(network, backend="sublet", options={"partitioner": cut})(x).sum().backward()
+    assert not cut.reports
+    assert are_those_of(network, [p.grad.clone() for p in network.parameters()], x, by=lambda x: network(x).sum())
+
+
+def test_collectives_are_not_run_to_measure_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.distributed as dist
+    from torch.distributed import _functional_collectives as collectives
+
+    class Summed(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return collectives.all_reduce(super().forward(x), "sum", dist.group.WORLD).sin().sum()
+
+    ran_alone: list[str] = []
+    timed = _measure._timed
+
+    def noted(node: torch.fx.Node, device: torch.device) -> Any:
+        ran_alone.append(str(node.target))
+        return timed(node, device)
+
+    monkeypatch.setattr(_measure, "_measures", {})
+    monkeypatch.setattr(_measure, "_timed", noted)
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    try:
+        network, x = Summed(8, 8), torch.randn(4, 8)
+        gradients, told = stepped(network, x)
+        assert told == [] and are_those_of(network, gradients, x)
+    finally:
+        dist.destroy_process_group()
+    assert "aten.sin.default" in ran_alone
+    assert not [name for name in ran_alone if "c10d" in name]
+
+
+def test_memory_that_is_not_counted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "leave out sublet.torch.install"
+    gpu = "sublet.torch._measure.HEAP.since(torch.device('cuda'))"
+    done = ran([sys.executable, "-c", f"import torch, sublet.torch; sublet.torch.install(); {gpu}"], 400)
+    assert "PlanError" in done.stderr and told in done.stderr
+    # A GPU need not be here.
+    since = _measure.HEAP.since
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "pluggable")
+    monkeypatch.setattr(_measure.HEAP, "since", lambda _: since(torch.device("cuda")))
+    monkeypatch.setattr(_measure, "_measures", {})
+    network, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=told) as refused:
+        stepped(network, x)
+    assert isinstance(refused.value.inner_exception, sublet.PlanError)
+    train = taped()
+    train(x)
+    with pytest.raises(sublet.PlanError, match=told):
+        train(x)
+
+
 def test_arguments_that_are_wrong_are_named() -> None:
     assert sublet.torch.Partitioner("1GiB", using="swap").using == ("swap",)
     with pytest.raises(ValueError, match="expected an index from 0 to 3"):
@@ -146,6 +227,18 @@ def test_options_that_would_not_count_are_refused() -> None:
         network = torch.compile(torch.nn.Linear(8, 8), backend="sublet", options={name: value, "limit": "1GiB"})
         with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="give limit to it"):
             network(torch.randn(4, 8))
+    # Parts are one pass of a network, and no stage of a pipeline.
+    for option in ({"passes": 2}, {"stage": sublet.torch.Stage1F1B(0, 1, 2)}):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{[*option][0]}'"):
+            sublet.torch.Parts("1GiB", **option)
+
+
+def test_gradients_that_are_there_count_where_that_is_asked_for() -> None:
+    torch._dynamo.reset()
+    network, x = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()), torch.randn(64, 8)
+    cut = sublet.torch.Partitioner("100%", stage=sublet.torch.Stage1F1B(0, 1, 2, outputs=False))
+    torch.compile(network, backend="sublet", options={"partitioner": cut})(x).sum().backward()
+    assert cut.reports[-1].held == sum(p.grad.nbytes for p in network.parameters())
 
 
 def test_the_graph_of_a_loss_that_is_a_view_is_released() -> None:
@@ -156,7 +249,7 @@ def test_the_graph_of_a_loss_that_is_a_view_is_released() -> None:
     assert not value.requires_grad and x.grad is not None
 
 
-def broken(limit: str | int) -> tuple[Any, Any, Any]:
+def broken(limit: str | int, **options: Any) -> tuple[Any, Any, Any]:
     """A network of two graphs, its parts within a limit, and its input."""
 
     class Broken(torch.nn.Sequential):
@@ -166,7 +259,7 @@ def broken(limit: str | int) -> tuple[Any, Any, Any]:
             return self[1](h).sin().sum()
 
     torch._dynamo.reset()
-    parts = sublet.torch.Parts(limit)
+    parts = sublet.torch.Parts(limit, **options)
     network = Broken(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
     return torch.compile(network, backend="sublet", options={"parts": parts}), parts, torch.randn(64, 8)
 
@@ -198,6 +291,33 @@ def test_a_limit_may_be_raised_after_an_error() -> None:
     for _ in range(2):
         network(x).backward()
     assert 0 < parts.planned_peak <= parts.limit
+
+
+def test_ranks_plan_their_parts_with_the_least_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Two:
+        """This rank and another, which has a limit of 5 bytes less, and makes other choices if `apart`."""
+
+        apart = False
+
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def gathered(self, value: Any) -> list[Any]:
+            if isinstance(value, int):
+                return [value, value - 5]
+            return [value, "another" if self.apart else value]
+
+    for module in (sublet.torch._partition, sublet.torch._parts):
+        monkeypatch.setattr(module, "Speaking", Two)
+    network, parts, x = broken(6, group="both")
+    network(x).backward()
+    with pytest.raises(sublet.PlanError, match="2 parts do not stay within 1 bytes"):
+        network(x)
+    parts.limit = 1 << 30
+    network(x).backward()
+    Two.apart = True
+    with pytest.raises(sublet.PlanError, match="the schedules of the ranks 1 are not that of rank 0"):
+        network(x)
 
 
 @pytest.mark.parametrize("limit", ["100%", "90%", "80%"])

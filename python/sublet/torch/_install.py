@@ -40,8 +40,9 @@ def install() -> None:
         import sublet.torch
         sublet.torch.install()
 
-    A request that cannot be served raises `torch.OutOfMemoryError`. RuntimeError where a device has memory already, or
-    where this PyTorch lacks what is needed.
+    A request that cannot be served raises `torch.OutOfMemoryError`. Limits on a device are refused afterwards, since
+    what operators take is not counted. RuntimeError where a device has memory already, or where this PyTorch lacks what
+    is needed.
     """
     torch.cuda.memory.change_current_allocator(allocator())
 

@@ -18,7 +18,7 @@ from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 
 from .. import Graph
 from .._problem import PERSISTENT, TRANSIENT
-from ._measure import Cost, copy_ns, cost_of, device_of, draws, types_of
+from ._measure import Cost, copy_ns, cost_of, device_of, draws, is_collective, types_of
 
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
@@ -36,7 +36,6 @@ ATTENTION = {
 ALIASES = {aten._unsafe_view.default, aten._reshape_alias.default, aten.lift_fresh.default}
 """Operators that return the storage of their input although their schema does not say so."""
 
-COLLECTIVES = ("_c10d_functional", "c10d_functional", "_dtensor")
 LOSS = END = None
 
 
@@ -89,7 +88,7 @@ def keeps_its_place(node: fx.Node) -> bool:
     """Whether an operator has an effect beside its outputs: it draws random numbers, is a collective, or writes over
     its inputs. All such operators keep their order among each other."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace in COLLECTIVES:
+    if not isinstance(target, torch._ops.OpOverload) or is_collective(node):
         return True
     return is_random(target, node.args) or target._schema.is_mutable
 

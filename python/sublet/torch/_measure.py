@@ -19,11 +19,17 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from .. import Device
+from .. import Device, PlanError
 
 REPEAT = 3
 LONG_NS = 50_000_000
 """An operator that takes longer, in ns, is run once and not `REPEAT` times."""
+UNCOUNTED = (
+    "PyTorch's own allocator is not in use, and the one in its place does not count the bytes that operators take; "
+    "leave out sublet.torch.install() where a limit is to hold"
+)
+COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem")
+"""The namespaces of operators that speak with other ranks."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,11 @@ class Heap:
             self._reset: Callable[[], None] = process.memcount_reset
 
     def since(self, device: torch.device) -> Since:
-        """Begins to count what is allocated from now on. The peak is reset for every other count too."""
+        """Begins to count what is allocated from now on. The peak is reset for every other count too. PlanError if the
+        device has an allocator that does not count."""
         if device.type == "cuda":
+            if torch.cuda.get_allocator_backend() == "pluggable":
+                raise PlanError(UNCOUNTED)
             torch.cuda.reset_peak_memory_stats(device)
         elif self.counts:
             self._reset()
@@ -105,6 +114,11 @@ def clock(device: torch.device) -> int:
         torch.cuda.synchronize(device)
         return time.perf_counter_ns()
     return time.perf_counter_ns() if torch.get_num_threads() > 1 else time.thread_time_ns()
+
+
+def is_collective(node: fx.Node) -> bool:
+    """Whether an operator speaks with other ranks."""
+    return getattr(node.target, "namespace", "") in COLLECTIVES
 
 
 def cost_of(node: fx.Node) -> Cost:
@@ -208,15 +222,19 @@ def _measured(node: fx.Node) -> Measure:
     values = [_value(a) for a in node.all_input_nodes] + [node.meta["val"]]
     tensors = [v for v in values if isinstance(v, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device("cpu")
+    size = sum(v.untyped_storage().nbytes() for v in tensors)
+    if is_collective(node):
+        # Each rank's own clock says how often an operator is run. A collective that one rank runs once more waits for
+        # ever, or meets another collective.
+        return Cost(copy_ns(size, device), 0), [], False
     # The network's random numbers are the same as without a measurement.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
             return _timed(node, device)
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, PlanError):
             raise
         # An operator of the user may raise any exception.
         except Exception as error:
-            size = sum(v.untyped_storage().nbytes() for v in tensors)
             text = "%s could not be measured on made-up inputs; its time is taken to be that of a copy of %d bytes: %s"
             warnings.warn(text % (node.target, size, error), stacklevel=2)
             return Cost(copy_ns(size, device), 0), [], False

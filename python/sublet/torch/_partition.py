@@ -197,8 +197,10 @@ class Partitioner(CustomPartitionerFn):
     """Cuts a joint graph into forward and backward so that both stay within a limit.
 
     `limit` is a number of bytes, a size such as `8GiB`, or a share such as `60%` of the graph's peak; it counts
-    parameters, inputs, gradients, activations and scratch. `using` names the means, or one of them: recompute, swap.
-    PlanError names the least limit that is known to work. `reports` has a report for each graph.
+    parameters, inputs, the gradients that this backward pass makes, activations and scratch. Gradients that are there
+    before the forward pass come on top, unless `stage` is `Stage1F1B(0, 1, 2, outputs=False)`. `using` names the means,
+    or one of them: recompute, swap. PlanError names the least limit that is known to work. `reports` has a report for
+    each graph.
 
     `device` is the device whose copies are simulated, by name or by figures; None is the GPU that the network is on, as
     it is measured, or a GTX 1080 Ti for a network on the host.
@@ -376,7 +378,9 @@ def loads(joint: Joint, fitted: Fit) -> tuple[int, int]:
 
 
 def _cannot_be_planned(module: fx.GraphModule) -> str:
-    """What in a graph has no fixed number of bytes; empty if all have one."""
+    """What in a graph has no fixed number of bytes, or has names in place of numbers; empty if there is nothing."""
+    if any(isinstance(node.meta.get("val"), dict) for node in module.graph.nodes):
+        return "kernels whose results have names"
     values = [value for node in module.graph.nodes for value in tree_leaves(node.meta.get("val"))]
     if any(isinstance(value, torch.SymInt) for value in values):
         return "shapes that are not fixed"

@@ -12,7 +12,7 @@ next call.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,11 +23,12 @@ from torch._dynamo.backends.debugging import boxed_nop
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
-from .. import Fit, PlanError
+from .. import Device, Fit, PlanError
 from .._results import bytes_of as size_in_bytes
 from ._joint import Joint, bytes_of
 from ._partition import Partitioner, loads, saved_nodes, steps_of
 from ._pipeline import gradients
+from ._ranks import Speaking, check_equal
 
 CHOICES = 10
 """Into how many steps the range of a part's limits is divided."""
@@ -90,12 +91,24 @@ class Parts:
 
     `limit` is bytes, `8GiB`, or `60%` of the most that an iteration takes. It counts what all parts take together. The
     first iteration keeps as little as it can. The plan is made when the second iteration begins; PlanError if the limit
-    cannot be met. `options` are those of `Partitioner`. Parts whose shapes are not fixed are not counted, nor are parts
-    without a backward pass.
+    cannot be met. Parts whose shapes are not fixed are not counted, nor are parts without a backward pass. Gradients
+    that are there before an iteration come on top of the limit.
+
+    `using`, `device`, `group`, `timeout` and `reorder` are as for `Partitioner`. The ranks of a `group` plan with the
+    least of their limits.
     """
 
-    def __init__(self, limit: int | str, **options: Any) -> None:
+    def __init__(
+        self,
+        limit: int | str,
+        using: str | Sequence[str] = ("recompute",),
+        device: str | Device | None = None,
+        group: Any = None,
+        timeout: float = 300,
+        reorder: bool = True,
+    ) -> None:
         self.limit = limit
+        self.ranks = None if group is None else Speaking(group, timeout)
         self.planned_peak = 0
         """The most bytes that the parts take together, parameters and inputs included; 0 before there is a plan."""
         self.persistent = 0
@@ -103,7 +116,7 @@ class Parts:
         self.overhead_ns = 0
         """The time over the original, in all parts together, in ns."""
         self.parts: list[Part] = []
-        self._options = options
+        self._options = {"using": using, "device": device, "group": group, "timeout": timeout, "reorder": reorder}
         self._turns: list[Turn] = []
         self._planned: list[Part] = []
         """The parts in the order for which there is a plan."""
@@ -153,7 +166,11 @@ class Parts:
             turn.beside_forward = self.persistent + sum(sum(t.returned.values()) for t in turns[:i])
             turn.beside_backward = self.persistent + sum(t.part.gradients for t in turns[i + 1 :])
         limit = size_in_bytes(self.limit, _peak(turns, [0] * len(turns)))
+        if self.ranks is not None:
+            limit = min(self.ranks.gathered(limit))
         found = _least_time(turns, limit)
+        if self.ranks is not None:
+            check_equal(found, self.ranks)
         if found is None:
             least = _peak(turns, [len(turn.part.choices) - 1 for turn in turns])
             raise PlanError(f"{len(turns)} parts do not stay within {limit} bytes; {least} bytes are enough")
