@@ -10,8 +10,8 @@ use crate::model::schedule::in_file_order;
 
 /// Reads the lines that TFLM prints of its plan when it is built with `TF_LITE_SHOW_MEMORY_USE`: one for each buffer,
 /// `0 (id=0): size=64, offset=0, first_used=0 last_used=1`. The model's tensors come first. All other buffers are
-/// scratch, each of the operator that runs when it is first used; at the time -1 that is one of a graph that never runs,
-/// whose scratch is left out. Returns operators, and the bytes that each asks for.
+/// scratch, each of the operator that runs when it is first used. At the time -1 that is an operator of a graph that
+/// never runs, whose scratch is left out. Returns operators, and the bytes that each asks for.
 ///
 /// # Errors
 /// A log of another model.

@@ -22,9 +22,9 @@ pub(crate) struct Operators<'a> {
     added: u64,
 }
 
-/// Whether the search for an order counts what plans by these means need. The memory of a graph that an operator runs is
-/// counted without in-place reuse. Where it is run more than once, it is counted for the operators that come between in
-/// the file, and others may come between in another order.
+/// Whether the search for an order counts what plans by these means need. The memory of a graph that an operator runs
+/// is counted without in-place reuse. Where it is run more than once, it is counted for the operators that come between
+/// in the file, and others may come between in another order.
 pub(crate) fn is_exact(model: &Model, means: Means) -> bool {
     let mut calls = model.operators.iter().flat_map(|o| &o.calls).peekable();
     let mut seen = HashSet::new();
