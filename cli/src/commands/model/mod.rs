@@ -225,8 +225,8 @@ pub(crate) fn buffers(model: &Model, schedule: &Schedule, offsets: Option<&[i32]
     tensors.chain(scratch).collect()
 }
 
-/// Writes the files that only models have: the model with the plan, made of the `bytes` of its file, and a C header with
-/// the offsets. Refuses a plan for which their offsets are too small, before it writes any of them.
+/// Writes the files that only models have: the model with the plan, made of the `bytes` of its file, and a C header
+/// with the offsets. Refuses a plan for which their offsets are too small, before it writes any of them.
 pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Planned) -> Result<(), Failure> {
     let into_model = args.output.as_ref().filter(|file| is_model(file));
     let holders = [(into_model, "model"), (args.model.header.as_ref(), "header")];
