@@ -22,11 +22,11 @@
 //! finds its block there in O(1), whatever the order of frees. Nothing is stored in or beside the block itself, and
 //! while the plan is followed no entry is inserted or removed.
 //!
-//! A request that does not fit the next request of the plan is searched for, by its exact size, among eight of the
-//! plan's next requests (`AHEAD`). If it is found, the planned requests before it are taken to be missing. If not, it
-//! is an extra request, or larger than planned: it is served elsewhere, and the plan still expects the same request as
-//! before. A request that is smaller than planned is served at the planned address. So is a request that comes early,
-//! and one before which a free is missing, unless an overdue block lies there.
+//! A request that does not fit the next request of the plan is searched for among eight of the plan's next requests
+//! (`AHEAD`), by its exact size, rounded up to the alignment. If it is found, the planned requests before it are taken
+//! to be missing. If not, it is an extra request, or larger than planned: it is served elsewhere, and the plan still
+//! expects the same request as before. A request that is smaller than planned is served at the planned address. So is a
+//! request that comes early, and one before which a free is missing, unless an overdue block lies there.
 //!
 //! Ties: blocks that begin at the same step are requested in the order of the plan.
 //!
@@ -77,6 +77,8 @@ pub struct Replay<'a> {
     /// The length of the hash table `slots`, a power of two, less 1. A bitwise and of a hash with this mask gives an
     /// index in the table.
     mask: u32,
+    /// The alignment that the plan's sizes are rounded up to, in bytes.
+    alignment: u64,
     request_count: u32,
     free_count: u32,
     /// The number of the request that the plan expects next.
@@ -173,6 +175,7 @@ impl<'a> Replay<'a> {
             frees: memory.stale_words(blocks),
             slots,
             mask: 0,
+            alignment: 1,
             request_count: 0,
             free_count: 0,
             next: 0,
@@ -260,7 +263,7 @@ impl<'a> Replay<'a> {
             let request = number[by_end[i]];
             self.frees[i] = pack(request, low(self.requests[request][2]));
         }
-        (self.request_count, self.free_count) = (request, n);
+        (self.alignment, self.request_count, self.free_count) = (alignment, request, n);
         (self.freed, self.overdue_count) = (0, 0);
         (self.followed, self.missed, self.ended) = (true, 0, false);
         Ok(())
@@ -478,6 +481,7 @@ impl<'a> Replay<'a> {
             self.ended = true;
             return Answer::Missed;
         }
+        let bytes = rounded(bytes, self.alignment);
         let mut request = self.next;
         let (mut placed_seen, mut outside_seen) = (0, 0);
         while request < self.request_count && placed_seen < AHEAD {

@@ -88,6 +88,20 @@ fn requests_outside_the_plan_are_found_one_by_one() {
     assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
 }
 
+/// The plan has sizes that are rounded up to the alignment; so a request is searched for by its rounded size.
+#[test]
+fn a_request_is_found_behind_a_missing_one_whatever_its_size() {
+    let blocks = [Block::new(0, 2, 100), Block::new(1, 3, 5000)];
+    let (mut words, mut indices) = (vec![0; verify::workspace(2).words], vec![0; 10]);
+    let constraints = Constraints { alignment: 256, capacity: None };
+    let scratch = Workspace::new(&mut words, &mut indices);
+    let plan = verify::verify(&blocks, &[0, 256], &constraints, scratch).unwrap();
+    let mut memory = vec![7; workspace(2).words];
+    let mut replay = Replay::new(2, Workspace::new(&mut memory, &mut [])).unwrap();
+    replay.follow(&plan, &[], constraints.alignment, 0, Workspace::new(&mut [], &mut indices)).unwrap();
+    assert_eq!(replay.malloc(5000, 0), Answer::Placed(256));
+}
+
 #[test]
 fn no_bytes_are_never_planned() {
     for outside in [&[][..], &[Block::new(0, 9, 32)]] {
