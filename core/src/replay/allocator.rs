@@ -412,22 +412,11 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
-    /// Serves a request from the pool, which allocates without a plan. If no run of free bytes is large enough, takes a
-    /// range of addresses from the [`Source`]. If that does not help, gives up the plan, so that its arena can be used.
+    /// Serves a request from the pool, which allocates without a plan.
     fn serve(&mut self, size: u64) -> Result<u64, Error> {
         let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };
-        let mut answer = self.pool.malloc_tagged(size, tag);
-        if matches!(answer, Err(Error::OutOfMemory { .. })) && self.grow(size, self.usual_range()) {
-            answer = self.pool.malloc_tagged(size, tag);
-        }
-        let around = self.pool.ranges().with(self.arena).filter(|_| self.arena_len > 0);
-        if answer.is_err() && around.is_some_and(|range| size <= range.bytes) {
-            self.give_up_plan();
-            answer = self.pool.malloc_tagged(size, tag);
-        }
-        let address = answer?;
-        self.done.fallback_peak = self.done.fallback_peak.max(self.pool.live() - self.arena_len);
+        let address = self.take_from_pool(size, |pool| pool.malloc_tagged(size, tag))?;
         if recorded {
             self.note(Event::Malloc, size, 0);
         }

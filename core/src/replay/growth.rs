@@ -1,8 +1,9 @@
 //! How an [`Allocator`] takes further ranges of addresses from its [`Source`] when it needs them, and gives back those
 //! in which no block lives.
 
-use super::Allocator;
 use super::ranges::Source;
+use super::{Allocator, Pool};
+use crate::Error;
 
 /// The fewest bytes that the [`Source`] is asked for when a request needs a further range of addresses: 1 MiB, so that
 /// there are few ranges. If the source refuses, it is asked for the request's bytes alone. This minimum does not hold
@@ -25,6 +26,28 @@ impl<S: Source> Allocator<'_, S> {
     pub(super) fn usual_range(&self) -> u64 {
         let held = self.held();
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
+    }
+
+    /// Allocates `size` bytes from the pool, as `malloc` does. If no run of free bytes is large enough, takes a range of
+    /// addresses from the [`Source`]. If that does not help, gives up the plan, so that its arena can be used.
+    pub(super) fn take_from_pool(
+        &mut self,
+        size: u64,
+        malloc: impl Fn(&mut Pool<'_>) -> Result<u64, Error>,
+    ) -> Result<u64, Error> {
+        let mut answer = malloc(&mut self.pool);
+        if let Err(Error::OutOfMemory { needed, .. }) = answer
+            && self.grow(needed, self.usual_range())
+        {
+            answer = malloc(&mut self.pool);
+        }
+        let around = self.pool.ranges().with(self.arena).filter(|_| self.arena_len > 0);
+        if answer.is_err() && around.is_some_and(|range| size <= range.bytes) {
+            self.give_up_plan();
+            answer = malloc(&mut self.pool);
+        }
+        self.done.fallback_peak = self.done.fallback_peak.max(self.pool.live() - self.arena_len);
+        answer
     }
 
     /// Returns the empty ranges of addresses to the [`Source`], and takes a new range from it. The source is asked for

@@ -18,14 +18,10 @@ impl<S: Source> Allocator<'_, S> {
         if alignment <= self.config.alignment {
             return self.malloc(bytes);
         }
-        let mut answer = self.pool.malloc_aligned(bytes, alignment);
-        if let Err(Error::OutOfMemory { needed, .. }) = answer
-            && self.grow(needed, self.usual_range())
-        {
-            answer = self.pool.malloc_aligned(bytes, alignment);
-        }
-        self.done.fallback_peak = self.done.fallback_peak.max(self.pool.live() - self.arena_len);
-        answer
+        let Some(size) = bytes.checked_next_multiple_of(self.config.alignment).filter(|&size| size > 0) else {
+            return self.pool.malloc(bytes);
+        };
+        self.take_from_pool(size, |pool| pool.malloc_aligned(size, alignment))
     }
 
     /// Says that requests from here on are not part of an iteration: they are neither recorded nor answered from the
@@ -269,11 +265,28 @@ mod tests {
         let aligned = a.malloc_aligned(100, 4096).unwrap();
         assert_eq!((first, aligned, a.size_at(aligned)), (0, 4096, Some(128)));
         assert_eq!(a.malloc_aligned(1, 32), Ok(64), "the hole before it is used");
-        assert!(matches!(a.malloc_aligned(1 << 13, 1 << 13), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(a.malloc_aligned(1 << 13, 1 << 14), Err(Error::OutOfMemory { .. })));
+        let high = a.malloc_aligned(1 << 13, 1 << 13);
+        assert_eq!(high, Ok(1 << 13), "the hole begins too early, but has just enough bytes");
+        a.free(1 << 13).unwrap();
         assert_eq!(a.malloc_aligned(8, 3), Err(Error::Alignment { block: None, alignment: 3 }));
         assert_eq!(a.malloc_aligned(0, 4096), Err(Error::ZeroSize { block: 0 }));
         a.free(aligned).unwrap();
         a.free(first).unwrap();
         assert_eq!(a.live(), (64, 1));
+    }
+
+    /// An aligned request takes the memory that only a plan holds, as any other request does.
+    #[test]
+    fn an_aligned_request_ends_a_plan_that_leaves_no_memory() {
+        let mut a = allocator(&Config::new(1 << 20, 64, 16));
+        for _ in 0..2 {
+            iteration(&mut a, &[700 << 10], 1);
+        }
+        assert_eq!(a.state(), State::Replay);
+        assert_eq!(a.malloc_aligned(0, 4096), Err(Error::ZeroSize { block: 0 }));
+        assert!(matches!(a.malloc_aligned(1 << 21, 4096), Err(Error::OutOfMemory { .. })));
+        assert_eq!(a.state(), State::Replay, "what cannot be served leaves the plan");
+        assert_eq!((a.malloc_aligned(512 << 10, 4096), a.state()), (Ok(0), State::Profile));
     }
 }

@@ -220,19 +220,21 @@ impl<'a> Pool<'a> {
         self.cut(node, self.nodes[node][0], size, tag)
     }
 
-    /// Allocates as [`malloc`](Self::malloc) does, at an address that is a multiple of `alignment`, a power of two
-    /// above the pool's alignment. Takes the smallest run of free bytes that is sure to be large enough, whatever
-    /// address it begins at. O(log n).
-    pub(super) fn malloc_aligned(&mut self, bytes: u64, alignment: u64) -> Result<u64, Error> {
-        let size = bytes.checked_next_multiple_of(self.alignment).filter(|&size| size > 0);
-        let enough = size.and_then(|size| size.checked_add(alignment.max(self.alignment) - self.alignment));
-        let (Some(size), Some(enough)) = (size, enough) else { return self.malloc(bytes) };
-        let node = self.holes.at_least(&(enough, 0), by_size(&self.nodes));
-        if node == 0 {
-            return Err(Error::OutOfMemory { needed: enough, largest: self.largest_hole() });
+    /// Allocates `size` bytes, a multiple of the pool's alignment and not 0, at an address that is a multiple of
+    /// `alignment`, a power of two above the pool's alignment. Takes the smallest run of free bytes of this size, if it
+    /// has room from such an address on; else the smallest that is sure to have, wherever it begins. O(log n). `Err`
+    /// where [`malloc`](Self::malloc) fails.
+    pub(super) fn malloc_aligned(&mut self, size: u64, alignment: u64) -> Result<u64, Error> {
+        let enough = size.saturating_add(alignment.max(self.alignment) - self.alignment);
+        for least in [size, enough] {
+            let node = self.holes.at_least(&(least, 0), by_size(&self.nodes));
+            let [begin, length] = self.nodes[node];
+            let fits = |address: &u64| node != 0 && address - begin <= length - size;
+            if let Some(address) = begin.checked_next_multiple_of(alignment).filter(fits) {
+                return self.cut(node, address, size, 0);
+            }
         }
-        let begin = self.nodes[node][0];
-        self.cut(node, begin.checked_next_multiple_of(alignment).unwrap_or(begin), size, 0)
+        Err(Error::OutOfMemory { needed: enough, largest: self.largest_hole() })
     }
 
     /// The size in bytes of the live block that begins at `address`, rounded up to the alignment; `None` if no block
