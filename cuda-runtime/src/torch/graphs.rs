@@ -8,8 +8,8 @@
 //! again only in the same pool and stream. It goes back to the driver when PyTorch has released the pool as often as it
 //! has begun to allocate there, but never while PyTorch allocates in some pool or a stream is captured.
 //!
-//! If PyTorch has named no pool for a capture, or several captures go on at the same time, their memory is in a pool
-//! that is never released.
+//! If PyTorch has named no pool for a capture, or has named several at once, it is not known which graph the memory
+//! belongs to: then it is never given out again, nor given back to the driver.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,15 +18,11 @@ use super::driver::Stream;
 /// PyTorch's number of a pool, the memory of one or more CUDA graphs (`MempoolId_t`).
 pub type PoolId = (u64, u64);
 
-/// Stands in for the pool of a capture where PyTorch has not named one, or has named several at once. Its memory is
-/// never given back to the driver.
-const UNKNOWN: PoolId = (u64::MAX, u64::MAX);
-
 /// A live block that belongs to a CUDA graph: it was allocated while its stream was captured.
 #[derive(Clone, Copy, Debug)]
 struct Live {
-    /// The pool that the block's memory belongs to.
-    pool: PoolId,
+    /// The pool that the block's memory belongs to; `None` if it is not known.
+    pool: Option<PoolId>,
     /// The size of the block, in bytes.
     bytes: u64,
     /// The stream that uses the block; `None` if several streams use it.
@@ -75,32 +71,28 @@ impl Graphs {
         !self.open.is_empty()
     }
 
-    fn current(&self) -> PoolId {
-        match self.open.as_slice() {
-            [pool] => *pool,
-            _ => UNKNOWN,
-        }
+    /// The pool that PyTorch allocates in now; `None` if PyTorch has named none, or several.
+    fn current(&self) -> Option<PoolId> {
+        if let [pool] = self.open.as_slice() { Some(*pool) } else { None }
     }
 
     /// Takes a free block for this stream from the pool that PyTorch allocates in now: the smallest that has at least
     /// `bytes` bytes, and at most twice as many. Returns its address; `None` if there is no such block.
     pub(super) fn take(&mut self, bytes: u64, stream: Stream) -> Option<u64> {
-        let id = self.current();
+        let id = self.current()?;
         let pool = self.pools.get_mut(&id)?;
         let fits = |(_, (_, len, of)): &(usize, &(u64, u64, Option<Stream>))| {
             *of == Some(stream) && (bytes..=bytes.saturating_mul(2)).contains(len)
         };
         let (best, _) = pool.free.iter().enumerate().filter(fits).min_by_key(|(_, (_, len, _))| *len)?;
         let (address, bytes, stream) = pool.free.swap_remove(best);
-        self.live.insert(address, Live { pool: id, bytes, stream });
+        self.live.insert(address, Live { pool: Some(id), bytes, stream });
         Some(address)
     }
 
     /// Adds a live block, which the driver has allocated, to the pool that PyTorch allocates in now.
     pub(super) fn add(&mut self, address: u64, bytes: u64, stream: Stream) {
-        let pool = self.current();
-        self.pools.entry(pool).or_default();
-        self.live.insert(address, Live { pool, bytes, stream: Some(stream) });
+        self.live.insert(address, Live { pool: self.current(), bytes, stream: Some(stream) });
     }
 
     /// Notes that another stream uses the block at `address` too: once freed, its memory is not given to another block.
@@ -109,29 +101,31 @@ impl Graphs {
         self.live.get_mut(&address).map(|live| live.stream = None).is_some()
     }
 
-    /// Frees the block at `address`: its memory goes back to its pool. Returns false, and frees nothing, if no live
-    /// block of a CUDA graph begins there.
+    /// Frees the block at `address`: its memory goes back to its pool; if the pool is not known, the memory is kept for
+    /// the graph. Returns false, and frees nothing, if no live block of a CUDA graph begins there.
     pub(super) fn free(&mut self, address: u64) -> bool {
         let Some(Live { pool, bytes, stream }) = self.live.remove(&address) else { return false };
-        self.pools.entry(pool).or_default().free.push((address, bytes, stream));
+        if let Some(pool) = pool {
+            self.pools.entry(pool).or_default().free.push((address, bytes, stream));
+        }
         true
     }
 
     /// Whether a pool that no CUDA graph uses any more has free blocks, which can go back to the driver.
     pub(super) fn has_surplus(&self) -> bool {
-        let unused = |(id, pool): (&PoolId, &Pool)| pool.users == 0 && *id != UNKNOWN && !pool.free.is_empty();
-        self.pools.iter().any(unused)
+        self.pools.values().any(|pool| pool.users == 0 && !pool.free.is_empty())
     }
 
     /// Removes the free blocks from each pool that no graph uses any more. Returns their addresses, and the caller is
     /// to free them.
     pub(super) fn surplus(&mut self) -> Vec<u64> {
         let mut addresses = Vec::new();
-        for (_, pool) in self.pools.iter_mut().filter(|(id, pool)| pool.users == 0 && **id != UNKNOWN) {
+        for pool in self.pools.values_mut().filter(|pool| pool.users == 0) {
             addresses.extend(pool.free.drain(..).map(|(address, ..)| address));
         }
         let live = &self.live;
-        self.pools.retain(|id, pool| pool.users > 0 || !pool.free.is_empty() || live.values().any(|l| l.pool == *id));
+        self.pools
+            .retain(|id, pool| pool.users > 0 || !pool.free.is_empty() || live.values().any(|l| l.pool == Some(*id)));
         addresses
     }
 }
