@@ -383,10 +383,6 @@ impl Backend for HostBackend {
         let shared = self.shared.clone();
         let mut ledger = lock(&shared.ledger);
         let none = Error::OutOfMemory { memory: Memory::Pinned, bytes };
-        let most = shared.options.device.host_capacity.unwrap_or(u64::MAX);
-        if bytes > most.saturating_sub(ledger.used.pinned) {
-            return Err(none);
-        }
         let memory = Arc::new(Allocation::new(bytes).ok_or(none)?);
         ledger.used.pinned += bytes;
         drop(ledger);

@@ -42,8 +42,9 @@ pub struct Options {
     pub mode: Mode,
     /// The memory of the device, in bytes.
     pub memory: u64,
-    /// The device that the host stands in for: the speed of its links with the host, how many bytes the host can pin
-    /// (`host_capacity`), and whether host and device share one memory.
+    /// The device that the host stands in for: the speed of its links with the host, and whether host and device share
+    /// one memory. How many bytes of blocks the host can hold (`host_capacity`) is for the verifier to judge: what is
+    /// pinned here is more, by buffers and whole pages.
     pub device: Device,
     /// Whether to search for races: pairs of pieces of work on two streams that use the same bytes, where at least one
     /// writes them and nothing says which runs first. `HostBackend::races` returns them.

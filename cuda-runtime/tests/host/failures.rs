@@ -10,12 +10,19 @@ use crate::support::networks::chain;
 use crate::support::pattern;
 
 use sublet_core::simulate::Device;
+use sublet_core::trace::Event;
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
 use sublet_cuda::{Error, Memory, Program, Runtime};
 
 fn program(trace: &Trace) -> Program {
     let limit = trace.peak() / 2;
     trace.fit(limit, Device::symmetric(12e9), |schedule| Program::new(&trace.recorded(), schedule, 1).unwrap()).unwrap()
+}
+
+/// An offset for each block, one above the other.
+fn stacked(trace: &Trace) -> Vec<u64> {
+    let mallocs = trace.rows.iter().filter(|r| r.event == Event::Malloc);
+    mallocs.scan(0, |top, r| Some(std::mem::replace(top, *top + r.bytes))).collect()
 }
 
 fn error(kind: Kind) -> Error {
@@ -109,14 +116,16 @@ fn memory_runs_out_before_anything_runs() {
     assert_eq!(tried(device(arena)), Ok(()));
     let none = Error::OutOfMemory { memory: Memory::Device, bytes: arena };
     assert_eq!(tried(device(arena - 1)), Err(none));
-    let small = Device { host_capacity: Some(pinned - 1), ..Device::symmetric(12e9) };
-    let host = HostBackend::new(Options { device: small, ..Options::new(mode, arena) });
-    assert!(matches!(tried(host), Err(Error::OutOfMemory { memory: Memory::Pinned, .. })));
     let jetson = Device { integrated: true, host_capacity: Some(0), ..Device::symmetric(12e9) };
     let host = HostBackend::new(Options { device: jetson, ..Options::new(mode, arena) });
     let refused = tried(host).unwrap_err();
     assert_eq!(refused, Error::HostIsDevice { bytes: pinned });
     assert!(refused.to_string().contains("swap to storage"));
+    // What is not for blocks needs nothing of the host's capacity.
+    let whole =
+        trace.verified(&trace.rows, &stacked(&trace), |s| Program::new(&trace.recorded(), s, 1).unwrap()).unwrap();
+    let host = HostBackend::new(Options { device: jetson, ..Options::new(mode, whole.arena_bytes()) });
+    assert_eq!(Runtime::new(host, whole).map(drop), Ok(()));
 }
 
 #[test]

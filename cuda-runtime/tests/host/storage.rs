@@ -36,9 +36,9 @@ fn program(trace: &Trace) -> Program {
     trace.fit(limit, Device::symmetric(12e9), |schedule| Program::new(&trace.recorded(), schedule, 1).unwrap()).unwrap()
 }
 
-/// A device that shares its memory with the host.
+/// A device that shares its memory with the host, which has none for copies of blocks.
 fn jetson(mode: Mode) -> HostBackend {
-    let device = Device { integrated: true, ..Device::symmetric(12e9) };
+    let device = Device { integrated: true, host_capacity: Some(0), ..Device::symmetric(12e9) };
     HostBackend::new(Options { device, races: true, ..Options::new(mode, 1 << 30) })
 }
 
