@@ -127,7 +127,10 @@ impl Program {
         let resident: Vec<Option<u64>> =
             resident.iter().map(|residency| residency.map(|residency| offsets[residency])).collect();
         let rows = schedule.rows();
-        let kept = |b: u32| persistent.get(b as usize) == Some(&true) && ends[b as usize].on_host_last;
+        let kept = |b: u32| {
+            let Ends { on_device_first, on_host_last, .. } = ends[b as usize];
+            persistent.get(b as usize) == Some(&true) && (on_host_last || !on_device_first)
+        };
         let mut host = HostPlan::find((rows, schedule.timings()), sizes.len(), &sizes, kept);
         let homes = homes(&persistent, &sizes, &ends, &resident, &host);
         let end = u32::try_from(rows.len()).unwrap_or(u32::MAX);
@@ -274,6 +277,9 @@ struct Ends {
     /// or a copy out. `None` if the first use replaces the value (a write or a copy in), or if there is no use.
     on_device: Option<u64>,
     touched: bool,
+    /// Whether the block is allocated before the iteration's first access or copy of any block. If not, the verifier has
+    /// proved that the host has the block's value when the iteration ends.
+    on_device_first: bool,
     /// Whether a copy to or from the host came after the last write of the block, so that the host has its value.
     on_host_last: bool,
 }
@@ -349,6 +355,7 @@ impl<'r> Reader<'r> {
                     self.residencies += 1;
                     if self.steps.is_empty() {
                         self.ends[number].start = self.place(r.block).map(|(offset, _)| offset);
+                        self.ends[number].on_device_first = true;
                     }
                 }
                 Event::Free => {

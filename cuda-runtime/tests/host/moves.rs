@@ -4,6 +4,7 @@ use crate::support::fit::Trace;
 use crate::support::swapped::program;
 use crate::support::{by_host, pattern};
 
+use sublet_core::trace::{Event, Op, Row};
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
 use sublet_cuda::{Program, Runtime};
 
@@ -52,4 +53,33 @@ fn where_the_arena_is_full_they_go_by_way_of_the_host() {
     runs("two", &program(&[512, 512], &[0, 512], &[512, 0], 1024), [512, 2 * 512]);
     // A hole that is too small for the block that makes way.
     runs("a small hole", &program(&[1024, 1024], &[0, 1024], &[1024, 0], 2560), [1024, 2 * 1024]);
+}
+
+/// A weight that begins on the host, and is copied there before a recomputed operator writes the same value again: the
+/// copy is the value that the next iteration begins with.
+#[test]
+fn a_recomputed_operator_leaves_the_copy_on_the_host_as_it_is() {
+    let row =
+        |event, block, op| Row { time_ns: 0, bytes: if event == Event::Malloc { 512 } else { 0 }, block, op, event };
+    let none = |event, block| row(event, block, Op::None);
+    let access = |event, block, op| row(event, block, Op::First(op));
+    let (weight, input) = (0, 1);
+    let (make, remake) = (
+        [access(Event::Read, input, 2), access(Event::Write, weight, 2)],
+        [Event::Read, Event::Write]
+            .map(|event| row(event, if event == Event::Read { input } else { weight }, Op::Rerun(2))),
+    );
+    let [first, second, last] =
+        [access(Event::Write, input, 0), access(Event::Read, weight, 1), access(Event::Read, input, 3)];
+    let begin = [none(Event::Malloc, weight), none(Event::Malloc, input)];
+    let recorded = [&begin[..], &[first, second], &make, &[last, none(Event::Free, input)]].concat();
+    let brought = [none(Event::Malloc, weight), none(Event::SwapIn, weight)];
+    let kept = [none(Event::SwapOut, weight)];
+    let end = [none(Event::Free, weight), last, none(Event::Free, input)];
+    let rewritten = [&begin[1..], &[first], &brought, &[second], &make, &kept, &remake, &end].concat();
+    let trace = Trace { rows: recorded, operators: Vec::new(), blocks: 2 };
+    let program = trace.verified(&rewritten, &[0, 512], |schedule| Program::new(&trace.recorded(), schedule, 1));
+    let made = (trace, program.unwrap().unwrap());
+    assert_eq!(made.1.persistent_blocks().collect::<Vec<_>>(), [weight]);
+    runs("written again", &made, [0, 0]);
 }
