@@ -5,6 +5,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use sublet_cuda::torch::{Cuda, Device, Devices, Driver, PoolId};
@@ -201,7 +202,8 @@ fn told<T>(function: &str, device: Option<c_int>, body: impl FnOnce() -> Result<
     };
     let free = memory.map(|m| format!("; {} of its {} bytes are free", m.free, m.total)).unwrap_or_default();
     let device = device.map(|device| format!(" device {device}:")).unwrap_or_default();
-    eprintln!("{function}:{device} {error}{free}");
+    // Where standard error is closed nobody can be told.
+    let _ = writeln!(io::stderr(), "{function}:{device} {error}{free}");
     None
 }
 
@@ -228,6 +230,22 @@ impl From<Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The test below ends well where nothing can be written to standard error.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_cannot_be_told_ends_nothing() {
+        if Cuda::open(0).is_ok() {
+            eprintln!("skipped: what is told without a GPU; there is one");
+            return;
+        }
+        let test = "torch::tests::without_a_driver_there_is_no_memory_and_the_status_says_so";
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut told = std::process::Command::new(std::env::current_exe().unwrap());
+        let done = told.args(["--exact", "--nocapture", test]).stderr(full).output().unwrap();
+        let output = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && output.contains("1 passed"), "{}: {output}", done.status);
+    }
 
     #[test]
     fn without_a_driver_there_is_no_memory_and_the_status_says_so() {
