@@ -119,11 +119,33 @@ impl<'a> Arguments<'a> {
     /// handle of this type, its memory is still lent, and nobody else uses it.
     #[inline]
     pub(crate) unsafe fn handle<T: Handle>(&mut self, handle: *mut T) -> Result<&'a mut T, Failure> {
+        // SAFETY: as promised.
+        Ok(unsafe { &mut (*self.held(handle)?).value })
+    }
+
+    /// Checks a handle as [`handle`](Self::handle) does, and returns the value that it points to, which other threads
+    /// may use at the same time.
+    ///
+    /// # Safety
+    /// As for `handle`, but others may use the handle through this function.
+    #[cfg(feature = "cuda")]
+    pub(crate) unsafe fn shared<T: Handle + Sync>(&mut self, handle: *mut T) -> Result<&'a T, Failure> {
+        // SAFETY: as promised.
+        Ok(unsafe { &(*self.held(handle)?).value })
+    }
+
+    /// Checks the next argument, a handle, and notes its memory, so that no argument that is written may share it.
+    /// Returns the pointer to its mark and the value after it.
+    ///
+    /// # Safety
+    /// If `handle` is neither NULL nor misaligned, it can be read.
+    #[inline]
+    unsafe fn held<T: Handle>(&mut self, handle: *mut T) -> Result<*mut Marked<T>, Failure> {
         let position = self.next();
         // SAFETY: as promised.
-        let marked = unsafe { &mut *marked(handle, position)? };
-        self.holds(position, core::slice::from_ref(marked))?;
-        Ok(&mut marked.value)
+        let marked = unsafe { marked(handle, position)? };
+        self.holds_range(position, (marked.addr(), marked.wrapping_add(1).addr()))?;
+        Ok(marked)
     }
 }
 

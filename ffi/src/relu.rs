@@ -12,6 +12,7 @@ use crate::arguments::{Arguments, Params, Plain, plain};
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::handle::{self, handles};
+use crate::iteration::none;
 use crate::status::{sublet_status, sublet_status as S};
 
 /// The format in which the numbers of an array are stored.
@@ -294,6 +295,23 @@ plain!(sublet_relu_operands);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_relu_operands {}
 
+/// Checks the operands and the parameters of a launch, its next two arguments, and reads them.
+///
+/// # Safety
+/// The pointers that are not NULL lead to structs that can be read.
+unsafe fn operands(
+    arguments: &mut Arguments<'_>,
+    operands: *const sublet_relu_operands,
+    params: *const sublet_relu_params,
+) -> Result<(Activation, Operands), Failure> {
+    // SAFETY: as promised.
+    let (given, params) = unsafe { (arguments.given(operands)?, arguments.params(params)?) };
+    let sublet_relu_operands { reserved, from, to, elements, mask, mask_bytes, .. } = given;
+    none(reserved, 1)?;
+    let (activation, format) = params.meaning(2)?;
+    Ok((activation, Operands { from, to, mask, mask_bytes, elements, format }))
+}
+
 /// Launches the ReLU kernel on `stream`: that of the forward pass if `forward` is true, else that of the backward pass.
 /// The caller has to make sure that the operands' addresses are memory of the GPU.
 unsafe fn launch(
@@ -305,14 +323,9 @@ unsafe fn launch(
     forward: bool,
 ) -> Result<(), Failure> {
     // SAFETY: the header asks for kernels that live, and for structs that can be read.
-    let (sublet_relu_kernels { kernels, gpu }, given, (activation, format)) = unsafe {
-        let kernels = arguments.handle(kernels)?;
-        let given = arguments.params(operands)?;
-        (kernels, given, arguments.params(params)?.meaning(2)?)
-    };
+    let (sublet_relu_kernels { kernels, gpu }, (activation, operands)) =
+        unsafe { (arguments.shared(kernels)?, self::operands(arguments, operands, params)?) };
     let kernels = kernels.as_ref().ok_or(Failure::of(S::Unnamed))?;
-    let sublet_relu_operands { from, to, elements, mask, mask_bytes, .. } = given;
-    let operands = Operands { from, to, mask, mask_bytes, elements, format };
     // SAFETY: the header asks for a stream of this GPU, and for operands that are memory of it until it is done.
     let launched = gpu.in_context(|| unsafe {
         let stream = stream.cast();
@@ -374,5 +387,22 @@ mod tests {
             Error::TooLong { elements: u64::MAX },
         ];
         assert_eq!(errors.map(|error| failure(error, 1).index), [1; 4]);
+    }
+
+    #[test]
+    fn a_launch_needs_operands() {
+        // SAFETY: zeros are operands.
+        let mut given: sublet_relu_operands = unsafe { core::mem::zeroed() };
+        given.struct_size = u32::try_from(size_of::<sublet_relu_operands>()).unwrap();
+        let checked = |given: *const sublet_relu_operands| {
+            let mut arguments = Arguments::new();
+            arguments.skip();
+            // SAFETY: operands or NULL, and the default parameters.
+            unsafe { operands(&mut arguments, given, ptr::null()) }.map(drop)
+        };
+        assert_eq!(checked(&raw const given), Ok(()));
+        assert_eq!(checked(ptr::null()), Err(Failure::new(S::NullPointer, 1, 0, 0)));
+        given.reserved = 3;
+        assert_eq!(checked(&raw const given), Err(Failure::new(S::UnknownValue, 1, 0, 3)));
     }
 }
