@@ -64,22 +64,19 @@ fn a_recomputed_operator_leaves_the_copy_on_the_host_as_it_is() {
     let none = |event, block| row(event, block, Op::None);
     let access = |event, block, op| row(event, block, Op::First(op));
     let (weight, input) = (0, 1);
-    let (make, remake) = (
-        [access(Event::Read, input, 2), access(Event::Write, weight, 2)],
-        [Event::Read, Event::Write]
-            .map(|event| row(event, if event == Event::Read { input } else { weight }, Op::Rerun(2))),
-    );
+    let write = |op| [row(Event::Read, input, op), row(Event::Write, weight, op)];
+    let (run, rerun) = (write(Op::First(2)), write(Op::Rerun(2)));
     let [first, second, last] =
         [access(Event::Write, input, 0), access(Event::Read, weight, 1), access(Event::Read, input, 3)];
     let begin = [none(Event::Malloc, weight), none(Event::Malloc, input)];
-    let recorded = [&begin[..], &[first, second], &make, &[last, none(Event::Free, input)]].concat();
+    let recorded = [&begin[..], &[first, second], &run, &[last, none(Event::Free, input)]].concat();
     let brought = [none(Event::Malloc, weight), none(Event::SwapIn, weight)];
     let kept = [none(Event::SwapOut, weight)];
     let end = [none(Event::Free, weight), last, none(Event::Free, input)];
-    let rewritten = [&begin[1..], &[first], &brought, &[second], &make, &kept, &remake, &end].concat();
+    let rewritten = [&begin[1..], &[first], &brought, &[second], &run, &kept, &rerun, &end].concat();
     let trace = Trace { rows: recorded, operators: Vec::new(), blocks: 2 };
     let program = trace.verified(&rewritten, &[0, 512], |schedule| Program::new(&trace.recorded(), schedule, 1));
-    let made = (trace, program.unwrap().unwrap());
-    assert_eq!(made.1.persistent_blocks().collect::<Vec<_>>(), [weight]);
-    runs("written again", &made, [0, 0]);
+    let program = program.unwrap().unwrap();
+    assert_eq!(program.persistent_blocks().collect::<Vec<_>>(), [weight]);
+    runs("written again", &(trace, program), [0, 0]);
 }
