@@ -277,8 +277,8 @@ struct Ends {
     /// or a copy out. `None` if the first use replaces the value (a write or a copy in), or if there is no use.
     on_device: Option<u64>,
     touched: bool,
-    /// Whether the block is allocated before the iteration's first access or copy of any block. If not, the verifier has
-    /// proved that the host has the block's value when the iteration ends.
+    /// Whether the block is allocated before the iteration's first access or copy of any block. If not, the verifier
+    /// has proved that the host has the block's value when the iteration ends.
     on_device_first: bool,
     /// Whether a copy to or from the host came after the last write of the block, so that the host has its value.
     on_host_last: bool,

@@ -28,8 +28,8 @@ impl<S: Source> Allocator<'_, S> {
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
     }
 
-    /// Allocates `size` bytes from the pool, as `malloc` does. If no run of free bytes is large enough, takes a range of
-    /// addresses from the [`Source`]. If that does not help, gives up the plan, so that its arena can be used.
+    /// Allocates `size` bytes from the pool, as `malloc` does. If no run of free bytes is large enough, takes a range
+    /// of addresses from the [`Source`]. If that does not help, gives up the plan, so that its arena can be used.
     pub(super) fn take_from_pool(
         &mut self,
         size: u64,

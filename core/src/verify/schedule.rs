@@ -14,9 +14,9 @@
 //! - Masks: a mask holds the sign of each element of a block. Its malloc has at least one bit for each element; the
 //!   ReLU operators that access the block say how large an element is. The mask is written right after a ReLU that
 //!   accesses the block. The ReLU's gradient may read the mask in place of the block.
-//! - Operators: between two accesses of one operator stand only mallocs and frees that stand there in the recording, in
-//!   the recorded order. If it works in place, there may also stand, after its reads, a free of its first input directly
-//!   followed by the malloc of its first output, of the same size and at the same address.
+//! - Operators: between two accesses of one operator stand only mallocs and frees that stand there in the recording,
+//!   in the recorded order. If it works in place, there may also stand, after its reads, a free of its first input
+//!   directly followed by the malloc of its first output, of the same size and at the same address.
 //! - Start and end: a persistent block (allocated at time 0, never freed) has its initial value on the device at the
 //!   start, and its final value on the device at the end, maybe at another offset. If iterations repeat, it may have
 //!   both on the host instead. If the block is copied in before its first copy out, the host's copy of its initial
