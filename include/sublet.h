@@ -493,7 +493,7 @@ enum sublet_status
    */
   SUBLET_STATUS_HOST_IS_DEVICE = 152,
   /**
-   * A call of the operating system failed, with the error number `got` (errno), or 0 if there is no such number. The
+   * A call of the operating system failed. `got` is the error number (errno), or 0 if the error has no number. The
    * file that blocks are swapped to could not be opened, made long enough, read or written; or its file system
    * cannot open it past the page cache (O_DIRECT); or a thread that reads and writes it could not be started. Or, on
    * a GPU that shares the host's memory, how much memory is available could not be read.
@@ -897,13 +897,13 @@ enum sublet_action
    */
   SUBLET_ACTION_RUN = 1,
   /**
-   * The memory (a tensor's storage) of number `subject` is copied to the host: to `offset`, in bytes, of the memory
-   * that the host has for such copies.
+   * The memory (a tensor's storage) of number `subject` is copied to the host: to `offset` bytes after the begin of
+   * the memory that the host has for memories that are copied out.
    */
   SUBLET_ACTION_COPY_OUT = 2,
   /**
-   * The memory (a tensor's storage) of number `subject` is copied back from `offset`, in bytes, of the memory that
-   * the host has for such copies, to where it is bound in the arena now.
+   * The memory (a tensor's storage) of number `subject` is copied back to where it is bound in the arena now. Its
+   * copy lies `offset` bytes after the begin of the memory that the host has for memories that are copied out.
    */
   SUBLET_ACTION_COPY_IN = 3,
 };
@@ -1043,7 +1043,7 @@ typedef struct sublet_error {
 typedef struct sublet_placement {
   /**
    * Set this to sizeof(sublet_placement): the library sees from it which fields the struct has in the caller's
-   * version. For a sublet_watch, the library sets it.
+   * version. In the struct that the library passes to a sublet_watch, the library has set this.
    */
   uint32_t struct_size;
   /**
@@ -1600,8 +1600,9 @@ typedef struct sublet_timing {
  */
 typedef struct sublet_run {
   /**
-   * Set this to sizeof(sublet_run): the library sees from it which fields the struct has in the caller's version. In
-   * another struct, the library sets it.
+   * Set this to sizeof(sublet_run): the library sees from it which fields the struct has in the caller's version.
+   * Where the sublet_run is a field of another struct, such as sublet_fitted, you need not set this: there the
+   * library writes it.
    */
   uint32_t struct_size;
   /**
@@ -1744,8 +1745,8 @@ typedef struct sublet_fit_output {
    */
   struct sublet_residency *names;
   /**
-   * How many residencies (times that a block is on the device) there is room for in `offsets`, and in `blocks` and
-   * `names` unless these are NULL.
+   * How many residencies (times that a block is on the device) there is room for in `offsets`, and in each of
+   * `blocks` and `names` that is not NULL.
    */
   size_t residency_capacity;
 } sublet_fit_output;
@@ -2100,8 +2101,8 @@ typedef struct sublet_allocator_params {
    */
   uint64_t live;
   /**
-   * The first address of the `capacity` bytes in which blocks lie, if the caller has such a range of addresses
-   * already; otherwise NULL. Nothing is read or written there but by sublet_realloc, which copies blocks.
+   * The first address of the `capacity` bytes in which blocks lie, if the caller already has such a range of
+   * addresses; otherwise NULL. The library reads and writes these bytes only in sublet_realloc, which copies blocks.
    */
   void *range;
   /**
@@ -2260,12 +2261,13 @@ const char *sublet_status_string(int32_t status);
 sublet_status sublet_format_error(const struct sublet_error *error, char *buffer, size_t capacity, size_t *needed);
 
 /**
- * The name of the solver of this number, or NULL if there is no such solver. The text lives as long as the program.
+ * The name of the solver whose number, a sublet_solver, is `solver`; NULL if no solver has this number. The text lives
+ * as long as the program.
  */
 const char *sublet_solver_name(uint32_t solver);
 
 /**
- * Finds the sublet_solver that has this name, one of those that sublet_solver_name returns.
+ * Writes to `solver` the sublet_solver that is called `name`, a name as sublet_solver_name returns them.
  *
  * SUBLET_STATUS_UNKNOWN_NAME: there is no solver of this name.
  */
@@ -2311,8 +2313,8 @@ sublet_status sublet_lower_bound_workspace(size_t block_count,
 
 /**
  * Writes to `lower_bound` a lower bound, in bytes, on the peak (the highest end of a block) of every placement of
- * these blocks. The bound is at least the max load, the most bytes that are alive at one step, and equals it where
- * there are neither alignments nor pins. `constraints` may be NULL.
+ * `blocks`. The bound is at least the max load, the most bytes that are alive at one step, and equals the max load
+ * where there are neither alignments nor pins. `constraints` may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lower_bound(const struct sublet_block *blocks,
@@ -2376,8 +2378,8 @@ sublet_status sublet_verify(const struct sublet_block *blocks,
                             struct sublet_error *error);
 
 /**
- * Writes to `device` the properties of the device of this name, such as "h200": its bandwidths, latencies and so on.
- * Only the field `struct_size` must be set before. The command `sublet fit --help` lists the names.
+ * Writes to `device` the properties of the device that is called `name`, such as "h200": bandwidths, latencies and so
+ * on. Of `device`, only the field `struct_size` must be set before. The command `sublet fit --help` lists the names.
  *
  * SUBLET_STATUS_UNKNOWN_NAME: there is no device of this name.
  */
@@ -2640,11 +2642,11 @@ sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
                                            struct sublet_error *error);
 
 /**
- * Tells in `step_capacity` the most steps that a plan of this network can have, and in `layout` the workspace that
- * sublet_network_plan needs with these parameters. The size of the workspace is linear in the counts of memories
+ * Tells in `step_capacity` the most steps that a plan of `network` can have, and in `layout` the workspace that
+ * sublet_network_plan needs for `network` with `params`. The size of the workspace is linear in the counts of memories
  * (storages of tensors), operators and accesses, and far smaller without a limit. But with up to 6,000 live ranges of
- * memories in the arena the exact search for offsets runs, and its part of the workspace grows with the square of
- * their number.
+ * memories in the arena the exact search for offsets runs, and the search's part of the workspace grows with the
+ * square of the number of live ranges.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_workspace(const struct sublet_network *network,
@@ -2683,8 +2685,8 @@ sublet_status sublet_network_plan(const struct sublet_network *network,
                                   struct sublet_error *error);
 
 /**
- * Tells the size and alignment of the bookkeeping memory that an allocator with these parameters needs: about 300
- * bytes for each of the `events` that `params` asks for.
+ * Tells in `layout` the size and alignment of the bookkeeping memory that an allocator with the parameters `params`
+ * needs: about 300 bytes for each of the `events` that `params` asks for.
  */
 SUBLET_MUST_USE
 sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *params,
