@@ -37,8 +37,8 @@ pub use steps::{Action, Step};
 /// A memory of the framework: the storage of one or more of its tensors, with its size and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// The size of the memory (a tensor's storage), in bytes. A memory of 0 bytes gets no place in the arena. Unless
-    /// `kept` is true, it counts as holding no value, and an operator that writes it may be recomputed all the same.
+    /// The size of the memory (a tensor's storage), in bytes. A memory of 0 bytes gets no place in the arena. It counts
+    /// as holding no value, unless `kept` is true: an operator that writes it may be recomputed.
     pub bytes: u64,
     /// True if the memory (a tensor's storage) keeps its place and its value and is no part of the plan: a parameter,
     /// an output, or a value that the user reads after the iteration.

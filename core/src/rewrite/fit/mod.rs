@@ -299,8 +299,9 @@ pub fn fit_watched<'a>(
 }
 
 /// Fits a trace into less memory as [`fit_watched`] does, but with a budget of work. If no schedule fits before the
-/// budget `patience` is used up, the lowest limit within which one fits is searched for, with the same budget again.
-/// The unit of work is the work to place one block. Some schedules are tried once even if the budget is used up.
+/// budget `patience` is used up, the lowest limit within which one fits is searched for, with the same budget again: it
+/// is named in the error. The unit of work is the work to place one block. Some schedules are tried once even if the
+/// budget is used up.
 fn fit_patiently<'a>(
     recorded: &Recorded<'_>,
     options: &Options,

@@ -82,7 +82,7 @@ workspace! {
             /// write the block.
             least[BlockId]: u32[blocks],
             /// For each operator: which of its recomputations were added to `batch` so far. Bit k stands for
-            /// recomputation k, counted from 1.
+            /// recomputation k; the first is recomputation 1.
             made: u64[rows],
             /// The recomputations to add right before one operator of the backward pass, each as one number: the
             /// [`RUN_BITS`] lowest bits say which recomputation of its operator it is, counted from 1, and the bits

@@ -34,7 +34,7 @@ pub(crate) struct Model<'a> {
     /// none.
     givers: Table<'a, [u32; 2]>,
     /// For each operator: the bytes saved if it writes its output over the first of the tensors that it may write over
-    /// (`givers`), and over the second.
+    /// (`givers`), and if it writes it over the second instead.
     spared: Table<'a, [u64; 2]>,
     /// For each operator: the index in `touched` of its first tensor. One more entry, after the last operator, is the
     /// length of `touched`.
