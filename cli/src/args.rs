@@ -220,7 +220,9 @@ pub(crate) struct PlanArgs {
         long,
         value_name = "NAME=SIZE[:COST][:align=BYTES][:dma]",
         value_parser = NamedBank::parse,
-        conflicts_with_all = ["capacity", "overlap", "certificate", "solver", "effort", "time_limit", "threads", "without"]
+        conflicts_with_all = [
+            "capacity", "overlap", "certificate", "solver", "effort", "time_limit", "threads", "without",
+        ]
     )]
     pub(crate) bank: Vec<NamedBank>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output

@@ -64,9 +64,10 @@ pub enum Error {
         /// The higher of the indices of the two pinned blocks that share an address.
         second: u32,
     },
-    /// With padding for alignments, the blocks up to and including `block` may need more bytes than 64 bits can count.
+    /// With padding for alignments, the blocks up to and including `block` may need more bytes than 64 bits can count; or
+    /// their costs in several memories add up to more than 128 bits can.
     SizeOverflow {
-        /// The index of the block with which the sum of bytes first exceeds 64 bits. For a network, the number of a
+        /// The index of the block with which the sum first is too large. For a network, the number of a
         /// memory (a tensor's storage) instead.
         block: u32,
     },
@@ -95,11 +96,11 @@ pub enum Error {
         /// What is wrong with the access of the network.
         fault: AccessFault,
     },
-    /// An operator reads or writes a tensor that is not in the graph.
+    /// An operator reads or writes a tensor that is not in the graph, or reuses the memory of one that is not its input.
     UnknownTensor {
         /// The index of the operator that uses the tensor.
         node: u32,
-        /// The index of the tensor that is not in the graph.
+        /// The index of the tensor.
         tensor: u32,
     },
     /// An [`Overlap`](crate::Overlap), which lets two blocks share bytes, names blocks that may not: they are the same,
@@ -297,7 +298,7 @@ impl fmt::Display for Error {
                 write!(f, "the pinned blocks {first} and {second} are alive together and share an address")
             }
             Self::SizeOverflow { block } => {
-                write!(f, "up to block {block} the sizes add up to more than 64 bits hold")
+                write!(f, "up to block {block} the sizes or costs add up to more than can be counted")
             }
             Self::OverCapacity { peak, lower_bound, capacity } if lower_bound > capacity => {
                 write!(
@@ -313,7 +314,7 @@ impl fmt::Display for Error {
             }
             Self::Row { row, fault } => write!(f, "row {row}: {fault}"),
             Self::UnknownTensor { node, tensor } => {
-                write!(f, "operator {node} reads or writes tensor {tensor}, which is not in the graph")
+                write!(f, "operator {node} uses tensor {tensor}, which is not in the graph or not its input")
             }
             Self::NoOverlap { output, input } => write!(
                 f,

@@ -360,6 +360,15 @@ class Shared(Case):
         return super().loss(x, y)
 
 
+class Capsule(Case):
+    """A tensor is given away."""
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        x = x * 2
+        torch.to_dlpack(x)
+        return super().loss(x, y)
+
+
 class Options(Case):
     """An argument that holds a number, which changes."""
 
@@ -548,7 +557,7 @@ SAME += [Flags, Rates, RMSprop, Rprop, Adadelta, Adagrad, AdamW, Constants, Froz
 SAME += [Scalars, Betas, Attributes, Own, Passed, Lengths]
 REFUSED: list[type[Case]] = [Columns, Written, Parameter, Other, Adam, Item, Branch, List, Array, Rows]
 REFUSED += [Outside, Replaced, Counted, Carried, Seeded, Checkpointed, Little]
-REFUSED += [Close, Address, Storage, Shared, Options, Wrapped, Packed, Sequences, Reduced, Functional]
+REFUSED += [Close, Address, Storage, Shared, Capsule, Options, Wrapped, Packed, Sequences, Reduced, Functional]
 
 
 def trained(make: Callable[[], Case], taped: bool) -> list[Tensor]:

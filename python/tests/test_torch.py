@@ -167,6 +167,7 @@ REFUSED = {
     "Address": "the step gives the memory of a tensor to code that is no operator of PyTorch",
     "Storage": "the step gives the memory of a tensor to code that is no operator of PyTorch",
     "Shared": "the step gives the memory of a tensor to code that is no operator of PyTorch",
+    "Capsule": "the step gives the memory of a tensor to code that is no operator of PyTorch",
     "Options": "argument 2 is an object of SimpleNamespace, and what it holds cannot be compared with other calls",
     "Wrapped": "the step returns an object of Output, which a replay could not make anew",
     "Packed": "the step packs sequences whose lengths are a tensor among its arguments",

@@ -287,7 +287,9 @@ fn by_all_means(
         }
         (None, Some((problem, capacity))) => {
             // A plan in another order than the one that was found may be lower.
-            let of_orders = ordered.map_or(0, |ordered| ordered.lower_bound);
+            let tensors = schedule.lives.iter().zip(0..).filter(|(life, _)| life.is_some());
+            let largest = tensors.map(|(_, tensor)| model.bytes(tensor)).max().unwrap_or(0);
+            let of_orders = ordered.map_or(largest, |ordered| ordered.lower_bound);
             let lower_bound = if means.reorder { least.min(of_orders) } else { least };
             Err(PlanError::Place(problem, Error::OverCapacity { peak: lowest, lower_bound, capacity }))
         }

@@ -416,7 +416,7 @@ impl<'a, S: Source> Allocator<'a, S> {
     fn serve(&mut self, size: u64) -> Result<u64, Error> {
         let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };
-        let address = self.take_from_pool(size, |pool| pool.malloc_tagged(size, tag))?;
+        let address = self.take_from_pool(size, 1, |pool| pool.malloc_tagged(size, tag))?;
         if recorded {
             self.note(Event::Malloc, size, 0);
         }

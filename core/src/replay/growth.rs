@@ -28,11 +28,13 @@ impl<S: Source> Allocator<'_, S> {
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
     }
 
-    /// Allocates `size` bytes from the pool, as `malloc` does. If no run of free bytes is large enough, takes a range
-    /// of addresses from the [`Source`]. If that does not help, gives up the plan, so that its arena can be used.
+    /// Allocates `size` bytes at a multiple of `alignment` from the pool, as `malloc` does. If no run of free bytes is
+    /// large enough, takes a range of addresses from the [`Source`]. If that does not help, gives up the plan, so that
+    /// its arena can be used; but not where its range would be too small even if it were empty.
     pub(super) fn take_from_pool(
         &mut self,
         size: u64,
+        alignment: u64,
         malloc: impl Fn(&mut Pool<'_>) -> Result<u64, Error>,
     ) -> Result<u64, Error> {
         let mut answer = malloc(&mut self.pool);
@@ -42,7 +44,9 @@ impl<S: Source> Allocator<'_, S> {
             answer = malloc(&mut self.pool);
         }
         let around = self.pool.ranges().with(self.arena).filter(|_| self.arena_len > 0);
-        if answer.is_err() && around.is_some_and(|range| size <= range.bytes) {
+        let padding = |begin: u64| begin.checked_next_multiple_of(alignment).map(|address| address - begin);
+        let room = around.and_then(|range| Some(range.bytes.saturating_sub(padding(range.begin)?)));
+        if answer.is_err() && room.is_some_and(|room| size <= room) {
             self.give_up_plan();
             answer = malloc(&mut self.pool);
         }

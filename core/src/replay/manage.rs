@@ -21,7 +21,7 @@ impl<S: Source> Allocator<'_, S> {
         let Some(size) = bytes.checked_next_multiple_of(self.config.alignment).filter(|&size| size > 0) else {
             return self.pool.malloc(bytes);
         };
-        self.take_from_pool(size, |pool| pool.malloc_aligned(size, alignment))
+        self.take_from_pool(size, alignment, |pool| pool.malloc_aligned(size, alignment))
     }
 
     /// Says that requests from here on are not part of an iteration: they are neither recorded nor answered from the

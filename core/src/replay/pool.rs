@@ -222,8 +222,8 @@ impl<'a> Pool<'a> {
 
     /// Allocates `size` bytes, a multiple of the pool's alignment and not 0, at an address that is a multiple of
     /// `alignment`, a power of two above the pool's alignment. Takes the smallest run of free bytes of this size, if it
-    /// has room from such an address on; else the smallest that is sure to have, wherever it begins. O(log n). `Err`
-    /// where [`malloc`](Self::malloc) fails.
+    /// has room from such an address on; else the smallest that is sure to have, wherever it begins. O(log n). `Err` if
+    /// there is neither.
     pub(super) fn malloc_aligned(&mut self, size: u64, alignment: u64) -> Result<u64, Error> {
         let enough = size.saturating_add(alignment.max(self.alignment) - self.alignment);
         for least in [size, enough] {

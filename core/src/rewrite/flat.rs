@@ -20,8 +20,8 @@ workspace! {
             /// For each block of the flat trace, the number of the original block. The flat block stands for one live
             /// range of that block, from a malloc to its free.
             block: u32[rows],
-            /// For each operator of the flat trace, which stands for one run of an original operator: the number of that
-            /// operator.
+            /// For each operator of the flat trace, which stands for one run of an original operator: the number of
+            /// that operator.
             op: u32[rows],
             /// For each operator of the flat trace: 1 if the run is a recomputation, otherwise 0.
             rerun: u32[rows],

@@ -189,12 +189,12 @@ pub fn least_load(
 }
 
 /// Finds an order of operators with the least max load, as [`least_load`] does. `reuses` says over which inputs the
-/// operators may write their outputs. Of the reuses of one operator only the first two count.
+/// operators may write their outputs. Of the reuses of one operator only the first two count. A reuse saves at most the
+/// bytes of its input and those of the largest output. A persistent input is never written over.
 ///
 /// # Errors
-/// As [`least_load`], and [`Error::UnknownTensor`] for a reuse whose operator is not in the graph or whose tensor is no
-/// input of the operator. A reuse saves at most the bytes of its input and those of the largest output. An input that is
-/// persistent is never written over.
+/// As [`least_load`], and [`Error::UnknownTensor`] for a reuse whose operator is not in the graph, or whose tensor is
+/// no input of the operator.
 ///
 /// ```
 /// use sublet_core::Workspace;

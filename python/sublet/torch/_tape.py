@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_flatten_with_path, tree_leave
 from .. import Fit, PlanError, Trace, fit
 from .._problem import FREE, MALLOC, READ, WRITE, Operators
 from ._joint import is_random
-from ._measure import HEAP, are_equal, clock, random_states
+from ._measure import COLLECTIVES, HEAP, are_equal, clock, random_states
 from ._partition import Step, steps_of
 from ._watch import (
     READS_VALUES,
@@ -191,7 +191,7 @@ class Recording(TorchDispatchMode):
         kwargs = kwargs or {}
         if not self.refused and torch.Tag.data_dependent_output in func.tags:
             self.refused = reader(*READS_VALUES)
-        if not self.refused and _is_collective(func):
+        if not self.refused and func.namespace in COLLECTIVES:
             self.refused = f"the step runs a collective ({func}), and replays would not wait for it; run it elsewhere"
         if func is aten.lift_fresh.default and args[0].untyped_storage().resizable():
             # A tensor that is made of Python's numbers, such as torch.tensor(0.0). The step may write over it, so the
@@ -233,7 +233,7 @@ class Recording(TorchDispatchMode):
         refs = [(self.ref(a) if isinstance(a, Tensor) else None) or a for a in flat]
         self.calls.append(Call(func, refs, spec, [self.ref(o) for o in outputs], set(made), torch.is_grad_enabled()))
         # An operator that writes no block has a number for Python as its result.
-        ordered = draws or _is_collective(func) or not written
+        ordered = draws or func.namespace in COLLECTIVES or not written
         self._operators.add(str(func), rerun=self._may_run_again(func, draws, written), ordered=ordered)
         self.order.append(Step("run", op))
         return out
@@ -247,7 +247,7 @@ class Recording(TorchDispatchMode):
         """Whether an operator may be recomputed, with the same bits as result: not if it draws random numbers, is a
         collective, runs in the backward pass, or writes a block that persists. Batch norm may be recomputed, without an
         update of its running statistics."""
-        if torch._C._current_graph_task_id() != -1 or _is_collective(func) or draws:
+        if torch._C._current_graph_task_id() != -1 or func.namespace in COLLECTIVES or draws:
             return False
         return func in BATCH_NORMS or not any(block in self.before for block in written)
 
@@ -284,10 +284,6 @@ def _end(recording: weakref.ref[Recording], key: int, block: int) -> None:
         if here._on:
             here._row(FREE, [block], -1)
             here.order.append(Step("free", block))
-
-
-def _is_collective(func: Any) -> bool:
-    return "c10d" in func.namespace or func.namespace in ("_dtensor", "symm_mem")
 
 
 def _changed(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:

@@ -39,6 +39,7 @@ WATCHED: tuple[tuple[Any, str, tuple[str, str]], ...] = (
     (Tensor, "__dlpack__", GIVES_MEMORY),
     (torch.UntypedStorage, "data_ptr", GIVES_MEMORY),
     (torch.utils.dlpack, "to_dlpack", GIVES_MEMORY),
+    (torch, "to_dlpack", GIVES_MEMORY),
 )
 """What gives the values or the memory of tensors to Python and is no operator, by owner and name."""
 GRADIENT = "the gradient of "

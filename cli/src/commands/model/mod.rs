@@ -232,7 +232,7 @@ pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Plan
     let holders = [(into_model, "model"), (args.model.header.as_ref(), "header")];
     let peak = planned.solved.summary.peak;
     if let Some((_, what)) = holders.iter().find(|(file, _)| file.is_some() && i32::try_from(peak).is_err()) {
-        let message = format!("the arena has {peak} bytes; a {what} holds offsets below 2 GiB");
+        let message = format!("the arena has {peak} bytes; a {what} holds plans below 2 GiB");
         return Err(Failure::Input(InputError::file(&args.input, message)));
     }
     if let Some(file) = into_model {

@@ -283,7 +283,7 @@ fn bytes(kind: u8, shape: &[u64]) -> Option<u64> {
     let size = match kind {
         0 | 2 | 15 => 32,
         1 | 7 | 16 | 18 => 16,
-        // A value of 4 bits takes a byte: TFLM gives it one, and kernels write one. Only weights are packed.
+        // A value of INT4 takes a byte: TFLM gives it one, and kernels write one. Only weights are packed.
         3 | 6 | 9 | 17 | 21 | 22 => 8,
         4 | 8 | 10 | 12 => 64,
         11 => 128,

@@ -123,9 +123,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// # Errors
 /// What [`block::check`] refuses; [`Error::Alignment`] for a bank whose alignment is not a power of two;
 /// [`Error::SizeOverflow`] where sizes, rounded up to the largest of these alignments, add up to more than 64 bits can
-/// hold, or costs to more than 128 bits can; [`Error::NoBank`] for a block that was left over, since no placement of all
-/// blocks was found; [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`] says, or `uses` or `spots` does not have
-/// one entry for each block.
+/// hold, or costs to more than 128 bits can; [`Error::NoBank`] for a block that was left over, since no placement of
+/// all blocks was found; [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`] says, or `uses` or
+/// `spots` does not have one entry for each block.
 ///
 /// ```
 /// use sublet_core::place::banks::{self, Bank, Spot, Use};
