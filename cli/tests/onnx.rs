@@ -188,7 +188,7 @@ fn operators_keep_the_numbers_of_the_file() {
     // A header holds offsets of 31 bits.
     let large = [value("x", FLOAT, &[1 << 30])];
     let large = self::model(&[node("Relu", "x", "y")], "", [&large, &[value("y", FLOAT, &[1 << 30])], &[]]);
-    assert!(refused(&large, &["--header", &header]).contains("a header holds offsets below 2 GiB"));
+    assert!(refused(&large, &["--header", &header]).contains("a header holds plans below 2 GiB"));
 }
 
 #[test]

@@ -372,7 +372,7 @@ fn no_model_holds_an_offset_of_2_gib() {
     let (bytes, out, header) = (model(&[sum], None), folder.path("planned.tflite"), folder.path("plan.h"));
     for (what, options) in [("model", &["--output", &out][..]), ("header", &["--header", &header])] {
         let ran = plan(&folder, &bytes, options);
-        let says = format!("the arena has 3221225472 bytes; a {what} holds offsets below 2 GiB");
+        let says = format!("the arena has 3221225472 bytes; a {what} holds plans below 2 GiB");
         assert!(ran.status == 2 && ran.err.contains(&says), "{} {}", ran.out, ran.err);
     }
     assert_eq!(folder.names(), ["model.tflite"]);
