@@ -109,8 +109,6 @@ struct Open {
     todo: VecDeque<usize>,
     /// The blocks that the operator allocates or frees between its accesses in the recording.
     own: HashSet<u32>,
-    /// The mallocs and frees that may come before the next access: rows of the recording.
-    between: VecDeque<usize>,
     /// If the operator may work in place: the input that it may write over, and the output.
     in_place: Option<(u32, u32)>,
 }
@@ -234,10 +232,8 @@ impl<'a> Machine<'a> {
                 _ => self.access(r, mask),
             };
         }
-        if let Some(mut open) = self.open.take() {
-            let inside = self.stands_inside(&mut open, r, above, below);
-            self.open = Some(open);
-            inside.then_some(())?;
+        if let Some(open) = &self.open {
+            self.stands_inside(open, r, above, below).then_some(())?;
         }
         match r.event {
             Event::Malloc => {
@@ -276,12 +272,13 @@ impl<'a> Machine<'a> {
         Some(())
     }
 
-    /// Whether a row that is no access may stand between the accesses of an operator: a malloc or free that the
-    /// recording has there, after those that came already, or one of the two rows by which it works in place.
-    fn stands_inside(&self, open: &mut Open, r: &Row, above: Option<&Row>, below: Option<&Row>) -> bool {
-        let is_it = |&i: &usize| (self.recorded.rows[i].event, self.recorded.rows[i].block) == (r.event, r.block);
-        if open.between.iter().any(is_it) {
-            while open.between.pop_front().is_some_and(|i| !is_it(&i)) {}
+    /// Whether a row that is no access may stand between the accesses of an operator: a malloc or free of the
+    /// operator's own blocks, or one of the two rows by which it works in place.
+    fn stands_inside(&self, open: &Open, r: &Row, above: Option<&Row>, below: Option<&Row>) -> bool {
+        if matches!(r.event, Event::SwapOut | Event::SwapIn) {
+            return false;
+        }
+        if self.masked(r.block).is_none() && open.own.contains(&r.block) {
             return true;
         }
         let Some((from, to)) = open.in_place else { return false };
@@ -351,8 +348,6 @@ impl<'a> Machine<'a> {
             self.ran.insert(row);
         }
         self.latest = r.op;
-        let next = open.todo.front().copied().unwrap_or(row);
-        open.between = (row..next).filter(|&i| !self.recorded.rows[i].event.is_access()).collect();
         self.open = Some(open).filter(|open| !open.todo.is_empty());
         Some(())
     }
@@ -388,7 +383,7 @@ impl<'a> Machine<'a> {
             }
             todo.retain(|&i| !work.updated.contains(&rows[i].block));
         }
-        Some(Open { work, again, on_nothing: false, wrote: Vec::new(), todo, own, between: VecDeque::new(), in_place })
+        Some(Open { work, again, on_nothing: false, wrote: Vec::new(), todo, own, in_place })
     }
 
     fn has_ended(&self) -> bool {

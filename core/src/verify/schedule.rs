@@ -14,9 +14,9 @@
 //! - Masks: a mask holds the sign of each element of a block. Its malloc has at least one bit for each element; the
 //!   ReLU operators that access the block say how large an element is. The mask is written right after a ReLU that
 //!   accesses the block. The ReLU's gradient may read the mask in place of the block.
-//! - Operators: between two accesses of one operator stand only mallocs and frees that stand there in the recording,
-//!   in the recorded order. If it works in place, there may also stand, after its reads, a free of its first input
-//!   directly followed by the malloc of its first output, of the same size and at the same address.
+//! - Operators: between two accesses of one operator stand only mallocs and frees of blocks that the operator allocates
+//!   or frees there in the recording. If it works in place, there may also stand, after its reads, a free of its first
+//!   input directly followed by the malloc of its first output, of the same size and at the same address.
 //! - Start and end: a persistent block (allocated at time 0, never freed) has its initial value on the device at the
 //!   start, and its final value on the device at the end, maybe at another offset. If iterations repeat, it may have
 //!   both on the host instead. If the block is copied in before its first copy out, the host's copy of its initial
@@ -344,8 +344,9 @@ struct State<'a> {
     /// By block, two marks, 1 for yes and 0 for no. First: is the block on the device at the start? Second: was it
     /// copied in before its first copy out, so that the host's copy of its initial value was used?
     marks: Table<'a, [u32; 2]>,
-    /// By block: the operator that allocates or frees it between its own accesses in the recording; of several, the one
-    /// that began last. Stored as 1 + the recorded row of the operator's first access; 0 if there is none.
+    /// By block: the operator that may allocate or free it between its own accesses, since it does so in the recording;
+    /// of several, the one that began last. Stored as 1 + the recorded row of the operator's first access; 0 if there
+    /// is none.
     own: Table<'a, u32>,
     /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,
@@ -395,10 +396,11 @@ impl State<'_> {
         }
         let giver = self.giver.take();
         let mut taken_over = None;
-        if let Some(open) = self.open {
+        if let Some(open) = self.open
+            && !self.is_own(r, open.progress)
+        {
             let taker = following.filter(|f| f.event == Event::Malloc).map(|f| f.block);
             match r.event {
-                _ if self.follows(r) => {}
                 Event::Free if self.hands_over(open.progress, b, taker) => self.giver = Some(b),
                 Event::Malloc if giver.is_some_and(|x| self.hands_over(open.progress, x, Some(b))) => {
                     taken_over = giver.map(|x| (self.residencies, self.residency[x]));
@@ -449,15 +451,12 @@ impl State<'_> {
         known.then(|| self.seen.size[block]).filter(|&size| size > 0)
     }
 
-    /// Whether the recording has this malloc or free too, between the current operator's last access and its next; if
-    /// so, no row of the recording before it may follow.
-    fn follows(&mut self, r: &Row) -> bool {
-        let Some(open) = &mut self.open else { return false };
-        let end = self.operators.to_come(open.progress).next().map_or(0, |(row, _)| row);
-        let between = self.recorded.rows.get(open.progress.next..end).unwrap_or_default();
-        let found = between.iter().position(|own| (own.event, own.block) == (r.event, r.block));
-        open.progress.next += found.map_or(0, |found| found + 1);
-        found.is_some()
+    /// Whether the row allocates or frees a block of the current operator's own: in the recording the operator does so
+    /// too, after its first access and before its last.
+    fn is_own(&self, r: &Row, progress: Progress) -> bool {
+        matches!(r.event, Event::Malloc | Event::Free)
+            && self.recorded.masked(r.block).is_none()
+            && self.own[r.block] == row_mark(progress.first)
     }
 
     /// Whether the current operator may free block `giver` at this point, so that block `taker` reuses the memory of
@@ -471,12 +470,13 @@ impl State<'_> {
         let op = self.recorded.rows.get(progress.first).map_or(Op::None, |r| r.op);
         let reads_done = self.operators.to_come(progress).all(|(_, r)| r.event != Event::Read);
         let (from, to) = (first(Event::Read), first(Event::Write));
+        let size = |block: Option<u32>| block.and_then(|b| self.known(b));
         self.recorded.operator(op).in_place
             && reads_done
             && from == Some(giver)
             && to == taker
             && from != to
-            && from.map(|b| self.known(b)) == to.map(|b| self.known(b))
+            && size(from) == size(to)
     }
 
     /// Checks a row of the rewritten trace that writes the mask of `block`, and notes that the mask holds the signs of

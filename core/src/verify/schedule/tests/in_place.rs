@@ -139,32 +139,3 @@ fn an_operator_that_runs_again_hands_over_as_the_first_time() {
     assert_eq!(judged(&[free(2), malloc(2, 64), reads, writes], &[]), Ok(()));
     assert_eq!(judged(&[free(2), reads, free(1), malloc(2, 64), writes], &[9]), Err(RowFault::InsideOperator));
 }
-
-/// What an operator allocates and frees between its accesses stays between the same accesses and in the same order: a
-/// free that moves ahead of a malloc would put an output over an input of an operator that may not work in place.
-#[test]
-fn the_mallocs_and_frees_of_an_operator_keep_their_places() {
-    let rows = [
-        malloc(0, 64),
-        write(0, 0),
-        read(0, 1),
-        malloc(1, 64),
-        write(1, 1),
-        free(0),
-        malloc(2, 64),
-        write(2, 1),
-        read(1, 2),
-        read(2, 2),
-    ];
-    let recorded = Recorded::new(&rows, 3);
-    let ordered = |order: &[usize], offsets: &[u64]| {
-        let rewritten: Vec<Row> = order.iter().map(|&i| rows[i]).collect();
-        fault(&judge_plan(&recorded, &rewritten, offsets, &Device::symmetric(12e9), false))
-    };
-    assert_eq!(ordered(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], &[0, 64, 0]), None);
-    // The free of the input moves over a write, and over a malloc between the same accesses.
-    assert_eq!(ordered(&[0, 1, 2, 5, 3, 4, 6, 7, 8, 9], &[0, 0, 64]), Some(RowFault::InsideOperator));
-    assert_eq!(ordered(&[0, 1, 2, 3, 4, 6, 5, 7, 8, 9], &[0, 64, 128]), Some(RowFault::InsideOperator));
-    // What moves out of the operator keeps nothing from its place.
-    assert_eq!(ordered(&[0, 1, 3, 2, 4, 6, 7, 5, 8, 9], &[0, 64, 128]), None);
-}
