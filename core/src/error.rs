@@ -64,11 +64,11 @@ pub enum Error {
         /// The higher of the indices of the two pinned blocks that share an address.
         second: u32,
     },
-    /// With padding for alignments, the blocks up to and including `block` may need more bytes than 64 bits can count; or
-    /// their costs in several memories add up to more than 128 bits can.
+    /// With padding for alignments, the blocks up to and including `block` may need more bytes than 64 bits can count;
+    /// or their costs in several memories add up to more than 128 bits can.
     SizeOverflow {
-        /// The index of the block with which the sum first is too large. For a network, the number of a
-        /// memory (a tensor's storage) instead.
+        /// The index of the block with which the sum first is too large. For a network, the number of a memory (a
+        /// tensor's storage) instead.
         block: u32,
     },
     /// The best placement that was found ends above the capacity of the arena. If `lower_bound` is above `capacity`, it
@@ -96,7 +96,8 @@ pub enum Error {
         /// What is wrong with the access of the network.
         fault: AccessFault,
     },
-    /// An operator reads or writes a tensor that is not in the graph, or reuses the memory of one that is not its input.
+    /// An operator reads or writes a tensor that is not in the graph, or reuses the memory of one that is not its
+    /// input.
     UnknownTensor {
         /// The index of the operator that uses the tensor.
         node: u32,

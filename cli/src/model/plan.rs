@@ -37,7 +37,8 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// The offset of each tensor; -1 where the runtime decides, and where no number of 32 bits with a sign is as large.
+    /// The offset of each tensor; -1 where the runtime decides, and where the offset does not fit a signed number
+    /// of 32 bits.
     pub(crate) fn offsets(&self) -> Vec<i32> {
         let offset = |residency: &Option<u32>| {
             residency.and_then(|residency| i32::try_from(self.solved.offsets[residency as usize]).ok())

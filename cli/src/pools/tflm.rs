@@ -9,7 +9,7 @@
 pub(crate) struct Buffer {
     /// Its size, in bytes.
     pub(crate) bytes: u64,
-    /// The first and the last time at which it is needed; -1 twice where it never is.
+    /// The first and the last time at which the buffer is needed; both are -1 if it never is.
     pub(crate) life: [i64; 2],
     /// The offset that the model tells, in bytes; none where the planner chooses it.
     pub(crate) offset: Option<u64>,
