@@ -357,7 +357,8 @@ enum sublet_status
   SUBLET_STATUS_ROW_OTHER_ACCESS = 89,
   /**
    * Row `index` of a rewritten trace: a malloc, free or copy between two accesses of one operator, where the
-   * original has no such row and no block takes over the memory of another in place.
+   * original has no such row and no block takes over the memory of another in place; or a malloc there that comes
+   * after a free that follows it in the original.
    */
   SUBLET_STATUS_ROW_INSIDE_OPERATOR = 90,
   /**
@@ -2445,10 +2446,11 @@ sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
  * topological, else in another topological order. In the rows, the number of an operator is its index in `nodes`. An
  * operator that reads and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
  *
- * A tensor with SUBLET_STORAGE_ITERATION is read at the end of the iteration: whatever sublet_fit does with the
- * tensor's memory before, the value is there again at the end. If there are such tensors, do not give
- * SUBLET_OPERATOR_UNORDERED to an operator whose results no later operator reads: sublet_fit could move the operator
- * behind the reads at the end.
+ * At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: whatever sublet_fit does with their
+ * memory before, their values are there again, all at once. Its number is `node_count`, it takes no time, and there is
+ * nothing to run for it; without such tensors there is no such operator. If there is, do not give
+ * SUBLET_OPERATOR_UNORDERED to it, nor to an operator whose results nobody reads: sublet_fit could move the operator
+ * behind the end.
  *
  * A tensor's block has the number of the tensor; the blocks of workspaces have the numbers after them, in the order of
  * the operators that have one. `rows` has room for `row_capacity` rows; 4 * tensor_count + 3 * node_count +

@@ -89,16 +89,16 @@ impl Problem {
         name: &str,
         graph: &Graph<'_>,
         mut names: Vec<String>,
-        mut operators: Vec<(String, Operator)>,
+        operators: Vec<(String, Operator)>,
     ) -> Result<Self, String> {
         if names.len() != graph.tensors.len() {
             return Err(format!("{} tensors have {} names", graph.tensors.len(), names.len()));
         }
-        let known = operators.iter_mut().map(|(_, operator)| operator);
-        let rows = input::graph::rows(graph, known).map_err(|e| e.to_string())?;
+        let (mut op_names, mut known) = operators.into_iter().unzip();
+        let rows = input::graph::rows(graph, &mut op_names, &mut known).map_err(|e| e.to_string())?;
         let scratch = graph.nodes.iter().enumerate().filter(|(_, node)| node.workspace > 0);
         names.extend(scratch.map(|(op, _)| format!("workspace {op}")));
-        Self::of_rows(name, rows, names, operators)
+        Self::of_rows(name, rows, names, op_names.into_iter().zip(known).collect())
     }
 
     /// The id of each block, by which plans and messages call it.

@@ -60,7 +60,7 @@ fn a_graph_is_a_trace_to_every_command() {
          1050,write,scores,,2\n\
          1050,free,active,,\n\
          1050,free,maps,,\n\
-         1050,read,scores,,\n\
+         1050,read,scores,,3\n\
          1050,free,scores,,\n"
     );
     let plan = folder.path("plan.csv");
@@ -106,6 +106,32 @@ scores,4,iteration
     );
     // Where `kept` is not needed at the end, nothing is recomputed.
     assert!(fitted(&TENSORS.replace("iteration", "transient")).0.abs() < 1e-6);
+}
+
+#[test]
+fn all_that_is_kept_for_the_iteration_is_there_at_once() {
+    const OPERATORS: &str = "\
+op,name,inputs,outputs,time_ns,rerun,ordered
+0,one,image,first,1000000,1,0
+1,two,image,second,1000000,1,0
+2,three,image,third,1000000,1,0
+";
+    const TENSORS: &str = "\
+tensor,bytes,storage
+image,8,iteration
+first,64,iteration
+second,64,iteration
+third,64,iteration
+";
+    let (_folder, file) = graph(OPERATORS, TENSORS);
+    let fit = |limit: &str| sublet(&["fit", &file, "--using", "recompute", "--alignment", "1", "--limit", limit]);
+    let refused = fit("199B");
+    assert!(refused.status != 0 && refused.err.contains("one within 200 bytes was"), "{refused:?}");
+    assert_eq!(fit("200B").status, 0);
+    // Where only one has to last, each of the others has its place after it.
+    let (_folder, file) = graph(OPERATORS, &TENSORS.replacen("iteration", "transient", 3));
+    let ran = sublet(&["fit", &file, "--using", "recompute", "--alignment", "1", "--limit", "72B"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
 }
 
 #[test]

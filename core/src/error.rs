@@ -247,7 +247,7 @@ pub enum RowFault {
     /// In a rewritten trace, an access (a read or write) that is not the one that comes next in the original trace.
     OtherAccess,
     /// In a rewritten trace, a malloc, free or copy between two accesses of an operator, where the original trace has
-    /// none.
+    /// none; or a malloc there after a free that follows it in the original trace.
     InsideOperator,
     /// In a rewritten trace, an operator reads a block that does not hold the value that the operator read in the
     /// original trace.
@@ -387,7 +387,7 @@ impl fmt::Display for RowFault {
                 "not as recorded: a copy, a second malloc, or an operator that is recomputed or not in one piece"
             }
             Self::OtherAccess => "not the access that comes next in the original",
-            Self::InsideOperator => "the operator has no such row between its accesses in the original",
+            Self::InsideOperator => "between the operator's accesses, the original has no such row, or a free that follows it stands before it",
             Self::OtherValue => "the block has another value than in the original",
             Self::NotOnHost => "copy of a block that is not on the host",
             Self::AccessesMissing => "accesses of the original are missing",

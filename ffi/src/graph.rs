@@ -4,8 +4,8 @@
 use core::ffi::c_void;
 use core::mem::offset_of;
 
+use sublet_core::trace::Row;
 use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
-use sublet_core::trace::{Event, Row};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::boundary::{boundary, tell};
@@ -142,10 +142,10 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// The most rows that `graph::rows` can write for a graph with this many tensors, operators and operands.
-    /// sublet_graph_rows adds a row for each tensor with SUBLET_STORAGE_ITERATION: a read at the end.
+    /// The most rows that `graph::rows` and `graph::read_results` can write for a graph with this many tensors,
+    /// operators and operands.
     const fn most_rows(self) -> usize {
-        3 * self.tensors + 3 * self.nodes + self.operands
+        4 * self.tensors + 3 * self.nodes + self.operands
     }
 }
 
@@ -251,10 +251,11 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
 /// topological, else in another topological order. In the rows, the number of an operator is its index in `nodes`. An
 /// operator that reads and writes the same tensor updates the tensor in place. O(operands + operators * log operators).
 ///
-/// A tensor with SUBLET_STORAGE_ITERATION is read at the end of the iteration: whatever sublet_fit does with the
-/// tensor's memory before, the value is there again at the end. If there are such tensors, do not give
-/// SUBLET_OPERATOR_UNORDERED to an operator whose results no later operator reads: sublet_fit could move the operator
-/// behind the reads at the end.
+/// At the end, one more operator reads all tensors with SUBLET_STORAGE_ITERATION: whatever sublet_fit does with their
+/// memory before, their values are there again, all at once. Its number is `node_count`, it takes no time, and there is
+/// nothing to run for it; without such tensors there is no such operator. If there is, do not give
+/// SUBLET_OPERATOR_UNORDERED to it, nor to an operator whose results nobody reads: sublet_fit could move the operator
+/// behind the end.
 ///
 /// A tensor's block has the number of the tensor; the blocks of workspaces have the numbers after them, in the order of
 /// the operators that have one. `rows` has room for `row_capacity` rows; 4 * tensor_count + 3 * node_count +
@@ -285,19 +286,12 @@ pub unsafe extern "C" fn sublet_graph_rows(
         let to = room.fill(counts.most_rows(), Row::default());
         let scratch = room.workspace(graph::workspace(counts.tensors, counts.nodes, counts.operands));
         let found = graph::rows(&graph, scratch, to)?;
-        let written = to.get(..found).unwrap_or_default();
-        // At the end of the iteration stands nothing but the frees of what is kept for it.
-        let is_kept =
-            |row: &Row| graph.tensors.get(row.block as usize).is_some_and(|t| t.storage == Storage::Iteration);
-        let end = written.iter().position(|row| row.event == Event::Free && is_kept(row)).unwrap_or(found);
-        let (before, frees) = written.split_at_checked(end).unwrap_or_default();
-        let most = found.saturating_add(frees.len());
+        let most = graph::read_results(&graph, to, found)?;
         if most > row_capacity {
             return Err(Failure::new(S::BufferTooSmall, 3, most as u64, row_capacity as u64));
         }
-        let reads = frees.iter().map(|&free| Row { event: Event::Read, ..free });
-        for (row, from) in rows.iter_mut().zip(before.iter().copied().chain(reads).chain(frees.iter().copied())) {
-            *row = from.into();
+        for (row, from) in rows.iter_mut().zip(to.iter().take(most)) {
+            *row = (*from).into();
         }
         row_count.set(most);
         block_count.set(graph.blocks());

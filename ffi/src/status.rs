@@ -131,7 +131,8 @@ pub enum sublet_status {
     /// Row `index` of a rewritten trace: an access other than the one that comes next in the original trace.
     RowOtherAccess = 89,
     /// Row `index` of a rewritten trace: a malloc, free or copy between two accesses of one operator, where the
-    /// original has no such row and no block takes over the memory of another in place.
+    /// original has no such row and no block takes over the memory of another in place; or a malloc there that comes
+    /// after a free that follows it in the original.
     RowInsideOperator = 90,
     /// Row `index` of a rewritten trace: a read that sees another value of the block than it does in the original
     /// trace.
@@ -287,7 +288,7 @@ const WORDS: [(S, &CStr); 84] = [
     (S::RowTooManyRows, c"more rows than 32 bits can count as steps"),
     (S::RowNotRecorded, c"a row of the original is not as recorded"),
     (S::RowOtherAccess, c"a row is not the access that comes next in the original"),
-    (S::RowInsideOperator, c"a row stands inside an operator that has none there in the original"),
+    (S::RowInsideOperator, c"a row stands inside an operator that has none there in the original, or a malloc there comes after a free that follows it in the original"),
     (S::RowOtherValue, c"a row reads another value than in the original"),
     (S::RowNotOnHost, c"a row copies a block that is not on the host"),
     (S::RowAccessesMissing, c"accesses of the original are missing"),

@@ -107,8 +107,10 @@ struct Open {
     wrote: Vec<u32>,
     /// The accesses of the run that are still to come, as rows of the recording.
     todo: VecDeque<usize>,
-    /// The blocks that the operator allocates or frees between its accesses in the recording.
-    own: HashSet<u32>,
+    /// What the operator allocates and frees between its accesses in the recording, in that order.
+    own: Vec<(Event, u32)>,
+    /// How far the run has come in `own` with its frees: 1 + the place of the last that it has done.
+    freed: usize,
     /// If the operator may work in place: the input that it may write over, and the output.
     in_place: Option<(u32, u32)>,
 }
@@ -232,13 +234,14 @@ impl<'a> Machine<'a> {
                 _ => self.access(r, mask),
             };
         }
-        if let Some(open) = &self.open {
-            self.stands_inside(open, r, above, below).then_some(())?;
+        if let Some(mut open) = self.open.take() {
+            self.stands_inside(&mut open, r, above, below).then_some(())?;
+            self.open = Some(open);
         }
         match r.event {
             Event::Malloc => {
                 let giver = above.filter(|a| a.event == Event::Free).map(|a| a.block);
-                let in_place = self.open.as_ref().filter(|o| mask.is_some() || !o.own.contains(&b));
+                let in_place = self.open.as_ref().filter(|o| mask.is_some() || !o.own.contains(&(r.event, b)));
                 if let (Some(_), Some(giver)) = (in_place, giver) {
                     self.handed_over.push([self.was[&giver], self.residencies]);
                 }
@@ -272,14 +275,18 @@ impl<'a> Machine<'a> {
         Some(())
     }
 
-    /// Whether a row that is no access may stand between the accesses of an operator: a malloc or free of the
-    /// operator's own blocks, or one of the two rows by which it works in place.
-    fn stands_inside(&self, open: &Open, r: &Row, above: Option<&Row>, below: Option<&Row>) -> bool {
+    /// Whether a row that is no access may stand between the accesses of an operator: a malloc or free that stands there
+    /// in the recording, unless the malloc comes after a free that it preceded, or one of the two rows by which the
+    /// operator works in place.
+    fn stands_inside(&self, open: &mut Open, r: &Row, above: Option<&Row>, below: Option<&Row>) -> bool {
         if matches!(r.event, Event::SwapOut | Event::SwapIn) {
             return false;
         }
-        if self.masked(r.block).is_none() && open.own.contains(&r.block) {
-            return true;
+        if let Some(place) = open.own.iter().position(|&own| own == (r.event, r.block)) {
+            if r.event == Event::Free {
+                open.freed = open.freed.max(place + 1);
+            }
+            return r.event == Event::Free || place >= open.freed;
         }
         let Some((from, to)) = open.in_place else { return false };
         let is = |r: Option<&Row>, event, block| r.is_some_and(|r| (r.event, r.block) == (event, block));
@@ -369,10 +376,12 @@ impl<'a> Machine<'a> {
         let mut todo: VecDeque<usize> =
             self.accesses.iter().copied().filter(|&i| rows[i].op == label && label != Op::None || i == first).collect();
         let end = *todo.back()?;
-        let own = rows[first..end].iter().filter(|r| !r.event.is_access()).map(|r| r.block).collect::<HashSet<u32>>();
+        let inside = rows[first..end].iter().filter(|r| !r.event.is_access());
+        let own: Vec<(Event, u32)> = inside.map(|r| (r.event, r.block)).collect();
+        let is_own = |b: &u32| own.iter().any(|(_, block)| block == b);
         let foreign = |event| todo.iter().map(|&i| &rows[i]).filter(move |r| r.event == event).map(|r| r.block);
-        let from = foreign(Event::Read).find(|b| !own.contains(b));
-        let to = foreign(Event::Write).find(|b| !own.contains(b));
+        let from = foreign(Event::Read).find(|b| !is_own(b));
+        let to = foreign(Event::Write).find(|b| !is_own(b));
         let fits = |&(from, to): &(u32, u32)| from != to && self.size.get(&from) == self.size.get(&to);
         let in_place = from.zip(to).filter(fits).filter(|_| self.recorded.operator(op).in_place);
         let all: Vec<&Row> = todo.iter().map(|&i| &rows[i]).collect();
@@ -383,7 +392,7 @@ impl<'a> Machine<'a> {
             }
             todo.retain(|&i| !work.updated.contains(&rows[i].block));
         }
-        Some(Open { work, again, on_nothing: false, wrote: Vec::new(), todo, own, in_place })
+        Some(Open { work, again, on_nothing: false, wrote: Vec::new(), todo, own, freed: 0, in_place })
     }
 
     fn has_ended(&self) -> bool {

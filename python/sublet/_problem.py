@@ -121,7 +121,9 @@ class Graph:
 
     def tensor(self, name: str, bytes: int, storage: int = TRANSIENT) -> int:
         """Adds a tensor of so many bytes, and returns its number. `storage` is `sublet.TRANSIENT` (its memory is needed
-        up to its last reader), `sublet.ITERATION` (to the end of the iteration) or `sublet.PERSISTENT` (always)."""
+        up to its last reader), `sublet.ITERATION` (to the end of the iteration) or `sublet.PERSISTENT` (always). In the
+        rows of a fit, one more operator, whose number is that of the operators, reads all tensors of `sublet.ITERATION`
+        at the end."""
         self.names.append(name)
         self.bytes.append(bytes)
         self.storage.append(storage)

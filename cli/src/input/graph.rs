@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use sublet_core::trace::graph::{Graph, Node, Storage, Tensor};
+use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
 use sublet_core::trace::{Event, Op, Operator, Row};
 use sublet_core::{Error, owned};
 
@@ -155,20 +155,26 @@ impl Operators {
             time_ns,
         });
         let nodes: Vec<Node<'_>> = nodes.collect();
-        rows(&Graph { tensors, nodes: &nodes }, self.may.iter_mut())
+        rows(&Graph { tensors, nodes: &nodes }, &mut self.names, &mut self.may)
     }
 }
 
-/// The rows of a graph whose operators may be reordered later. Tensors that are kept to the end of the iteration are
-/// read there, so that any means has them back by then. An operator whose results no later operator reads keeps its
-/// place in the order, so that it does not come after these last reads.
-pub(crate) fn rows<'a>(
+/// The rows of a graph that may be rewritten later. One more operator reads all tensors that are kept to the end of the
+/// iteration, so that any means has them back by then; if operators are given, it is added to them. An operator whose
+/// outputs nobody reads keeps its place in the order, so that it does not come after the end.
+pub(crate) fn rows(
     graph: &Graph<'_>,
-    operators: impl Iterator<Item = &'a mut Operator>,
+    names: &mut Vec<String>,
+    operators: &mut Vec<Operator>,
 ) -> Result<Vec<Row>, Error> {
     let mut rows = owned::rows(graph)?;
-    let kept = |row: &Row| graph.tensors.get(row.block as usize).is_some_and(|t| t.storage == Storage::Iteration);
-    let Some(end) = rows.iter().position(|row| row.event == Event::Free && kept(row)) else { return Ok(rows) };
+    let len = rows.len();
+    rows.resize(len + graph.tensors.len(), Row::default());
+    let end = graph::read_results(graph, &mut rows, len)?;
+    rows.truncate(end);
+    if end == len {
+        return Ok(rows);
+    }
     let (mut is_read, mut is_needed) = (vec![false; graph.blocks()], vec![false; graph.nodes.len()]);
     for row in rows.iter().rev() {
         match (row.event, row.op) {
@@ -177,12 +183,13 @@ pub(crate) fn rows<'a>(
             _ => {}
         }
     }
-    for (operator, is_needed) in operators.zip(is_needed) {
+    for (operator, is_needed) in operators.iter_mut().zip(is_needed) {
         operator.ordered |= !is_needed;
     }
-    let frees = rows.split_off(end);
-    rows.extend(frees.iter().map(|&free| Row { event: Event::Read, ..free }));
-    rows.extend(frees);
+    if !operators.is_empty() {
+        names.push("end of the iteration".into());
+        operators.push(Operator { rerun: false, ..Operator::default() });
+    }
     Ok(rows)
 }
 

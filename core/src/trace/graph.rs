@@ -102,6 +102,58 @@ pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> 
     Ok(usize::try_from(writer.len).unwrap_or_default())
 }
 
+/// Adds an operator to the trace of a graph that reads all results at the end, so that whatever rewrites the trace has
+/// them together then. The results are the tensors that last to the end of the iteration ([`Storage::Iteration`]). The
+/// first `len` elements of `rows` are the trace, as [`rows`](self::rows) has written it. The new operator takes no time;
+/// its number is the number of operators in the graph. Returns the new length of the trace: a row more for each result;
+/// `len` if there is none. O(`len`).
+///
+/// Let the new operator be [ordered](super::Operator::ordered), as an operator is of which nothing is told, and every
+/// operator whose outputs nobody reads: it must not run after the end.
+///
+/// # Errors
+/// [`Error::BufferTooSmall`] with the length that is needed, if `rows` has no place for the reads.
+///
+/// ```
+/// use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
+/// use sublet_core::Workspace;
+/// use sublet_core::trace::{Event, Op, Row};
+/// let result = Tensor { bytes: 8, storage: Storage::Iteration };
+/// let graph = Graph { tensors: &[result; 2], nodes: &[Node { outputs: &[0, 1], ..Node::default() }] };
+/// let len = graph::workspace(2, 1, graph.operands());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut rows = vec![Row::default(); graph.most_rows()];
+/// let n = graph::rows(&graph, Workspace::new(&mut words, &mut indices), &mut rows)?;
+/// rows.resize(n + 2, Row::default());
+/// assert_eq!(graph::read_results(&graph, &mut rows, n)?, n + 2);
+/// let reads = rows.iter().filter(|row| row.event == Event::Read).map(|row| (row.op, row.block));
+/// assert!(reads.eq([(Op::First(1), 0), (Op::First(1), 1)]));
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn read_results(graph: &Graph<'_>, rows: &mut [Row], len: usize) -> Result<usize, Error> {
+    let got = rows.len();
+    let too_short = |needed| Error::BufferTooSmall { buffer: Buffer::Rows, needed, got };
+    let (trace, free) = rows.split_at_mut_checked(len).ok_or(too_short(len))?;
+    let is_result = |row: &&Row| {
+        let tensor = usize::try_from(row.block).ok().and_then(|block| graph.tensors.get(block));
+        row.event == Event::Free && tensor.is_some_and(|tensor| tensor.storage == Storage::Iteration)
+    };
+    // The trace ends with the frees of the results.
+    let results = trace.iter().rev().take_while(is_result).count();
+    let needed = len.saturating_add(results);
+    if needed > got {
+        return Err(too_short(needed));
+    }
+    let op = Op::First(count(graph.nodes));
+    for (read, row) in free.iter_mut().zip(trace.iter().skip(len - results)) {
+        *read = Row { event: Event::Read, op, ..*row };
+    }
+    // The reads stand behind the frees now: they go before them.
+    let end = rows.get_mut(len - results..needed).unwrap_or_default();
+    end.rotate_left(results.min(end.len()));
+    Ok(needed)
+}
+
 /// Writes the rows of a graph's trace, operator by operator. Counts for each tensor how many of the operators that use
 /// it have not run, so that the tensor is freed after the last of them.
 struct Writer<'a, 'g> {

@@ -167,6 +167,13 @@ pub(crate) struct Progress {
     pub(crate) rerun: bool,
 }
 
+impl Progress {
+    /// Whether a row of the recording stands between the operator's first access and its last.
+    pub(crate) fn spans(self, row: u32) -> bool {
+        usize::try_from(row).is_ok_and(|row| self.first < row && row < self.end)
+    }
+}
+
 impl<'a> Operators<'a> {
     /// Finds the operators of a recording. Returns an error for a block number of `recorded.blocks` or above, for an
     /// operator that is recomputed, and for an operator whose accesses do not directly follow each other.

@@ -14,9 +14,10 @@
 //! - Masks: a mask holds the sign of each element of a block. Its malloc has at least one bit for each element; the
 //!   ReLU operators that access the block say how large an element is. The mask is written right after a ReLU that
 //!   accesses the block. The ReLU's gradient may read the mask in place of the block.
-//! - Operators: between two accesses of one operator stand only mallocs and frees of blocks that the operator allocates
-//!   or frees there in the recording. If it works in place, there may also stand, after its reads, a free of its first
-//!   input directly followed by the malloc of its first output, of the same size and at the same address.
+//! - Operators: between two accesses of one operator stand only mallocs and frees that stand between two of its accesses
+//!   in the recording. No such free moves ahead of such a malloc: two blocks that the operator needs at once would share
+//!   memory. If it works in place, there may also stand, after its reads, a free of its first input directly followed by
+//!   the malloc of its first output, of the same size and at the same address.
 //! - Start and end: a persistent block (allocated at time 0, never freed) has its initial value on the device at the
 //!   start, and its final value on the device at the end, maybe at another offset. If iterations repeat, it may have
 //!   both on the host instead. If the block is copied in before its first copy out, the host's copy of its initial
@@ -106,7 +107,7 @@ pub const fn workspace(rows: usize, blocks: usize, residencies: usize) -> Worksp
 }
 
 const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    recorded::workspace(rows, blocks).and(WorkspaceLen { words: 2 * blocks, indices: 4 * rows + 12 * blocks })
+    recorded::workspace(rows, blocks).and(WorkspaceLen { words: 2 * blocks, indices: 4 * rows + 13 * blocks })
 }
 
 /// Proves that the trace `rewritten` computes what was recorded, and that `offsets` (in bytes, one for each malloc in
@@ -217,7 +218,6 @@ fn values(
         host: scratch.indices(numbers),
         residency: scratch.indices(numbers),
         marks: scratch.index_records(recorded.blocks),
-        own: scratch.indices(recorded.blocks),
         residencies: 0,
         next: 0,
         begun: scratch.indices(recorded.rows.len()),
@@ -244,6 +244,8 @@ struct Seen<'a> {
     /// By block: the least size of its mask (one bit for each element), in bytes. An element has 4 bytes, or fewer if a
     /// ReLU that accesses the block says so: the smallest size if several do.
     mask: Table<'a, u64>,
+    /// By block: the recorded rows of its malloc and of its free; 0 for a row that is missing, or is the first.
+    rows: Table<'a, [u32; 2]>,
     /// By recorded row: the number that stands for the value that the row reads or writes; 0 for an undefined value,
     /// and for a row that neither reads nor writes.
     value: Table<'a, u32>,
@@ -261,6 +263,7 @@ impl<'a> Seen<'a> {
         let blocks = u32::try_from(block_count).unwrap_or(u32::MAX);
         let mut size = scratch.words(block_count);
         let mut mask = scratch.words(block_count);
+        let mut own_rows = scratch.index_records::<2>(block_count);
         let mut value = scratch.indices(rows.len());
         let mut order = scratch.indices(rows.len());
         let mut aside = scratch.indices(rows.len());
@@ -271,10 +274,11 @@ impl<'a> Seen<'a> {
                 Event::Malloc if size[r.block] > 0 => return refuse,
                 Event::Malloc => {
                     size[r.block] = r.bytes;
+                    own_rows[r.block][0] = row;
                     mask[r.block] = Operator::default().mask_bytes(r.bytes);
                 }
                 Event::SwapIn | Event::SwapOut => return refuse,
-                Event::Free => {}
+                Event::Free => own_rows[r.block][1] = row,
                 Event::Read | Event::Write => {
                     let operator = recorded.operator(r.op);
                     if operator.kind == Kind::Relu {
@@ -311,7 +315,7 @@ impl<'a> Seen<'a> {
                 _ => {}
             }
         }
-        Ok(Self { size, mask, value, last: current })
+        Ok(Self { size, mask, rows: own_rows, value, last: current })
     }
 }
 
@@ -322,6 +326,8 @@ struct Open {
     /// False if the operator is recomputed and has read a value other than in the recording, so that all that it writes
     /// is undefined, before that read and after it; otherwise true.
     same: bool,
+    /// The greatest recorded row of the frees that this run has done between its accesses; 0 if there are none.
+    freed: u32,
 }
 
 /// What is known after the rows of the rewritten trace that were checked so far: where each block is, which value it
@@ -344,10 +350,6 @@ struct State<'a> {
     /// By block, two marks, 1 for yes and 0 for no. First: is the block on the device at the start? Second: was it
     /// copied in before its first copy out, so that the host's copy of its initial value was used?
     marks: Table<'a, [u32; 2]>,
-    /// By block: the operator that may allocate or free it between its own accesses, since it does so in the recording;
-    /// of several, the one that began last. Stored as 1 + the recorded row of the operator's first access; 0 if there
-    /// is none.
-    own: Table<'a, u32>,
     /// How many live ranges have begun so far: the number of mallocs.
     residencies: u32,
     /// The row of the recording after the [ordered](Operator::ordered) operator, or access without operator, that began
@@ -397,7 +399,7 @@ impl State<'_> {
         let giver = self.giver.take();
         let mut taken_over = None;
         if let Some(open) = self.open
-            && !self.is_own(r, open.progress)
+            && !self.stands_inside(r)
         {
             let taker = following.filter(|f| f.event == Event::Malloc).map(|f| f.block);
             match r.event {
@@ -451,12 +453,19 @@ impl State<'_> {
         known.then(|| self.seen.size[block]).filter(|&size| size > 0)
     }
 
-    /// Whether the row allocates or frees a block of the current operator's own: in the recording the operator does so
-    /// too, after its first access and before its last.
-    fn is_own(&self, r: &Row, progress: Progress) -> bool {
-        matches!(r.event, Event::Malloc | Event::Free)
-            && self.recorded.masked(r.block).is_none()
-            && self.own[r.block] == row_mark(progress.first)
+    /// Whether a malloc or free stands between two accesses of the current operator in the recording too. A malloc may
+    /// not come after a free that it preceded there: the block that is allocated could lie over the one that was freed.
+    fn stands_inside(&mut self, r: &Row) -> bool {
+        let Some(open) = self.open.as_mut().filter(|_| self.recorded.masked(r.block).is_none()) else { return false };
+        let [malloc, free] = self.seen.rows[r.block];
+        match r.event {
+            Event::Malloc => open.progress.spans(malloc) && malloc > open.freed,
+            Event::Free if open.progress.spans(free) => {
+                open.freed = open.freed.max(free);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Whether the current operator may free block `giver` at this point, so that block `taker` reuses the memory of
@@ -465,7 +474,7 @@ impl State<'_> {
         let whole = Progress { next: progress.first, rerun: false, ..progress };
         let first = |event| {
             let mut of_event = self.operators.to_come(whole).filter(|(_, r)| r.event == event).map(|(_, r)| r.block);
-            of_event.find(|&b| self.own[b] != row_mark(progress.first))
+            of_event.find(|&b| !self.seen.rows[b].iter().any(|&row| progress.spans(row)))
         };
         let op = self.recorded.rows.get(progress.first).map_or(Op::None, |r| r.op);
         let reads_done = self.operators.to_come(progress).all(|(_, r)| r.event != Event::Read);
@@ -547,18 +556,14 @@ impl State<'_> {
         if !progress.rerun && !self.may_run(op, progress) {
             return Err(RowFault::OtherAccess);
         }
-        let rows = self.recorded.rows.get(progress.first..progress.end).unwrap_or_default();
-        for own in rows.iter().filter(|r| !r.event.is_access()) {
-            self.own[own.block] = row_mark(progress.first);
-        }
-        Ok(Open { progress, same: true })
+        Ok(Open { progress, same: true, freed: 0 })
     }
 
     /// Whether an operator may run for the first time now: it has not run yet and, if it is ordered, it is the next
     /// ordered one of the recording. Marks it as run. An access without operator counts as an ordered operator.
     fn may_run(&mut self, op: Op, progress: Progress) -> bool {
-        let mark = row_mark(progress.first) - 1;
-        if core::mem::replace(&mut self.begun[mark], 1) > 0 {
+        let first = u32::try_from(progress.first).unwrap_or(u32::MAX);
+        if core::mem::replace(&mut self.begun[first], 1) > 0 {
             return false;
         }
         if !self.recorded.is_ordered(op) {
@@ -589,11 +594,6 @@ impl State<'_> {
         }
         Ok(())
     }
-}
-
-/// 1 + the number of a row, for tables in which 0 stands for no row.
-fn row_mark(row: usize) -> u32 {
-    u32::try_from(row).map_or(u32::MAX, |row| row.saturating_add(1))
 }
 
 #[cfg(test)]

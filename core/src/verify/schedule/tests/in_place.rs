@@ -139,3 +139,43 @@ fn an_operator_that_runs_again_hands_over_as_the_first_time() {
     assert_eq!(judged(&[free(2), malloc(2, 64), reads, writes], &[]), Ok(()));
     assert_eq!(judged(&[free(2), reads, free(1), malloc(2, 64), writes], &[9]), Err(RowFault::InsideOperator));
 }
+
+/// What an operator allocates may move inside it, but not behind a free that it preceded: an output would lie over an
+/// input that is still read.
+#[test]
+fn a_free_inside_an_operator_stays_behind_the_mallocs_before_it() {
+    let rows = [
+        malloc(0, 64),
+        write(0, 0),
+        read(0, 1),
+        malloc(1, 64),
+        write(1, 1),
+        free(0),
+        malloc(2, 64),
+        write(2, 1),
+        read(1, 2),
+        read(2, 2),
+    ];
+    let recorded = Recorded::new(&rows, 3);
+    let ordered = |order: &[usize], offsets: &[u64]| {
+        let rewritten: Vec<Row> = order.iter().map(|&i| rows[i]).collect();
+        fault(&judge_plan(&recorded, &rewritten, offsets, &Device::symmetric(12e9), false))
+    };
+    assert_eq!(ordered(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], &[0, 64, 0]), None);
+    assert_eq!(ordered(&[0, 1, 2, 5, 3, 4, 6, 7, 8, 9], &[0, 0, 64]), Some(RowFault::InsideOperator));
+    // What is harmless: a malloc ahead of a read, of a write or of a free, and a free ahead of a write.
+    assert_eq!(ordered(&[0, 1, 3, 2, 4, 5, 6, 7, 8, 9], &[0, 64, 0]), None);
+    assert_eq!(ordered(&[0, 1, 2, 3, 6, 4, 5, 7, 8, 9], &[0, 64, 128]), None);
+    assert_eq!(ordered(&[0, 1, 2, 3, 5, 4, 6, 7, 8, 9], &[0, 64, 0]), None);
+}
+
+/// An operator that allocates two outputs needs them at once: it may not free one of them for the other.
+#[test]
+fn an_operator_frees_between_its_accesses_only_what_it_frees_there_in_the_recording() {
+    let rows = [malloc(0, 64), write(0, 0), malloc(1, 64), write(1, 0), malloc(2, 64), write(2, 0), read(2, 1)];
+    let recorded = Recorded::new(&rows, 3);
+    let judged =
+        |rows: &[Row], offsets: &[u64]| fault(&judge_plan(&recorded, rows, offsets, &Device::symmetric(12e9), false));
+    assert_eq!(judged(&rows, &[0, 64, 128]), None);
+    assert_eq!(judged(&changed(&rows, &[(4, &[free(1)])], &[]), &[0, 64, 64]), Some(RowFault::InsideOperator));
+}
