@@ -5,6 +5,8 @@
 //! sorts of the standard library are not used because they can panic (on an inconsistent order), and firmware must not
 //! panic.
 
+use core::ops::ControlFlow;
+
 use crate::table::Table;
 
 /// Sorts the first `n` indices of `order` by ascending `key`; indices with equal keys keep their order. `scratch` has
@@ -56,83 +58,147 @@ fn pass(from: &Table<'_, u32>, to: &mut Table<'_, u32>, n: u32, digit: impl Fn(u
 
 /// Quicksort splits the cells into smaller and smaller parts. A part with at most this many cells is sorted by
 /// insertion instead, which is the quickest way for so few.
-const FEW: u32 = 16;
+const FEW: usize = 16;
+/// The most parts that wait to be sorted. With more, the part at hand is sorted by insertion. Of 2³² cells in random
+/// order, fewer than 60 parts wait.
+const WAITING: u32 = 64;
 
-/// Sorts the first `n` cells in ascending order, in place and without scratch: [`in_place_by_key`] with each cell as
-/// its own key.
+/// Sorts the first `n` cells in ascending order, in place and without scratch. O(n log n) on average.
 pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32) {
     in_place_by_key(cells, n, |cell| cell);
 }
 
-/// Sorts the first `n` cells by ascending `key`, in place and without scratch; cells with equal keys may change their
-/// order. Quicksort (Hoare 1961), with insertion sort for parts of at most [`FEW`] cells. O(n log n) on average.
+/// As [`in_place`], but by ascending `key`; cells with equal keys may change their order.
 pub(crate) fn in_place_by_key<T: Copy + Default, K: Copy + Ord>(
     cells: &mut Table<'_, T>,
     n: u32,
     key: impl Fn(T) -> K + Copy,
 ) {
-    // The ranges of cells that are still to be sorted. The larger half of a range waits, so that the ranges at hand
-    // halve each time: for 2³² cells at most 32 wait.
-    let mut waiting = [[0; 2]; 32];
-    let mut waiting = Table::new(&mut waiting);
-    let (mut low, mut high, mut count) = (0, n, 0);
+    ascending(cells, n, key, |_| ControlFlow::Continue(()));
+}
+
+/// Calls `visit` with the first `n` cells by ascending `key`, until it returns a break. Cells with equal keys come in
+/// any order. The cells are sorted in place, but only as far as they are visited: k of n cells take O(n + k log k) time
+/// on average. Quicksort (Hoare 1961) of one part after the other (Paredes and Navarro 2006), with insertion sort for
+/// parts of at most [`FEW`] cells.
+pub(crate) fn ascending<T: Copy + Default, K: Copy + Ord>(
+    cells: &mut Table<'_, T>,
+    n: u32,
+    key: impl Fn(T) -> K + Copy,
+    mut visit: impl FnMut(T) -> ControlFlow<()>,
+) {
+    let cells = cells.range_mut(0, n);
+    // The ends of the parts that wait; the next part begins where the part at hand ends.
+    let mut waiting = [0; WAITING as usize];
+    let mut waiting = Table::<usize>::new(&mut waiting);
+    let mut count = 0u32;
+    let (mut low, mut high) = (0, cells.len());
     loop {
-        while high - low > FEW {
-            let middle = partition(cells, low, high, key);
-            let (smaller, larger) = ([low, middle], [middle, high]);
-            let (next, later) = if middle - low < high - middle { (smaller, larger) } else { (larger, smaller) };
-            ([low, high], waiting[count]) = (next, later);
-            count += 1;
-        }
-        for sorted in low + 1..high {
-            let cell = cells[sorted];
-            let mut to = sorted;
-            while to > low && key(cells[to - 1]) > key(cell) {
-                cells[to] = cells[to - 1];
-                to -= 1;
+        let part = cells.get_mut(low..high).unwrap_or_default();
+        let sorted = match part.len() {
+            len if len <= FEW || count == WAITING => {
+                insert(part, key);
+                part
             }
-            cells[to] = cell;
+            _ => match partition(part, key) {
+                Parts::Least(equal) => part.get_mut(..equal).unwrap_or_default(),
+                Parts::Less(less) => {
+                    waiting[count] = high;
+                    count += 1;
+                    high = low + less;
+                    continue;
+                }
+            },
+        };
+        for &cell in &*sorted {
+            if visit(cell).is_break() {
+                return;
+            }
         }
-        if count == 0 {
-            return;
+        low += sorted.len();
+        if low == high {
+            if count == 0 {
+                return;
+            }
+            count -= 1;
+            high = waiting[count];
         }
-        count -= 1;
-        [low, high] = waiting[count];
+    }
+}
+
+/// Sorts cells by ascending `key`: insertion sort, O(n²).
+fn insert<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) {
+    for sorted in 1..cells.len() {
+        let Some((cell, before)) = cells.get_mut(..=sorted).and_then(<[T]>::split_last_mut) else { return };
+        let moving = *cell;
+        let mut to = cell;
+        for from in before.iter_mut().rev() {
+            if key(*from) <= key(moving) {
+                break;
+            }
+            *to = *from;
+            to = from;
+        }
+        *to = moving;
     }
 }
 
 /// Reorders the cells `low..high` so that cell `k` holds the value that it would have after an ascending sort, and no
 /// cell from `low` to `k` holds a larger value: quickselect (Hoare 1961). O(high - low) on average.
-pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low: u32, mut high: u32, k: u32) {
-    while high > low + 1 {
-        let middle = partition(cells, low, high, |cell| cell);
-        (low, high) = if k < middle { (low, middle) } else { (middle, high) };
+pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, low: u32, high: u32, k: u32) {
+    let mut cells = cells.range_mut(low, high);
+    let mut k = usize::try_from(k - low).unwrap_or(usize::MAX);
+    while cells.len() > 1 {
+        let (end, is_above) = match partition(cells, |cell| cell) {
+            Parts::Least(equal) if k < equal => return,
+            Parts::Least(equal) => (equal, true),
+            Parts::Less(less) => (less, k >= less),
+        };
+        let Some((before, after)) = cells.split_at_mut_checked(end) else { return };
+        cells = if is_above { after } else { before };
+        k -= if is_above { end } else { 0 };
     }
 }
 
-/// Reorders the cells `low..high`, of which there are at least two, into two parts that are not empty. Returns the
-/// index at which the second part begins: no key in the first part is larger than any key in the second.
-fn partition<T: Copy + Default, K: Copy + Ord>(
-    cells: &mut Table<'_, T>,
-    low: u32,
-    high: u32,
-    key: impl Fn(T) -> K,
-) -> u32 {
-    let pivot = key(cells[low + (high - low - 1) / 2]);
-    let (mut left, mut right) = (low, high - 1);
-    loop {
-        while key(cells[left]) < pivot {
-            left += 1;
-        }
-        while key(cells[right]) > pivot {
-            right -= 1;
-        }
-        if left >= right {
-            return right + 1;
-        }
-        (cells[left], cells[right]) = (cells[right], cells[left]);
-        left += 1;
-        right -= 1;
+/// The two parts into which [`partition`] has split cells. Neither part has all cells, except where all keys are equal.
+enum Parts {
+    /// The keys of this many cells, at least one, are less than all others.
+    Less(usize),
+    /// The keys of this many cells, at least one, are equal, and no other is less.
+    Least(usize),
+}
+
+/// Reorders cells, of which there are at least two, into two parts: no key in the first is larger than any in the
+/// second. No branch depends on a key, since the processor could not predict it (Lomuto's scheme, as in Edelkamp and
+/// Weiß 2016).
+fn partition<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) -> Parts {
+    let middle = cells.len() / 2;
+    swap(cells, 0, middle);
+    let Some((pivot, rest)) = cells.split_first_mut() else { return Parts::Least(0) };
+    let pivot = key(*pivot);
+    let less = gather(rest, |cell| key(cell) < pivot);
+    if less == 0 {
+        return Parts::Least(1 + gather(rest, |cell| key(cell) <= pivot));
+    }
+    swap(cells, 0, less);
+    Parts::Less(less)
+}
+
+/// Moves the `wanted` cells before all others; returns how many they are.
+fn gather<T: Copy>(cells: &mut [T], wanted: impl Fn(T) -> bool) -> usize {
+    let mut count = 0;
+    for i in 0..cells.len() {
+        let cell = cells[i];
+        swap(cells, count, i);
+        count += usize::from(wanted(cell));
+    }
+    count
+}
+
+/// Swaps two cells; does nothing if one of them does not exist.
+fn swap<T: Copy>(cells: &mut [T], a: usize, b: usize) {
+    if let (Some(&first), Some(&second)) = (cells.get(a), cells.get(b)) {
+        (cells[a], cells[b]) = (second, first);
     }
 }
 
@@ -157,6 +223,25 @@ mod tests {
             let n = u32::try_from(cells.len()).unwrap();
             in_place(&mut Table::new(&mut cells), n);
             prop_assert_eq!(cells, expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn cells_are_visited_in_ascending_order_as_far_as_they_are_wanted(
+            mut cells in prop::collection::vec((prop_oneof![0u64..50, any::<u64>()], any::<u64>()), 1..300),
+            wanted: prop::sample::Index,
+        ) {
+            let n = u32::try_from(cells.len()).unwrap();
+            let wanted = 1 + wanted.index(cells.len());
+            let mut expected: Vec<u64> = cells.iter().map(|cell| cell.0).collect();
+            expected.sort_unstable();
+            let mut visited = Vec::new();
+            ascending(&mut Table::new(&mut cells), n, |(key, _)| key, |(key, _)| {
+                visited.push(key);
+                if visited.len() == wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            prop_assert_eq!(visited, &expected[..wanted]);
         }
     }
 

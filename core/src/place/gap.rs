@@ -18,6 +18,8 @@
 //!
 //! *First fit* ends its search at the first hole that is large enough. Memory: 4 n words, 6 n indices and the tree.
 
+use core::ops::ControlFlow;
+
 use super::lifetime_tree::{LifetimeTree, Lifetimes};
 use crate::table::{Table, at, count};
 use crate::{Block, Workspace, WorkspaceLen, sort};
@@ -171,12 +173,14 @@ impl<'a> Gaps<'a> {
             neighbours[found] = [begin, begin + at(blocks, j).size];
             found += 1;
         });
-        sort::in_place_by_key(neighbours, found, |[begin, _]| begin);
-        for &[begin, end] in neighbours.first(found) {
-            if search.pass(begin, end) {
-                break;
-            }
-        }
+        sort::ascending(
+            neighbours,
+            found,
+            |[begin, _]| begin,
+            |[begin, end]| {
+                if search.pass(begin, end) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        );
         search.offset()
     }
 }

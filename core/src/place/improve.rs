@@ -324,8 +324,8 @@ impl<'a> Plan<'a> {
             neighbours[k] = j;
             k += 1;
         });
-        sort::in_place(by_begin, k);
-        sort::in_place(by_end, k);
+        sort::in_place_by_key(by_begin, k, |[begin, ..]| begin);
+        sort::in_place_by_key(by_end, k, |[end, _]| end);
         k
     }
 

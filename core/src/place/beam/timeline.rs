@@ -75,13 +75,14 @@ impl<'a> Timeline<'a> {
     }
 
     /// The section in which block `b` begins, seen in the present direction of time; not before the section at which
-    /// the attempt has begun.
+    /// the attempt has begun. Sections are counted in that direction.
     pub(super) fn begin(&self, b: u32) -> u32 {
         let begin = if self.forward { self.low[b] } else { self.sections - self.high[b] };
         begin.max(self.section(self.start))
     }
 
-    /// One past the last section in which block `b` is alive, seen in the present direction of time.
+    /// One past the last section in which block `b` is alive. Sections are counted in the present direction of time:
+    /// backward, the section that is last in time is number 0.
     pub(super) fn end(&self, b: u32) -> u32 {
         self.end_seen(b, self.forward)
     }
