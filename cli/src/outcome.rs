@@ -24,7 +24,7 @@ pub(crate) struct Outcome<'a> {
     /// Peak over max load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<f64>,
-    /// Whether it is proved that no plan has a lower peak.
+    /// Whether it is proved that no plan has a lower peak; with `--reorder`, in any order of the operators.
     pub(crate) optimal: bool,
     /// The solver; none where a plan was given.
     #[serde(skip_serializing_if = "Option::is_none")]

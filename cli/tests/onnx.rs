@@ -120,6 +120,9 @@ fn recomputation_keeps_all_that_a_model_gives_back() {
         assert!(json["notes"].as_array().unwrap().iter().any(|note| note == untimed), "{fitted:?}");
         assert!(fitted.err.contains(untimed), "{fitted:?}");
     }
+    // So no curve of overheads can be drawn.
+    let swept = run("sweep", &chain, &["--using", "recompute"]);
+    assert!(swept.status == 2 && swept.err.contains("the input has no times of operators"), "{swept:?}");
 }
 
 #[test]
@@ -131,6 +134,9 @@ fn what_one_order_needs_is_no_bound_on_all_orders() {
     let names = |letter: char| (0..12).map(|i| format!("{letter}{i}")).collect::<Vec<_>>().join(" ");
     nodes.push(node("Sum", &names('b'), "y"));
     let model = model(&nodes, "", [&floats("x"), &floats("y"), &floats(&format!("{} {}", names('a'), names('b')))]);
+    // Nor is a plan of that order, whose max load is its peak, proved optimal.
+    let found = plan(&model, &["--reorder", "--json"]).json();
+    assert_eq!((found["peak"].as_u64(), found["optimal"].as_bool()), (Some(960), Some(false)), "{found}");
     for (capacity, status, answer) in [("959B", 3, "none found"), ("895B", 1, "proved: none fits")] {
         let ran = plan(&model, &["--reorder", "--json", "--capacity", capacity]);
         let json = ran.json();

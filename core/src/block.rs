@@ -182,9 +182,12 @@ pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(
     Ok(())
 }
 
-/// Returns an error if there are more than [`MAX_BLOCKS`] blocks. It is called before the length of scratch memory is
-/// computed from the number of blocks: with more, that could overflow.
-pub(crate) const fn check_count(blocks: usize) -> Result<(), Error> {
+/// Checks that a number of blocks, or of an allocator's events (mallocs and frees), is at most [`MAX_BLOCKS`]. It is
+/// called before the length of scratch memory is computed from the number: with more, that could overflow.
+///
+/// # Errors
+/// [`Error::TooManyBlocks`] if the number is larger.
+pub const fn check_count(blocks: usize) -> Result<(), Error> {
     if blocks > MAX_BLOCKS { Err(Error::TooManyBlocks { needed: blocks, most: MAX_BLOCKS }) } else { Ok(()) }
 }
 

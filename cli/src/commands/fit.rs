@@ -256,8 +256,10 @@ fn numbered<'a>(trace: &Trace, name: &'a str) -> Result<(&'a str, u32), Failure>
 /// The text of the progress bar: the best schedule so far.
 #[expect(clippy::cast_precision_loss, reason = "a time")]
 fn best_so_far(overhead_ns: f64, time_ns: u64) -> String {
-    if overhead_ns.is_finite() {
-        format!("overhead {:.3} %", 100.0 * overhead_ns / (time_ns as f64).max(1.0))
+    if overhead_ns.is_finite() && time_ns == 0 {
+        "a schedule fits".into()
+    } else if overhead_ns.is_finite() {
+        format!("overhead {:.3} %", 100.0 * overhead_ns / time_ns as f64)
     } else {
         "nothing fits yet".into()
     }
@@ -321,7 +323,7 @@ pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], proble
     Ok(Asked { using: using.on(device), notes: note.into_iter().chain(untimed).collect() })
 }
 
-const UNTIMED: &str = "the input has no times of operators, so overheads cannot be told";
+pub(crate) const UNTIMED: &str = "the input has no times of operators, so overheads cannot be told";
 const MASKED: &str = "no ReLU keeps a mask: the name of a block ends in ~, like those of masks";
 const NOT_RECOMPUTED: &str = "no operator is recomputed, since no file says which give the same result: the column rerun does, \
                               in a graph or in NAME.ops.csv beside a trace NAME.csv; --using recompute assumes that all do";

@@ -84,7 +84,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         write_report(file, problem, &plan, summary, seconds)?;
     }
     let proved = proof::write(args, problem, &constraints, plan.peak().saturating_sub(1));
-    let optimal = plan.peak() == summary.lower_bound;
+    // Where operators may be reordered, a plan is optimal only if its order is known to need the least.
+    let least_order = planned.as_deref().is_some_and(|planned| planned.ordered.is_some_and(|o| o.is_least()));
+    let optimal = plan.peak() == summary.lower_bound && (!args.model.reorder || least_order);
     // The search may have proved a lower bound above the max load.
     let searched = (summary.nodes > 0).then_some(summary);
     let known = model.as_deref().zip(plans.as_mut()).zip(planned.as_deref());

@@ -111,7 +111,7 @@ const STRIDE: u64 = 4;
 /// Fits the trace to all limits, writes and prints.
 ///
 /// # Errors
-/// A file that cannot be read or written, or a device that cannot swap.
+/// A file that cannot be read or written, an input without times, or a device that cannot swap.
 pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     let report = args.report.as_deref();
     if report.is_some_and(|file| output::ends_in(file, "svg")) {
@@ -122,6 +122,9 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     let device = device::named(&args.common.device)?;
     let problem = input::read(&args.common.input)?;
     let trace = fit::recorded(&problem)?;
+    if trace.rows.last().is_none_or(|row| row.time_ns == 0) {
+        return Err(InputError::file(&args.common.input, fit::UNTIMED).into());
+    }
     let swaps: &[Means] = if args.policy.is_empty() { &args.common.using } else { &[Means::Swap] };
     let asked = fit::means(&args.common, &device, swaps, &problem)?;
     asked.say();

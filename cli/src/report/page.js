@@ -196,7 +196,7 @@ if (plan.run) {
     figure("footprint", bytes(plan.peak), note(`${percent(plan.peak / run.original_peak)} of what it was`)),
     figure("limit", bytes(run.limit)),
     figure("peak before", bytes(run.original_peak)),
-    figure("overhead", `${(100 * run.overhead).toFixed(2)} %`, note(stalled ? `${duration(stalled)} of stalls` : "no stall"),
+    figure("overhead", run.overhead === null ? "no times" : `${(100 * run.overhead).toFixed(2)} %`, note(stalled ? `${duration(stalled)} of stalls` : "no stall"),
       ...(run.overhead_lower_bound === null ? [] : [note(`at least ${(100 * run.overhead_lower_bound).toFixed(2)} %`)])),
     figure("iteration", duration(run.time_ns)),
     figure("copied", bytes(run.swapped_bytes), note(`${whole(run.copies.residency.length)} copies`)),

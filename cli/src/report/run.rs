@@ -15,7 +15,8 @@ pub(super) struct Run<'a> {
     pub(super) limit: u64,
     pub(super) original_peak: u64,
     pub(super) load_min: u64,
-    pub(super) overhead: f64,
+    /// The overhead as a fraction of the original's time; none if the original has no times.
+    pub(super) overhead: Option<f64>,
     pub(super) overhead_lower_bound: Option<f64>,
     pub(super) original_ns: u64,
     pub(super) time_ns: u64,
@@ -133,7 +134,7 @@ impl<'a> Run<'a> {
             limit: fitted.limit,
             original_peak: fitted.original_peak,
             load_min: fitted.load_min,
-            overhead: run.overhead(),
+            overhead: (run.original_ns > 0).then(|| run.overhead()),
             overhead_lower_bound: fitted.lower_bound,
             original_ns: run.original_ns,
             time_ns,

@@ -116,13 +116,14 @@ pub(super) fn write(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
 fn head(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
     text(out, "ink", (LEFT, 34.0), r#"font-weight="600" style="font-size:18px""#, &shorten(scene.name, 90))?;
     let (blocks, ratio) = (whole(scene.blocks()), scene.ratio);
+    let overhead = scene.run.as_ref().and_then(|run| run.overhead);
+    let overhead = overhead.map_or_else(String::new, |part| format!("overhead {:.2} % · ", 100.0 * part));
     let line = match &scene.run {
         Some(run) => format!(
-            "footprint {} within {} · before {} · overhead {:.2} % · {} copied · {blocks} blocks · on {}",
+            "footprint {} within {} · before {} · {overhead}{} copied · {blocks} blocks · on {}",
             bytes(scene.peak),
             bytes(run.limit),
             bytes(run.original_peak),
-            100.0 * run.overhead,
             bytes(run.swapped_bytes),
             run.device
         ),

@@ -28,8 +28,9 @@ ids! {
     /// The number of a gap (a time in which a block is not accessed). Gaps are numbered in the order in which they end.
     pub(in crate::rewrite) struct GapId;
 
-    /// The number of a version (the value that a block holds from one write to the next). Of two versions, the one that
-    /// can be copied to the host earlier has the lower number. Those that can never be copied have numbers in between.
+    /// The number of a version (the value that a block holds from one write to the next). Versions are numbered in the
+    /// order in which they can first be copied to the host. A version that can never be copied gets the next free
+    /// number when an operator first reads it, so that it may stand anywhere among the others.
     pub(in crate::rewrite) struct VersionId;
 }
 
@@ -321,8 +322,8 @@ impl<'a> Gaps<'a> {
     }
 
     /// Fills `first_version`: for each boundary between operators, the number of the first version (value of a block)
-    /// that can be copied to the host from there on, but not earlier. The numbers of versions that can never be copied
-    /// lie in between; [`released`](Self::released) passes over them.
+    /// that can be copied to the host from there on, but not earlier. Versions that can never be copied stand among the
+    /// others; [`released`](Self::released) passes over them.
     fn list_releases(&mut self) {
         let mut version = 0;
         for boundary in 0..=self.program.operators {

@@ -460,9 +460,10 @@ impl Away<'_> {
 /// operator into time that is added before it and time that is added after it.
 #[derive(Clone, Copy)]
 pub(super) struct Delay {
-    /// How many ns later the operator runs than in the original.
+    /// The time, in ns, that is added before the operator at which the overhead is divided: so much later than in the
+    /// original it runs.
     pub(super) before: f64,
-    /// How many ns more than in the original pass from the operator to the end of the iteration.
+    /// The time, in ns, that is added from the operator at which the overhead is divided to the end of the iteration.
     pub(super) after: f64,
     /// How many ns longer than in the original the whole iteration takes: the overhead.
     pub(super) whole: f64,

@@ -104,7 +104,7 @@ pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> 
 
 /// Adds an operator to the trace of a graph that reads all results at the end, so that whatever rewrites the trace has
 /// them together then. The results are the tensors that last to the end of the iteration ([`Storage::Iteration`]). The
-/// first `len` elements of `rows` are the trace, as [`rows`](self::rows) has written it. The new operator takes no time;
+/// first `len` elements of `rows` are the trace, as [`rows`] has written it. The new operator takes no time;
 /// its number is the number of operators in the graph. Returns the new length of the trace: a row more for each result;
 /// `len` if there is none. O(`len`).
 ///

@@ -168,7 +168,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Whether a row of the recording stands between the operator's first access and its last.
+    /// Whether a malloc or free of the recording stands between the operator's first access and its last. `row` is the
+    /// index, in the recording, of the malloc or free.
     pub(crate) fn spans(self, row: u32) -> bool {
         usize::try_from(row).is_ok_and(|row| self.first < row && row < self.end)
     }

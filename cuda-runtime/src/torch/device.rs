@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use sublet_core::Block;
+use sublet_core::block::{self, Block};
 use sublet_core::replay::{self, Allocator, Config, Memory};
 
 use super::driver::{Driver, Stream};
@@ -180,13 +180,15 @@ impl<D: Driver> Device<D> {
         Self::with_room(driver, EVENTS, LIVE)
     }
 
-    /// As [`new`](Self::new), with bounds on what is planned. `events` is the most mallocs and frees that a planned
-    /// iteration can have; `live` is the most live blocks beside those of the plan. Requests beyond these bounds are
-    /// served without a plan.
+    /// As [`new`](Self::new), with room for as much as the caller says. `events` is the most mallocs and frees, counted
+    /// together, that an iteration may have: no plan is made of a longer one. `live` is the most blocks outside the
+    /// plan that may be live at once. With more, the plan may be given up, and there may be no room to note a request:
+    /// the driver serves it all the same, but plans are made without it.
     ///
     /// # Errors
-    /// [`Error::Plan`] if a bound is too large to be counted.
+    /// [`Error::Plan`] if `events` or `live` is 2²⁸ or more.
     pub fn with_room(driver: D, events: usize, live: usize) -> Result<Self> {
+        block::check_count(events).and(block::check_count(live))?;
         let config = Config { alignment: ALIGNMENT, ..Config::new(RANGE, events, live) };
         let len = replay::memory(&config);
         let memory = Memory {

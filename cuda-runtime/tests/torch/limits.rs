@@ -1,5 +1,6 @@
 //! Memory that runs out, and calls of the driver that fail.
 
+use sublet_core::block::MAX_BLOCKS;
 use sublet_cuda::torch::Device;
 use sublet_cuda::{Error, Memory};
 
@@ -136,6 +137,15 @@ fn an_idle_arena_is_given_back_when_memory_runs_out() {
     while program.unplanned(100) > 0 {
         iterations += 1;
         assert!(iterations < 10, "no plan any more");
+    }
+}
+
+#[test]
+fn room_for_more_than_can_be_counted_is_refused() {
+    for (events, live) in [(usize::MAX, 1), (1, usize::MAX)] {
+        let refused = Device::with_room(Fake::new(MIB), events, live).map(drop);
+        let too_many = sublet_core::Error::TooManyBlocks { needed: usize::MAX, most: MAX_BLOCKS };
+        assert_eq!(refused, Err(Error::Plan(too_many)));
     }
 }
 

@@ -314,8 +314,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
     }
 
-    /// Plans the swaps that `arrangement` asks for, and places the schedules. Returns whether one of them fits and, if
-    /// none does, why. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// Makes schedules as `arrangement` (a combination of swaps and recomputation) says, and places them. What is
+    /// recomputed has been planned before; the swaps are planned here. Returns whether a schedule fits and, if none
+    /// does, why. `Err` if a row of the trace is invalid or the lent memory is too short.
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
         self.trial(arrangement, |trial| trial.run(swaps, work))

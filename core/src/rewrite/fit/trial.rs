@@ -147,8 +147,9 @@ impl Trial<'_, '_, '_, '_> {
         takes_at_least(&flat, &options, overhead - self.added, FEW_OPERATORS, self.scratch.reborrow())
     }
 
-    /// Plans swaps as `swaps` says, and places the schedules. `work` is how many operators and gaps (idle times of
-    /// blocks) a search for swaps may look at. `Err` if a row of the trace is invalid or the lent memory is too short.
+    /// Plans swaps as `swaps` says, and places the schedules that result. Returns whether one of them fits and, if none
+    /// does, why. `work` is how many operators and gaps (idle times of blocks) a search for swaps may look at. `Err` if
+    /// a row of the trace is invalid or the lent memory is too short.
     pub(super) fn run(&mut self, swaps: Swaps<'_>, work: u64) -> Result<Outcome, Error> {
         if self.kept.cutoff() <= self.added {
             return Ok(Outcome::Fails);

@@ -173,8 +173,8 @@ impl Using {
 pub(in crate::rewrite) struct Rewritten<'s> {
     /// The rows of the trace in which gradients of ReLU operators read masks; the recorded rows if no mask was made.
     pub(in crate::rewrite) rows: &'s [Row],
-    /// The same trace, but operators write their outputs over their inputs where they can; the same as `rows` if none
-    /// does.
+    /// The rows of the trace in which operators also write outputs over inputs where they can: `rows`, rewritten once
+    /// more. Equal to `rows` if no operator does so.
     pub(in crate::rewrite) shared: &'s [Row],
     /// Whether operators may write their outputs over their inputs.
     pub(in crate::rewrite) in_place: bool,
