@@ -387,7 +387,10 @@ impl fmt::Display for RowFault {
                 "not as recorded: a copy, a second malloc, or an operator that is recomputed or not in one piece"
             }
             Self::OtherAccess => "not the access that comes next in the original",
-            Self::InsideOperator => "between the operator's accesses, the original has no such row, or a free that follows it stands before it",
+            Self::InsideOperator => {
+                "the operator has no such row between its accesses in the original, or has it before a free that is above it \
+                 here"
+            }
             Self::OtherValue => "the block has another value than in the original",
             Self::NotOnHost => "copy of a block that is not on the host",
             Self::AccessesMissing => "accesses of the original are missing",

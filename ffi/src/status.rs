@@ -288,7 +288,7 @@ const WORDS: [(S, &CStr); 84] = [
     (S::RowTooManyRows, c"more rows than 32 bits can count as steps"),
     (S::RowNotRecorded, c"a row of the original is not as recorded"),
     (S::RowOtherAccess, c"a row is not the access that comes next in the original"),
-    (S::RowInsideOperator, c"a row stands inside an operator that has none there in the original, or a malloc there comes after a free that follows it in the original"),
+    (S::RowInsideOperator, c"a row stands inside an operator that has none there in the original, or before a free"),
     (S::RowOtherValue, c"a row reads another value than in the original"),
     (S::RowNotOnHost, c"a row copies a block that is not on the host"),
     (S::RowAccessesMissing, c"accesses of the original are missing"),
