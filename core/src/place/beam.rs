@@ -427,18 +427,16 @@ impl<'a> Beam<'a> {
         let end = self.timeline.ends(b, now);
         let (row, len) = (i * self.row, self.now.len[i]);
         self.looked += u64::from(len) + 1;
-        let (mut top, mut below) = (0, beyond);
+        let mut top = 0;
         for c in 0..=len {
-            let (cell, above) = if c < len {
-                let cell = self.now.cell[row + c];
-                (cell, self.timeline.ends(parts(cell[2]).1, now))
-            } else {
-                ([self.capacity, 0, 0], beyond)
-            };
-            if cell[0] - top >= size {
-                self.fill([top, cell[0]], [below, hole, above, end], (i, c), b, noise);
+            let [begin, cell_end, _] = if c < len { self.now.cell[row + c] } else { [self.capacity, 0, 0] };
+            if begin - top >= size {
+                let ends = |c: u32| self.timeline.ends(parts(self.now.cell[row + c][2]).1, now);
+                let below = c.checked_sub(1).map_or(beyond, ends);
+                let above = if c < len { ends(c) } else { beyond };
+                self.fill([top, begin], [below, hole, above, end], (i, c), b, noise);
             }
-            (top, below) = (cell[1], above);
+            top = cell_end;
         }
     }
 
