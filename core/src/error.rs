@@ -215,8 +215,8 @@ pub enum AccessFault {
     UnknownMemory,
     /// The access names an operator that does not exist: its number is not below the number of operators.
     UnknownOperator,
-    /// The accesses are not in the order of execution: this one belongs to an operator before that of the previous
-    /// access.
+    /// The accesses are not in the order of execution: the access belongs to an earlier operator than the access before
+    /// it in the list.
     OutOfOrder,
 }
 
@@ -246,8 +246,9 @@ pub enum RowFault {
     NotRecorded,
     /// In a rewritten trace, an access (a read or write) that is not the one that comes next in the original trace.
     OtherAccess,
-    /// In a rewritten trace, a malloc, free or copy between two accesses of an operator, where the original trace has
-    /// none; or a malloc there after a free that follows it in the original trace.
+    /// In a rewritten trace, a malloc, free or copy between two accesses of an operator, though the original trace does
+    /// not have this row there. Or, between two accesses of an operator, a malloc that stands after a free, though in
+    /// the original trace it stands before that free.
     InsideOperator,
     /// In a rewritten trace, an operator reads a block that does not hold the value that the operator read in the
     /// original trace.
@@ -401,9 +402,7 @@ impl fmt::Display for RowFault {
             Self::PersistentLate => {
                 "a persistent block (allocated at time 0, never freed) is allocated after an access"
             }
-            Self::EndNotRestored => {
-                "a persistent block is not where it must be, or not with its value, at the start or the end"
-            }
+            Self::EndNotRestored => "a persistent block is not where it must be, or not with its value, at the end",
         })
     }
 }

@@ -59,8 +59,9 @@ fn pass(from: &Table<'_, u32>, to: &mut Table<'_, u32>, n: u32, digit: impl Fn(u
 /// Quicksort splits the cells into smaller and smaller parts. A part with at most this many cells is sorted by
 /// insertion instead, which is the quickest way for so few.
 const FEW: usize = 16;
-/// The most parts that wait to be sorted. With more, the part at hand is sorted by insertion. Of 2³² cells in random
-/// order, fewer than 60 parts wait.
+/// Quicksort splits the cells into parts, and sorts one part while others wait. This is the most parts that may wait;
+/// when so many do, a part is sorted by insertion instead of split. Of 2³² cells in random order, fewer than 60 parts
+/// wait.
 const WAITING: u32 = 64;
 
 /// Sorts the first `n` cells in ascending order, in place and without scratch. O(n log n) on average.
@@ -68,7 +69,8 @@ pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32
     in_place_by_key(cells, n, |cell| cell);
 }
 
-/// As [`in_place`], but by ascending `key`; cells with equal keys may change their order.
+/// Sorts the first `n` cells by ascending `key`, in place and without scratch. Cells with equal keys may change their
+/// order. O(n log n) on average.
 pub(crate) fn in_place_by_key<T: Copy + Default, K: Copy + Ord>(
     cells: &mut Table<'_, T>,
     n: u32,
@@ -145,32 +147,42 @@ fn insert<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) {
 
 /// Reorders the cells `low..high` so that cell `k` holds the value that it would have after an ascending sort, and no
 /// cell from `low` to `k` holds a larger value: quickselect (Hoare 1961). O(high - low) on average.
-pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, low: u32, high: u32, k: u32) {
-    let mut cells = cells.range_mut(low, high);
-    let mut k = usize::try_from(k - low).unwrap_or(usize::MAX);
-    while cells.len() > 1 {
-        let (end, is_above) = match partition(cells, |cell| cell) {
-            Parts::Least(equal) if k < equal => return,
-            Parts::Least(equal) => (equal, true),
-            Parts::Less(less) => (less, k >= less),
+pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low: u32, mut high: u32, k: u32) {
+    while high > low + 1 {
+        let pivot = cells[low + (high - low - 1) / 2];
+        let (mut left, mut right) = (low, high - 1);
+        // No cell before `left` holds more than the pivot, and none after `right` less.
+        let middle = loop {
+            while cells[left] < pivot {
+                left += 1;
+            }
+            while cells[right] > pivot {
+                right -= 1;
+            }
+            if left >= right {
+                break right + 1;
+            }
+            (cells[left], cells[right]) = (cells[right], cells[left]);
+            left += 1;
+            right -= 1;
         };
-        let Some((before, after)) = cells.split_at_mut_checked(end) else { return };
-        cells = if is_above { after } else { before };
-        k -= if is_above { end } else { 0 };
+        (low, high) = if k < middle { (low, middle) } else { (middle, high) };
     }
 }
 
 /// The two parts into which [`partition`] has split cells. Neither part has all cells, except where all keys are equal.
 enum Parts {
-    /// The keys of this many cells, at least one, are less than all others.
+    /// How many cells the first of the two parts has, at least one. Each of their keys is less than every key of the
+    /// second part.
     Less(usize),
-    /// The keys of this many cells, at least one, are equal, and no other is less.
+    /// How many cells the first of the two parts has, at least one. Their keys are all equal, and less than every key
+    /// of the second part.
     Least(usize),
 }
 
 /// Reorders cells, of which there are at least two, into two parts: no key in the first is larger than any in the
-/// second. No branch depends on a key, since the processor could not predict it (Lomuto's scheme, as in Edelkamp and
-/// Weiß 2016).
+/// second. No branch depends on a key, since the processor could not predict such a branch (Lomuto's scheme, as in
+/// Edelkamp and Weiß 2016).
 fn partition<T: Copy, K: Copy + Ord>(cells: &mut [T], key: impl Fn(T) -> K) -> Parts {
     let middle = cells.len() / 2;
     swap(cells, 0, middle);

@@ -116,9 +116,9 @@ enum Mark {
 pub(crate) enum State {
     /// Between iterations.
     Idle,
-    /// An iteration is under way. `launched` is true once the caller has been given a launch to make; the latest such
-    /// launch is step `position - 1`.
-    Running { launched: bool },
+    /// An iteration is under way. The caller was last given the launch of step `position - 1` of the program, where
+    /// `position` is the runtime's.
+    Running,
     /// An error has ended an iteration; a restart is needed.
     Broken,
 }
@@ -257,7 +257,7 @@ impl<B: Backend> Runtime<B> {
         let launched = match self.state {
             State::Broken => return Err(Error::Interrupted),
             State::Idle => false,
-            State::Running { launched } => launched,
+            State::Running => true,
         };
         self.state = State::Broken;
         self.tier.check()?;
@@ -267,7 +267,7 @@ impl<B: Backend> Runtime<B> {
             self.time(Mark::Begin)?;
         }
         let found = self.go_on()?;
-        self.state = if found.is_some() { State::Running { launched: true } } else { State::Idle };
+        self.state = if found.is_some() { State::Running } else { State::Idle };
         let Some(step) = found else {
             for lane in 0..LANES {
                 self.time(Mark::End(lane))?;

@@ -154,7 +154,8 @@ impl<'a> Allocator<'a> {
     ///
     /// # Errors
     /// [`Error::Alignment`] if the alignment in `config` is no power of two; [`Error::BufferTooSmall`] if `memory` is
-    /// shorter than [`memory`](crate::replay::memory) says; [`Error::TooManyBlocks`].
+    /// shorter than [`memory`](crate::replay::memory) says; [`Error::TooManyBlocks`] if `config` allows more events,
+    /// live blocks or ranges than can be counted.
     pub fn new(config: &Config, memory: Memory<'a>) -> Result<Self, Error> {
         let mut allocator = Self::without_range(config, memory, Fixed)?;
         allocator.pool.add(Range { begin: 0, bytes: config.capacity });
@@ -211,12 +212,12 @@ impl<'a, S: Source> Allocator<'a, S> {
         })
     }
 
-    /// Allocates `bytes` bytes; returns an address at which no live block lies.
+    /// Allocates `bytes` bytes; returns the address of the new block, which shares no byte with a live block.
     ///
     /// # Errors
-    /// [`Error::ZeroSize`]; [`Error::OutOfMemory`]; [`Error::BufferTooSmall`] if more blocks are alive than
-    /// [`Config::live`] allows. After an error the allocator can be used as before, but it may have given up the plan
-    /// to make room.
+    /// [`Error::ZeroSize`] if `bytes` is 0; [`Error::OutOfMemory`] if no run of free bytes is large enough;
+    /// [`Error::BufferTooSmall`] if more blocks are alive than [`Config::live`] allows. After an error the allocator
+    /// can be used as before, but it may have given up the plan to make room.
     #[inline]
     pub fn malloc(&mut self, bytes: u64) -> Result<u64, Error> {
         if bytes.wrapping_sub(1) >= self.most {
@@ -299,24 +300,25 @@ impl<'a, S: Source> Allocator<'a, S> {
     /// plan: the allocator then goes on without a plan.
     pub fn adopt(&mut self, plan: &VerifiedPlan<'_>) -> Result<(), Error> {
         let alignment = self.config.alignment;
-        let (needed, got) = (plan.blocks().len(), self.config.events / 2);
+        let (blocks, got) = (plan.blocks().len(), self.config.events);
+        let needed = blocks.saturating_mul(2);
         if needed > got {
             return Err(Error::BufferTooSmall { buffer: Buffer::Events, needed, got });
         }
-        if needed == 0 {
+        if blocks == 0 {
             self.forget();
             return Ok(());
         }
         self.give_up_plan();
         if plan.offsets().iter().all(|offset| offset & (alignment - 1) == 0) {
             self.replay.follow(plan, &[], alignment, 0, self.scratch.reborrow())?;
-            self.take_up(plan.peak(), needed)?;
+            self.take_up(plan.peak(), blocks)?;
         } else {
             for (to, from) in self.blocks.iter_mut().zip(plan.blocks()) {
                 let size = from.size.checked_next_multiple_of(alignment).unwrap_or(from.size);
                 *to = Block::new(from.start, from.end, size);
             }
-            self.place(needed, 0, 0)?;
+            self.place(blocks, 0, 0)?;
         }
         self.recording = self.iterations == Iterations::Within;
         Ok(())

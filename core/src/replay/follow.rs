@@ -52,8 +52,8 @@ pub enum Answer {
 /// request is placed until an iteration begins with no live block in the arena.
 const OVERDUE: u32 = 16;
 
-/// If a request does not fit the plan's next one, this many of the plan's next requests are searched for one of the
-/// same size. Requests whose blocks outlive the iteration are counted apart. The number is also the least number of
+/// If a request does not fit the plan's next request, this many of the plan's next requests are searched for one of its
+/// size. Requests whose blocks outlive the iteration do not count among them. The number is also the least number of
 /// missed requests for which a plan may be given up.
 const AHEAD: u32 = 8;
 
@@ -191,7 +191,8 @@ impl<'a> Replay<'a> {
 
     /// Takes up `plan`: requests that come from now on are answered from it. Blocks that an earlier plan placed are
     /// forgotten. The blocks of `plan` are those that an iteration both allocates and frees. `outside` are the blocks
-    /// that it allocates and does not free, in the order of steps: their requests are expected, but get no address.
+    /// that it allocates and does not free, in the order of first steps: their requests are expected, but get no
+    /// address.
     /// Sizes are rounded up to a multiple of `alignment`; all offsets must be multiples of it. The request that is
     /// expected next is the first one at step `phase` of the plan or later. O(n log n).
     ///
@@ -396,8 +397,9 @@ impl<'a> Replay<'a> {
     }
 
     /// Answers a request with the offset that the plan has for its next request, and goes on to the request after it.
-    /// Answers [`Answer::Missed`] if a block that the plan has freed still lies there; also if there are too many such
-    /// blocks to know. `tag` is a number that is kept with the block and returned by its free.
+    /// Answers [`Answer::Missed`] if a block that the plan has freed still lies there; also if more than [`OVERDUE`]
+    /// such blocks were live at once, since it is then not known where they lie. `tag` is a number that is kept with
+    /// the block and returned by its free.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
@@ -472,9 +474,10 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Answers a request that does not fit the plan's next request with a place. Searches the plan's next requests for
-    /// one of the same size: [`AHEAD`] whose blocks have a place, and as many or one more whose blocks outlive the
-    /// iteration. If there is none, answers [`Answer::Missed`].
+    /// Answers a request that is larger than the plan's next request, or that comes where the block of the plan's next
+    /// request outlives the iteration. Searches the plan's next requests for one of the size of this request: until it
+    /// is found, or [`AHEAD`] requests whose blocks have a place were compared. Among requests whose blocks outlive the
+    /// iteration, some may be skipped. If no such request is found, answers [`Answer::Missed`].
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
         if self.endless && self.next == self.request_count && self.next > 0 {
@@ -497,7 +500,7 @@ impl<'a> Replay<'a> {
                 return self.take(tag);
             }
             // Many blocks in a row may outlive the iteration.
-            request = if outside && outside_seen == AHEAD { low(link) } else { request + 1 };
+            request = if outside && outside_seen >= AHEAD { low(link) } else { request + 1 };
             if outside {
                 outside_seen += 1;
             } else {

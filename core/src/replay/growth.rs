@@ -28,9 +28,10 @@ impl<S: Source> Allocator<'_, S> {
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
     }
 
-    /// Allocates `size` bytes at a multiple of `alignment` from the pool, as `malloc` does. If no run of free bytes is
-    /// large enough, takes a range of addresses from the [`Source`]. If that does not help, gives up the plan, so that
-    /// its arena can be used; but not where its range would be too small even if it were empty.
+    /// Allocates `size` bytes at a multiple of `alignment` from the pool, by a call of `malloc`, and returns their
+    /// address. If no run of free bytes is large enough, takes a range of addresses from the [`Source`]. If that does
+    /// not help, gives up the plan, so that the memory of its arena can be used; but not if the range in which the
+    /// arena lies would be too small even without a block in it. `Err` if `malloc` still fails.
     pub(super) fn take_from_pool(
         &mut self,
         size: u64,

@@ -194,11 +194,11 @@ impl<'a> Pool<'a> {
         &self.ranges
     }
 
-    /// Allocates `bytes` bytes; returns an address at which no live block lies. O(log n).
+    /// Allocates `bytes` bytes; returns the address of the new block, which shares no byte with a live block. O(log n).
     ///
     /// # Errors
-    /// [`Error::ZeroSize`]; [`Error::OutOfMemory`] if no run of free bytes is large enough; [`Error::BufferTooSmall`]
-    /// if there are as many blocks as the pool can hold.
+    /// [`Error::ZeroSize`] if `bytes` is 0; [`Error::OutOfMemory`] if no run of free bytes is large enough;
+    /// [`Error::BufferTooSmall`] if there are as many blocks as the pool can hold.
     pub fn malloc(&mut self, bytes: u64) -> Result<u64, Error> {
         self.malloc_tagged(bytes, 0)
     }
@@ -221,9 +221,9 @@ impl<'a> Pool<'a> {
     }
 
     /// Allocates `size` bytes, a multiple of the pool's alignment and not 0, at an address that is a multiple of
-    /// `alignment`, a power of two above the pool's alignment. Takes the smallest run of free bytes of this size, if it
-    /// has room from such an address on; else the smallest that is sure to have, wherever it begins. O(log n). `Err` if
-    /// there is neither.
+    /// `alignment`, a power of two above the pool's alignment. Takes the smallest run of at least `size` free bytes, if
+    /// the block fits there at such an address; else the smallest run so long that the block fits wherever it begins.
+    /// O(log n). `Err` if there is neither, or the pool can hold no more blocks.
     pub(super) fn malloc_aligned(&mut self, size: u64, alignment: u64) -> Result<u64, Error> {
         let enough = size.saturating_add(alignment.max(self.alignment) - self.alignment);
         for least in [size, enough] {
